@@ -6,7 +6,8 @@ from actors.mailbox import Mailbox, jittered
 from core.authentication import signing_keys
 from ports import Ports
 
-# Seconds. The poll is only a fallback: a rotation wakes the actor. A key retires a minute after its last token has expired.
+# Seconds. The poll is only a fallback: a rotation wakes the actor. A key retires a minute after its
+# last token has expired.
 POLL: Final = 60.0
 
 

@@ -6,7 +6,8 @@ from typing import NoReturn
 
 from actors.mailbox import Mailbox, TimedMailbox
 
-# Opens the connection for these channels. Each notification is a pair of its channel and its payload.
+# Opens the connection for these channels. Each notification is a pair of its channel and its
+# payload.
 Listen = Callable[[Sequence[str]], AbstractAsyncContextManager[AsyncIterator[tuple[str, str]]]]
 
 
@@ -17,8 +18,8 @@ class ListeningEnded(Exception):
 async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox | TimedMailbox]) -> NoReturn:
     """Post each notification to the mailbox of its channel.
 
-    `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor then
-    starts this actor again.
+    `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor
+    then starts this actor again.
     """
     async with listen(tuple(mailboxes)) as notifications:
         # Notifications from before the LISTEN are lost, so wake every actor once.

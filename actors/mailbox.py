@@ -10,7 +10,8 @@ import trio
 from ports.observe import Clock
 
 NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time in the past of every clock
-# Seconds to wait after a due time. The actor sleeps by Trio's clock, and then the work must also be due by the system clock.
+# Seconds to wait after a due time. The actor sleeps by Trio's clock, and then the work must also be
+# due by the system clock.
 CLOCK_GRAIN: Final = 0.05
 
 

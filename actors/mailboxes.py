@@ -28,10 +28,10 @@ class Mailboxes:
     def channels(self) -> Mapping[str, Mailbox | TimedMailbox]:
         """Return the mailbox for each database channel that other processes notify.
 
-        Expiring invitations and subscriptions have no channel: they fall due long after they are written,
-        and each sweep reads the next time from the database. Figures have no channel, because every commit
-        with a notification takes a lock on the whole database server. The other processes refresh their
-        gauges every 30 seconds anyway.
+        Expiring invitations and subscriptions have no channel: they fall due long after they are
+        written, and each sweep reads the next time from the database. Figures have no channel,
+        because every commit with a notification takes a lock on the whole database server. The
+        other processes refresh their gauges every 30 seconds anyway.
         """
         return {
             "mails": self.mailer,

@@ -26,7 +26,8 @@ from ports.outside import EmailMessage, MailRefused
 log = structlog.get_logger("mailer")
 
 SLOTS: Final = 8  # emails sent at the same time, so that a slow recipient does not delay others
-# The most slots for emails through the organizations' own mail servers, which may be slow, and the most for one of these servers.
+# The most slots for emails through the organizations' own mail servers, which may be slow, and the
+# most for one of these servers.
 OWN_SERVER_SLOTS: Final = 4
 SLOTS_OF_ONE: Final = 2
 POLL: Final = 30.0  # seconds
@@ -41,15 +42,17 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
         while True:
             pause = POLL
             try:
-                # Claim an email only when a slot is free, because a wait would use up its lease. Claim one email at
-                # a time: the preparation determines its mail server, and the next claim depends on that.
+                # Claim an email only when a slot is free, because a wait would use up its lease.
+                # Claim one email at a time: the preparation determines its mail server, and the
+                # next claim depends on that.
                 while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is not None:
                         rotation.begin(prepared[0])
                         attempts.start_soon(_attempt, ports, *prepared, inbox, retries, rotation)
             except Outage as outage:
-                # Do not let this reach the supervisor: its restart would cancel the emails that are being sent.
+                # Do not let this reach the supervisor: its restart would cancel the emails that are
+                # being sent.
                 log.warning("mails_not_claimed", outage=describe_error(outage))
                 pause = OUTAGE_PAUSE
             await inbox.wait(at_most=min(jittered(pause), retries.next_in()))
@@ -58,9 +61,10 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
 class _ServerRotation:
     """The rotation between organizations with their own mail server.
 
-    In each round, an organization may start one email. The next round begins when every organization with due
-    emails has started one. Without rounds, the queue would be ordered by age alone. Then the organization with
-    the longest backlog would always come first, and a slow mail server causes a long backlog.
+    In each round, an organization may start one email. The next round begins when every
+    organization with due emails has started one. Without rounds, the queue would be ordered by age
+    alone. Then the organization with the longest backlog would always come first, and a slow mail
+    server causes a long backlog.
     """
 
     def __init__(self) -> None:

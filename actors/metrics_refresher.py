@@ -15,8 +15,9 @@ log = structlog.get_logger("metrics_refresher")
 
 PERIOD: Final = 30.0  # seconds, as documented with the metrics
 SHORTEST_PAUSE: Final = 1.0  # seconds between two refreshes of the figures
-# The pause after a refresh is this many times as long as the refresh, because counting reads a whole
-# table. With this factor, counting uses at most 2 % of the time of one connection, for a table of any size.
+# The pause after a refresh is this many times as long as the refresh, because counting reads a
+# whole table. With this factor, counting uses at most 2 % of the time of one connection, for a
+# table of any size.
 PAUSE_FACTOR: Final = 50
 
 
@@ -58,7 +59,8 @@ async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoRetur
 
 async def refresh(ports: Ports, pool: Pool) -> None:
     """Set all gauges. During a database outage, only the gauges of the pool are set, and the others keep their values."""
-    # Read the numbers of the pool before the queries below, because the queries use connections themselves.
+    # Read the numbers of the pool before the queries below, because the queries use connections
+    # themselves.
     stats = pool.stats
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)
     await _refresh_figures(ports)

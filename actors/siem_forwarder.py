@@ -18,11 +18,12 @@ from ports import Ports
 log = structlog.get_logger("siem_forwarder")
 
 SLOTS: Final = 32  # organizations served at the same time
-# The most slots for SIEMs that were slow or failed the last time, so that the others do not wait for these.
+# The most slots for SIEMs that were slow or failed the last time, so that the others do not wait
+# for these.
 STRUGGLING_SLOTS: Final = 24
 SLOW: Final = 1.0  # seconds
-# Seconds. A retry, or the takeover after the crash of another process, is late by at most this time. A poll
-# costs one short statement.
+# Seconds. A retry, or the takeover after the crash of another process, is late by at most this
+# time. A poll costs one short statement.
 POLL: Final = 5.0
 GRACE: Final = 5.0  # seconds to finish an attempt that is running when the process is stopped
 
@@ -45,7 +46,8 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
 
         while True:
             try:
-                # Claim one queue at a time, and only when a slot is free, because its lease starts with the claim.
+                # Claim one queue at a time, and only when a slot is free, because its lease starts
+                # with the claim.
                 while len(attempts.child_tasks) < slots:
                     claimed = await siem.claim_queue(ports, struggling=len(struggling) < struggling_slots)
                     if claimed is None:
@@ -54,7 +56,8 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
                         struggling.add(claimed)
                     attempts.start_soon(attempt, claimed)
             except Outage as outage:
-                # Do not let this reach the supervisor: its restart would cancel the attempts in flight.
+                # Do not let this reach the supervisor: its restart would cancel the attempts in
+                # flight.
                 log.warning("siem_not_claimed", outage=describe_error(outage))
             await inbox.wait(at_most=jittered(POLL))
 

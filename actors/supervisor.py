@@ -21,9 +21,10 @@ class ActorEnded(Exception):
 class RestartPolicy:
     """When a failing actor is restarted. Times are in seconds.
 
-    The delay before a restart doubles each time, from `first_delay` to `longest_delay`. A run of at least
-    `healthy_after` resets the count. After `restarts` restarts, the next failure ends the process. With
-    these defaults, an actor that fails immediately each time ends the process after about a minute.
+    The delay before a restart doubles each time, from `first_delay` to `longest_delay`. A run of at
+    least `healthy_after` resets the count. After `restarts` restarts, the next failure ends the
+    process. With these defaults, an actor that fails immediately each time ends the process after
+    about a minute.
     """
 
     first_delay: float = 0.5
@@ -39,9 +40,10 @@ DEFAULT_POLICY: Final = RestartPolicy()
 async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: RestartPolicy = DEFAULT_POLICY) -> NoReturn:
     """Run an actor forever and restart it when it fails.
 
-    An Outage is not the actor's fault, so outages are not counted. After too many other failures in a short
-    time, the last error is raised. It ends the process, and the parent or the operator's supervisor starts a
-    new one. Otherwise the process would continue without this actor, and operators might not notice it.
+    An Outage is not the actor's fault, so outages are not counted. After too many other failures in
+    a short time, the last error is raised. It ends the process, and the parent or the operator's
+    supervisor starts a new one. Otherwise the process would continue without this actor, and
+    operators might not notice it.
     """
     failures = outages = 0
     while True:
@@ -65,9 +67,9 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
                 delay = min(policy.first_delay * 2 ** (failures - 1), policy.longest_delay)
                 log.exception("actor_failed", actor=name, failures=failures, restart_in=delay)
         except BaseExceptionGroup as group:
-            # The actor was canceled, and a part of it failed during its cleanup. Raise the cancellation again,
-            # because the canceling scope needs it. Only log the failure: a process that was asked to stop should
-            # stop without an error.
+            # The actor was canceled, and a part of it failed during its cleanup. Raise the
+            # cancellation again, because the canceling scope needs it. Only log the failure: a
+            # process that was asked to stop should stop without an error.
             stopped, errors = group.split(_is_stop)
             if errors is not None:
                 log.exception("actor_failed_while_stopping", actor=name, exc_info=errors)

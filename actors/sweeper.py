@@ -14,7 +14,8 @@ from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
-# The shortest time between two sweeps without a message: if a due row cannot be claimed, it is still due after a sweep.
+# The shortest time between two sweeps without a message: if a due row cannot be claimed, it is
+# still due after a sweep.
 SHORTEST_PAUSE: Final = timedelta(seconds=1)
 
 log = structlog.get_logger("sweeper")
@@ -41,8 +42,8 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
     `holder` identifies this process in its leases. It survives a restart of the actor, which then
     continues with the same leases.
 
-    While an upstream service is down, messages do not wake the actor, and each pause is twice the previous
-    one, up to LONGEST_PAUSE periods.
+    While an upstream service is down, messages do not wake the actor, and each pause is twice the
+    previous one, up to LONGEST_PAUSE periods.
     """
     pause = job.period
     while True:
@@ -58,7 +59,8 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
             await trio.sleep(jittered(pause))
             continue
         pause = job.period
-        # Without the lease this process cannot sweep. The process with the lease reads the next due time itself.
+        # Without the lease this process cannot sweep. The process with the lease reads the next due
+        # time itself.
         if counts is not None and job.next_due is not None and (due := await job.next_due(ports)) is not None:
             inbox.post(max(due, ports.clock.now() + SHORTEST_PAUSE))
         await inbox.wait(ports.clock, at_most=jittered(pause))

@@ -46,8 +46,8 @@ async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS
 class _DispatchState:
     """The deliveries in flight, and the outcomes that are not stored yet.
 
-    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery costs fewer
-    round trips when the dispatcher is busy.
+    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery
+    costs fewer round trips when the dispatcher is busy.
     """
 
     def __init__(self, ports: Ports, inbox: Mailbox) -> None:
@@ -80,9 +80,9 @@ async def _run_batch(ports: Ports, state: _DispatchState, attempts: trio.Nursery
     try:
         batch = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(state.in_flight.values())))
     except Outage as outage:
-        # Do not let this reach the supervisor: its restart would cancel the attempts in flight.
-        # The outcomes stay in `state` until they are stored. No other process has them, and if they were lost,
-        # these deliveries would be sent twice.
+        # Do not let this reach the supervisor: its restart would cancel the attempts in flight. The
+        # outcomes stay in `state` until they are stored. No other process has them, and if they
+        # were lost, these deliveries would be sent twice.
         log.warning("deliveries_not_claimed", outcomes=len(outcomes), outage=describe_error(outage))
         return jittered(OUTAGE_PAUSE)
     del state.outcomes[: len(outcomes)]
@@ -121,7 +121,8 @@ async def _deliver(ports: Ports, state: _DispatchState, delivery: ClaimedDeliver
     _report(ports, outcome)
     if outcome.status == GONE:
         await _deactivate_webhook(ports, delivery)
-    # Remove the delivery before its outcome is added, because the next batch must not count it as in flight.
+    # Remove the delivery before its outcome is added, because the next batch must not count it as
+    # in flight.
     state.in_flight.pop(delivery.id, None)
     state.end(outcome)
 

@@ -62,7 +62,8 @@ class DnsResolver:
         except dns.resolver.NXDOMAIN:
             return []
         records = answer.rrset or ()
-        # A TXT record can contain any bytes. Our records are ASCII, so bytes that are not UTF-8 cannot belong to one of them.
+        # A TXT record can contain any bytes. Our records are ASCII, so bytes that are not UTF-8
+        # cannot belong to one of them.
         return [b"".join(record.strings).decode("utf-8", "replace") for record in records if isinstance(record, dns.rdtypes.ANY.TXT.TXT)]
 
     async def _resolver(self) -> dns.asyncresolver.Resolver:
@@ -70,8 +71,8 @@ class DnsResolver:
             resolver = dns.asyncresolver.Resolver(configure=False)
             resolver.nameservers = self._servers
         else:
-            # The system's configuration is read each time, because it can change while the process runs. It is a file, so a
-            # thread reads it.
+            # The system's configuration is read each time, because it can change while the process
+            # runs. It is a file, so a thread reads it.
             resolver = await trio.to_thread.run_sync(dns.asyncresolver.Resolver)
         resolver.timeout = self._deadline * ATTEMPT
         return resolver

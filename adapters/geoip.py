@@ -11,7 +11,8 @@ from core.kernel.values import to_printable
 
 MAX_NAME_LENGTH: Final = 100
 
-# Errors of the reader for a damaged file, for a malformed address, and for an address that the file does not cover.
+# Errors of the reader for a damaged file, for a malformed address, and for an address that the file
+# does not cover.
 LOOKUP_ERRORS: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
 
 

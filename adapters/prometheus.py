@@ -32,7 +32,8 @@ JOB_TYPES = (
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decision 245
 _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# From the event to the response of the receiver: usually less than a second, with retries up to hours.
+# From the event to the response of the receiver: usually less than a second, with retries up to
+# hours.
 _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 
 
@@ -205,7 +206,8 @@ class PrometheusMetrics:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
-        # The most recent value of any process is shown, so a worker that starts must not replace a value with a zero.
+        # The most recent value of any process is shown, so a worker that starts must not replace a
+        # value with a zero.
         figures = multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect()  # type: ignore[no-untyped-call]
         present = {metric.name for metric in figures if metric.samples}
         for name, gauge in latest.items():
@@ -216,8 +218,9 @@ class PrometheusMetrics:
     def _using_own_files(self) -> Iterator[None]:
         """Make metrics and labels that are created in this block use the files of this instance.
 
-        prometheus-client chooses the files by a global variable, once, at its first import. Without this, the order of imports
-        would matter, and a process such as a test run could use only one directory.
+        prometheus-client chooses the files by a global variable, once, at its first import. Without
+        this, the order of imports would matter, and a process such as a test run could use only one
+        directory.
         """
         before = values.ValueClass
         values.ValueClass = self._files

@@ -31,9 +31,10 @@ class _Job(Generic[T]):
 class LowPriorityThreads:
     """A few threads with a lower priority than the one that serves requests, and a bounded queue before them.
 
-    The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its priority again. For jobs of a
-    millisecond or two, which mostly run without the interpreter lock, these threads also cost only a third, because fewer of
-    them wait for the lock. Threads start when there is work, and end when they have been idle for a while.
+    The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its
+    priority again. For jobs of a millisecond or two, which mostly run without the interpreter lock,
+    these threads also cost only a third, because fewer of them wait for the lock. Threads start
+    when there is work, and end when they have been idle for a while.
     """
 
     def __init__(self, name: str, count: int, queue: int) -> None:
@@ -63,7 +64,8 @@ class LowPriorityThreads:
         try:
             await job.done.wait()
         finally:
-            # A canceled job leaves the queue. A job that has started cannot be stopped, and keeps its thread until it ends.
+            # A canceled job leaves the queue. A job that has started cannot be stopped, and keeps
+            # its thread until it ends.
             if not job.done.is_set():
                 with self._changed, suppress(ValueError):
                     self._waiting.remove(job)

@@ -9,7 +9,8 @@ from ua_parser.loaders import load_lazy_builtins
 
 from core.accounts.devices_rules import DeviceType, ParsedUserAgent
 
-# Characters of a header that are searched. If none of the 640 expressions matches, the search takes a few milliseconds.
+# Characters of a header that are searched. If none of the 640 expressions matches, the search takes
+# a few milliseconds.
 MAX_HEADER_LENGTH: Final = 512
 CACHE_SIZE: Final = 1024
 MAX_NAME_LENGTH: Final = 40  # some rules copy names of browsers and systems from the header

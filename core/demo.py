@@ -1,8 +1,9 @@
 """Demo data to try Gatehouse with: two organizations with members, services, a plan, an API key and end users (`gatehouse demo`).
 
-Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot be shown again are replaced.
-All changes are one transaction. If the demo data cannot be created, nothing changes, and existing secrets stay valid.
-No email is sent, and all addresses are in a reserved domain (RFC 2606 section 3).
+Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot
+be shown again are replaced. All changes are one transaction. If the demo data cannot be created,
+nothing changes, and existing secrets stay valid. No email is sent, and all addresses are in a
+reserved domain (RFC 2606 section 3).
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class _Seeding:
 class _SharedTransaction:
     """Implements ports.storage.Storage with one transaction that is already open.
 
-    All use cases commit together, although each of them asks for a transaction. Reads outside the transaction do not see its
-    changes.
+    All use cases commit together, although each of them asks for a transaction. Reads outside the
+    transaction do not see its changes.
     """
 
     def __init__(self, tx: Transaction, storage: Storage) -> None:
@@ -296,7 +297,8 @@ async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> S
         configuration = SAML
         await saml.configure(seeding.ports, caller, service.slug, configuration)
     if await tx.saml.certificate(service.org_id, service.id) is None:
-        # saml.create_certificate is not used: it would read the service outside the transaction, where it may not exist yet.
+        # saml.create_certificate is not used: it would read the service outside the transaction,
+        # where it may not exist yet.
         certificate = await seeding.ports.certificates.create(caller.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(saml_events.saml_certificate_created(service, certificate))

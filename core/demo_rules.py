@@ -48,8 +48,8 @@ class Application:
 class Tenant:
     """An organization with all its demo data.
 
-    The API key has all permissions. The end users have verified addresses, and one of them has a second factor. `saml` is the
-    enabled SAML configuration of the web application.
+    The API key has all permissions. The end users have verified addresses, and one of them has a
+    second factor. `saml` is the enabled SAML configuration of the web application.
     """
 
     organization: Organization

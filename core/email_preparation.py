@@ -1,9 +1,10 @@
 """The last step before a queued email is sent: create its token, look up its data, and decide whether to send it.
 
-The mailer does this outside of any request. A request for an unknown address therefore takes exactly as long
-as one for a known address (security B-2). Two kinds of email have their token in the queue from the start: an
-invitation, because the inviter sees its link too, and a notice about an invoice, which has the invoice's URL.
-The token stays in the queue, sealed, until the email is sent, so that a second attempt sends the same text.
+The mailer does this outside of any request. A request for an unknown address therefore takes
+exactly as long as one for a known address (security B-2). Two kinds of email have their token in
+the queue from the start: an invitation, because the inviter sees its link too, and a notice about
+an invoice, which has the invoice's URL. The token stays in the queue, sealed, until the email is
+sent, so that a second attempt sends the same text.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
         return await _add_token(ports, tx, email, purpose, ttl, now) or DROPPED
     if await tx.one_time_tokens.is_live(digest(email.token), purpose, now):
         return email
-    # Do not send a link that no longer works: it expired during the retries, or a later email replaced it.
+    # Do not send a link that no longer works: it expired during the retries, or a later email
+    # replaced it.
     return EXPIRED if now >= email.created_at + ttl else DROPPED
 
 
@@ -98,8 +100,8 @@ async def _add_token(
     if await _limit_is_reached(ports, tx, email, WELCOME_EMAILS if email.kind is EmailKind.WELCOME else ACCOUNT_EMAILS, now):
         return None
     if purpose is TokenPurpose.RESET_PASSWORD:
-        # A new reset link cancels earlier ones (security A-5). The order is that of the requests, because
-        # another process may already have sent a later one.
+        # A new reset link cancels earlier ones (security A-5). The order is that of the requests,
+        # because another process may already have sent a later one.
         if await tx.one_time_tokens.newer_exists(account.id, purpose, email.created_at):
             return None
         await tx.one_time_tokens.void(account.id, purpose)

@@ -43,12 +43,13 @@ if TYPE_CHECKING:
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
     """Export the stored data of a user (decisions 53, 145; security Y-1).
 
-    The user and platform owners get all of it. The owner of organizations gets the part of a confirmed member that belongs to these
-    organizations. An application gets the part of its user that belongs to its organization. A part contains memberships, logins and
-    identities, but no second factors and passkeys, because these belong to the account.
+    The user and platform owners get all of it. The owner of organizations gets the part of a
+    confirmed member that belongs to these organizations. An application gets the part of its user
+    that belongs to its organization. A part contains memberships, logins and identities, but no
+    second factors and passkeys, because these belong to the account.
 
-    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because others must not learn which accounts
-    exist (security B-5).
+    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
+    others must not learn which accounts exist (security B-5).
     """
     async with ports.storage.reading() as read:
         within = await _organizations_to_export(read.privacy, caller, user_id)
@@ -91,18 +92,20 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
 async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Anonymize a user permanently.
 
-    This removes everything that identifies the user or lets them sign in. The id, times, memberships, counts and log entries stay. An
-    account that is already anonymized is not changed (decision 147). The logs are redacted before this returns.
+    This removes everything that identifies the user or lets them sign in. The id, times,
+    memberships, counts and log entries stay. An account that is already anonymized is not changed
+    (decision 147). The logs are redacted before this returns.
 
-    Platform owners may do this. Other callers may do this if the user is a member of at least one organization, the caller owns all
-    organizations of the user, and all these memberships are confirmed. The same rule applies to users who anonymize themselves
-    (security R-5, Y-2).
+    Platform owners may do this. Other callers may do this if the user is a member of at least one
+    organization, the caller owns all organizations of the user, and all these memberships are
+    confirmed. The same rule applies to users who anonymize themselves (security R-5, Y-2).
 
-    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too many lost races; AccountNotFound for
-    platform owners only, because others must not learn which accounts exist (security B-5).
+    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
+    many lost races; AccountNotFound for platform owners only, because others must not learn which
+    accounts exist (security B-5).
     """
-    # Check before any lock, so that callers cannot lock rows of users that they have no control over. The check is repeated under the
-    # locks, because the facts can change until then.
+    # Check before any lock, so that callers cannot lock rows of users that they have no control
+    # over. The check is repeated under the locks, because the facts can change until then.
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id)
         memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
@@ -139,8 +142,9 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
         await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
-        # To add a member or to change an email address, a transaction needs the lock on the account. To change an owner or to answer an
-        # invitation, it needs the lock on the organization. So the facts that are read from here on cannot change.
+        # To add a member or to change an email address, a transaction needs the lock on the
+        # account. To change an owner or to answer an invitation, it needs the lock on the
+        # organization. So the facts that are read from here on cannot change.
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
@@ -161,7 +165,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, org_ids, now):
             is_expired = invitation.status is InvitationStatus.EXPIRED
             ended = tenancy_events.invitation_expired if is_expired else tenancy_events.invitation_revoked
-            # Recorded without the caller: the organizations that only invited the user must not learn who anonymized them.
+            # Recorded without the caller: the organizations that only invited the user must not
+            # learn who anonymized them.
             tx.record(replace(ended(invitation), by_time=True))
         await tx.privacy.remove_directory_data(account.id)
         await tx.privacy.remove_former_emails(account.id)

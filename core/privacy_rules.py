@@ -22,7 +22,8 @@ BATCH = 500  # rows of an export that are read at once
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
 ANONYMIZED: Final = "user_anonymized"  # the event type in the privacy log (decision 143)
-# An anonymization starts over if a concurrent request took its placeholder, or made the user a member of another organization.
+# An anonymization starts over if a concurrent request took its placeholder, or made the user a
+# member of another organization.
 MAX_LOST_RACES = 100
 
 
@@ -101,8 +102,9 @@ class ExportedPasskey:
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
-    `login_events` contains the newest logins, up to the limit of the policy. `login_events_count` is the number of all logins. Logins and
-    `mfa_events` are newest first, the other lists oldest first.
+    `login_events` contains the newest logins, up to the limit of the policy. `login_events_count`
+    is the number of all logins. Logins and `mfa_events` are newest first, the other lists oldest
+    first.
     """
 
     user_id: UUID

@@ -88,8 +88,8 @@ def owner() -> None:
 def owner_create(email: str) -> None:
     """Create the first platform owner with a verified EMAIL.
 
-    The password is prompted for on a terminal, and otherwise read from standard input. The first owner
-    promotes further owners with POST /api/platform/owners.
+    The password is prompted for on a terminal, and otherwise read from standard input. The first
+    owner promotes further owners with POST /api/platform/owners.
     """
     from entrypoints.main import create_owner_now
 
@@ -150,8 +150,8 @@ def doctor() -> None:
 def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     """Create two organizations with members, services, a plan, an API key and end users, and print curl commands to try them.
 
-    A second run adds no data. It creates new passwords, client secrets and API keys, because the old
-    ones cannot be shown again.
+    A second run adds no data. It creates new passwords, client secrets and API keys, because the
+    old ones cannot be shown again.
     """
     from entrypoints import demo as demo_output
     from entrypoints.main import seed_demo_now

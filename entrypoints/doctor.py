@@ -61,7 +61,8 @@ class Finding:
     text: str
 
 
-# Releases below these have known vulnerabilities (security P-1). A test compares the lock file with them.
+# Releases below these have known vulnerabilities (security P-1). A test compares the lock file with
+# them.
 FLOORS: Final = {
     "pyjwt": "2.15.0",
     "dnspython": "2.6.1",

@@ -1,7 +1,7 @@
 """Logs: one JSON object per line on standard output, or readable text on a terminal (security L-3).
 
-`configure` is called once per process. Our code logs through structlog, libraries through logging. The
-access line of each request is formatted by hand, because it is on the path of every request.
+`configure` is called once per process. Our code logs through structlog, libraries through logging.
+The access line of each request is formatted by hand, because it is on the path of every request.
 """
 
 import json
@@ -35,22 +35,26 @@ MASK: Final = "[masked]"
 _HEAD = ("timestamp", "level", "logger", "event", "request_id")
 _DEPTH = 6
 
-# A field is masked if a word of its name ends with one of these. This is a second line of defense: code must not log secrets.
+# A field is masked if a word of its name ends with one of these. This is a second line of defense:
+# code must not log secrets.
 _SECRET_ENDINGS = (
     "password", "passwd", "passphrase", "secret", "token", "code", "key", "authorization", "cookie", "credential", "otp",
 )  # fmt: skip
-# A field with one of these as the last word of its name contains a fact about a secret, and is not masked.
+# A field with one of these as the last word of its name contains a fact about a secret, and is not
+# masked.
 _FACT_ENDINGS = frozenset({"id", "ids", "type", "use", "count", "ttl", "at"})
 # Fields with these names are not masked either.
 _NO_SECRETS = frozenset({"error_code", "status_code", "exit_code", "country_code"})
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
-# Characters that could start a new line or hide text on a terminal: C0 and C1 controls, line and paragraph separators,
-# bidirectional controls. JSON escapes all non-ASCII characters, including these.
+# Characters that could start a new line or hide text on a terminal: C0 and C1 controls, line and
+# paragraph separators, bidirectional controls. JSON escapes all non-ASCII characters, including
+# these.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_TRACEBACK = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
-# Below the level warning, these libraries log full URLs, which can contain secrets of webhooks, and headers.
+# Below the level warning, these libraries log full URLs, which can contain secrets of webhooks, and
+# headers.
 _VERBOSE_LIBRARIES = ("httpx", "httpcore")
 
 _json = json.JSONEncoder(separators=(",", ":"), default=str).encode

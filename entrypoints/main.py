@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 log = structlog.get_logger("main")
 
-# Seconds for running requests to finish after SIGTERM, which supervisors send, and after Ctrl-C, when a user is waiting.
+# Seconds for running requests to finish after SIGTERM, which supervisors send, and after Ctrl-C,
+# when a user is waiting.
 DRAIN_ON_SIGTERM: Final = 30.0
 DRAIN_ON_SIGINT: Final = 2.0
 DATABASE_RETRY: Final = 2.0  # seconds
@@ -104,7 +105,8 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
-            # Never use the database of another running service: it stops together with that service.
+            # Never use the database of another running service: it stops together with that
+            # service.
             own = stack.enter_context(embedded.start(_embedded_data(settings)))
             conninfo = own.conninfo
         owner_created = trio.run(prepare, settings, address, conninfo, own)
@@ -253,8 +255,8 @@ async def run(
 def _tune_garbage_collector() -> None:
     """Exclude the imported objects from garbage collection, and collect less often.
 
-    A full collection would visit all imported objects during a request. Such collections caused half of
-    the slowest percent of requests.
+    A full collection would visit all imported objects during a request. Such collections caused
+    half of the slowest percent of requests.
     """
     gc.collect()
     gc.freeze()

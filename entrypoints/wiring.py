@@ -93,11 +93,12 @@ def _known_keys(settings: Settings) -> str | None:
 
 
 def _make_keys(path: Path) -> str:
-    # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an error, and nothing is overwritten.
+    # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an
+    # error, and nothing is overwritten.
     keys = generate_key()
-    # Two processes can start for the first time at once, because no lock is held yet. Only one of them can
-    # create the link to a complete file, and the other reads that file. With a rename, the second process
-    # would replace keys that the first one may have used already.
+    # Two processes can start for the first time at once, because no lock is held yet. Only one of
+    # them can create the link to a complete file, and the other reads that file. With a rename, the
+    # second process would replace keys that the first one may have used already.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
         file.write(keys + "\n")
         file.flush()

@@ -1,7 +1,7 @@
 """The parent process of several identical workers that share one inherited socket.
 
-The parent replaces workers that die, and forwards signals. When the parent ends, even by kill -9, its
-workers notice it and stop, so that the port becomes free.
+The parent replaces workers that die, and forwards signals. When the parent ends, even by kill -9,
+its workers notice it and stop, so that the port becomes free.
 """
 
 import math
@@ -30,7 +30,8 @@ async def parent_gone(fd: int) -> None:
 
     `fd` is the reading end of the pipe from the parent.
     """
-    # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for any reason.
+    # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for
+    # any reason.
     await trio.lowlevel.wait_readable(fd)
 
 
@@ -54,12 +55,14 @@ def run_workers(
 ) -> int:
     """Keep `count` processes of `command` running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    `command` gets the options `--socket` and `--parent`: the descriptors of the listening socket and of
-    the pipe for `parent_gone`. Each worker must call `unblock_interrupts`. `on_death` is called with the
-    process id of each worker that ended. `give_up` is called whenever any child process has ended.
+    `command` gets the options `--socket` and `--parent`: the descriptors of the listening socket
+    and of the pipe for `parent_gone`. Each worker must call `unblock_interrupts`. `on_death` is
+    called with the process id of each worker that ended. `give_up` is called whenever any child
+    process has ended.
 
-    The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed while
-    stopping, or if `give_up` returned true; otherwise the exit code of workers that could not start.
+    The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed
+    while stopping, or if `give_up` returned true; otherwise the exit code of workers that could not
+    start.
     """
     return trio.run(_Parent(count, command, listening, env, on_death, give_up, term_grace, int_grace).run)
 
@@ -144,16 +147,17 @@ class _Parent:
                 worker.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # SIGINT during the imports of a worker would end it with a traceback, so the worker inherits a mask that
-        # blocks SIGINT. A preexec_fn would run Python after the fork, which is not safe while threads exist.
+        # SIGINT during the imports of a worker would end it with a traceback, so the worker
+        # inherits a mask that blocks SIGINT. A preexec_fn would run Python after the fork, which is
+        # not safe while threads exist.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return subprocess.Popen(  # noqa: S603 - our own command
                 self._command,
                 env=self._env,
                 pass_fds=self._inherited,
-                # The terminal sends Ctrl-C to its whole process group. Outside of that group, a worker gets it only
-                # from the parent, and can tell the first from the second.
+                # The terminal sends Ctrl-C to its whole process group. Outside of that group, a
+                # worker gets it only from the parent, and can tell the first from the second.
                 process_group=0,
             )
         finally:
@@ -182,7 +186,8 @@ class _Parent:
         log.warning("worker_died", pid=process.pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _stop(self, number: signal.Signals) -> None:
-        # While any process has the socket open, the kernel accepts connections that no process would serve.
+        # While any process has the socket open, the kernel accepts connections that no process
+        # would serve.
         self._listening.close()
         grace = self._grace[number]
         if number == signal.SIGINT:

@@ -14,8 +14,8 @@ from core.kernel.values import Email
 class Passwords(Protocol):
     """Password hashes made with Argon2id (security A-1, A-2).
 
-    The number of concurrent hashes is limited, and the queue before them is bounded. `hash`, `verify` and `derive` raise
-    Limited if the queue is full.
+    The number of concurrent hashes is limited, and the queue before them is bounded. `hash`,
+    `verify` and `derive` raise Limited if the queue is full.
     """
 
     async def hash(self, password: str) -> str:
@@ -25,8 +25,8 @@ class Passwords(Protocol):
     async def verify(self, password_hash: str | None, password: str) -> bool:
         """Return whether the password matches the hash.
 
-        None means that the account does not exist or has no password. The answer is then False and takes as long as for any
-        other hash (security B-2).
+        None means that the account does not exist or has no password. The answer is then False and
+        takes as long as for any other hash (security B-2).
         """
         ...
 
@@ -120,8 +120,8 @@ class Certificates(Protocol):
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         """Return a new RSA key of 2048 bits and its certificate, signed with SHA-256.
 
-        `organization` and `name` become the O and CN of the subject. The certificate is valid for `years` from the second of
-        `now`. It is made in a thread, because it takes long.
+        `organization` and `name` become the O and CN of the subject. The certificate is valid for
+        `years` from the second of `now`. It is made in a thread, because it takes long.
         """
         ...
 

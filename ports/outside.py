@@ -20,8 +20,8 @@ from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 class EmailMessage:
     """A rendered email. `date` is in UTC.
 
-    Every attempt to send the same email has the same `message_id` and `date`, so that a receiver can recognize a duplicate.
-    The bodies contain one-time links, so the representation omits them.
+    Every attempt to send the same email has the same `message_id` and `date`, so that a receiver
+    can recognize a duplicate. The bodies contain one-time links, so the representation omits them.
     """
 
     message_id: str
@@ -50,8 +50,9 @@ class MailTransport(Protocol):
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
         """Send an email through the platform's mail server, or through an organization's server and with its sender address.
 
-        An email with a control character in a header is refused before a connection is made (security E-4). If the call is
-        canceled, the email may or may not have been sent. It returns within 60 s.
+        An email with a control character in a header is refused before a connection is made
+        (security E-4). If the call is canceled, the email may or may not have been sent. It returns
+        within 60 s.
 
         Raises: MailRefused. Its text quotes nothing that an organization's server sent.
         """
@@ -68,8 +69,8 @@ class TxtRecords(Protocol):
     async def texts(self, name: str) -> Collection[str]:
         """Return the texts of the TXT records of this full name, or nothing if there are none. It returns within 6 s.
 
-        Texts in several parts are joined. Only the operator's resolvers are asked, so a tenant who chooses the name cannot
-        choose the servers that we connect to (security W-1).
+        Texts in several parts are joined. Only the operator's resolvers are asked, so a tenant who
+        chooses the name cannot choose the servers that we connect to (security W-1).
 
         Raises: DnsFailed.
         """
@@ -98,9 +99,9 @@ class HttpSender(Protocol):
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
         """Send a POST request and return the response with at most 64 KiB of its body. Redirects are not followed.
 
-        Each call resolves the host again, and checks all its addresses before it connects to one. The time limit `within`, in
-        seconds, covers everything from the lookup to the last byte. The request contains no cookies and no credentials, and
-        uses no proxy.
+        Each call resolves the host again, and checks all its addresses before it connects to one.
+        The time limit `within`, in seconds, covers everything from the lookup to the last byte. The
+        request contains no cookies and no credentials, and uses no proxy.
 
         Raises: SendFailed.
         """
@@ -110,8 +111,8 @@ class HttpSender(Protocol):
 class IdentityProviders(Protocol):
     """The external identity providers that the operator configured (security O-8).
 
-    Only the URLs in the operator's settings are called. Errors and log lines contain only our own words, none of the
-    provider's. Every asynchronous method returns within 10 s.
+    Only the URLs in the operator's settings are called. Errors and log lines contain only our own
+    words, none of the provider's. Every asynchronous method returns within 10 s.
     """
 
     def is_configured(self, provider: Provider) -> bool:
@@ -129,16 +130,17 @@ class IdentityProviders(Protocol):
     def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
         """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.
 
-        With `request.fresh_since`, providers in SUPPORTS_REAUTHENTICATION are told to authenticate the user again. This
-        overrides parameters in the operator's URL.
+        With `request.fresh_since`, providers in SUPPORTS_REAUTHENTICATION are told to authenticate
+        the user again. This overrides parameters in the operator's URL.
         """
         ...
 
     async def identify(self, provider: Provider, request: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Redeem a code and return the user that the provider authenticated.
 
-        The signature, `iss`, `aud`, `nonce` and `exp` of an ID token are verified. With `request.fresh_since`, `auth_time` is
-        verified too, if the token has one. The clocks may differ by a minute.
+        The signature, `iss`, `aud`, `nonce` and `exp` of an ID token are verified. With
+        `request.fresh_since`, `auth_time` is verified too, if the token has one. The clocks may
+        differ by a minute.
 
         Raises: ProviderFailed; ReauthenticationNotConfirmed if the provider did not authenticate the user again.
         """
@@ -155,8 +157,8 @@ class IdentityProviders(Protocol):
 class Payments(Protocol):
     """The payment provider, at the URL in the operator's settings.
 
-    Errors contain only our own words, none of the provider's. Every asynchronous method returns within 10 s and can raise
-    PaymentsFailed.
+    Errors contain only our own words, none of the provider's. Every asynchronous method returns
+    within 10 s and can raise PaymentsFailed.
     """
 
     @property

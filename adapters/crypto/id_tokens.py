@@ -11,13 +11,15 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-# No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign (RFC 8725 section 3.1).
+# No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign
+# (RFC 8725 section 3.1).
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
 MIN_RSA_BITS: Final = 2048
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
 MAX_KEYS: Final = 50  # considered per provider
-# Headers that contain a key, refer to one, or require extensions that we do not implement (security J-1).
+# Headers that contain a key, refer to one, or require extensions that we do not implement (security
+# J-1).
 _REFUSED_HEADERS: Final = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
 Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
@@ -52,7 +54,8 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
         raise IdTokenInvalid("the ID token has a header that is not accepted")
     key = _key(keys, algorithm, header.get("kid"))
     try:
-        # The claims are checked below: PyJWT would use the system clock, and accept a token with further audiences.
+        # The claims are checked below: PyJWT would use the system clock, and accept a token with
+        # further audiences.
         claims = json.loads(_jws.decode(token, key, algorithms=[algorithm]))
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         raise IdTokenInvalid("the signature of the ID token is wrong") from None

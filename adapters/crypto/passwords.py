@@ -23,7 +23,8 @@ class Argon2Passwords:
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
         self._hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
-        # Unknown accounts are verified against this hash. It has the parameters of new hashes, so it takes as long (security B-2).
+        # Unknown accounts are verified against this hash. It has the parameters of new hashes, so
+        # it takes as long (security B-2).
         self._dummy_hash = _make_dummy_hash(memory_kib, time_cost, parallelism)
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
@@ -64,7 +65,8 @@ class Argon2Passwords:
         try:
             return self._hasher.verify(password_hash, password)
         except argon2.exceptions.VerifyMismatchError:
-            # Other errors, such as a damaged hash or too little memory, must not look like a wrong password.
+            # Other errors, such as a damaged hash or too little memory, must not look like a wrong
+            # password.
             return False
 
 
@@ -84,9 +86,10 @@ def _derive(secret: bytes, salt: bytes) -> bytes:
 def _make_dummy_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
     """Return a random hash that matches no known password.
 
-    Its text is composed of random bytes, and no hash is computed: the allocator would never return the memory of a
-    computation in this thread to the system. The allocator also keeps the memory of each hashing thread between hashes. That
-    is good there: with 19 MB of fresh pages from the system each time, a hash would take twice as long.
+    Its text is composed of random bytes, and no hash is computed: the allocator would never return
+    the memory of a computation in this thread to the system. The allocator also keeps the memory of
+    each hashing thread between hashes. That is good there: with 19 MB of fresh pages from the
+    system each time, a hash would take twice as long.
     """
     salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
     return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={memory_kib},t={time_cost},p={parallelism}${salt}${digest}"

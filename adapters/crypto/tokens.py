@@ -29,7 +29,8 @@ MAX_LEEWAY = timedelta(seconds=30)  # security J-3
 _KEY_SIZE = 2048
 _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 _NEVER = datetime.min.replace(tzinfo=UTC)
-# Headers that contain a key, refer to one, or require extensions that we do not implement (security J-1).
+# Headers that contain a key, refer to one, or require extensions that we do not implement (security
+# J-1).
 _REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
 
@@ -47,8 +48,9 @@ class _Key:
 class JwtTokens:
     """Implements ports.crypto.Tokens with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
-    The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway` limits how far the clock of
-    the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder knows this time (decision 33).
+    The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway`
+    limits how far the clock of the issuing machine can be ahead. A token expires at exactly its
+    expiry time, because its holder knows this time (decision 33).
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
@@ -56,7 +58,8 @@ class JwtTokens:
             raise ValueError("The leeway of access tokens must be between 0 and 30 seconds.")
         self._base_url = base_url
         self._leeway = leeway
-        # Only this algorithm is enabled, so no symmetric algorithm can ever be used with a public key (RFC 8725 section 3.1).
+        # Only this algorithm is enabled, so no symmetric algorithm can ever be used with a public
+        # key (RFC 8725 section 3.1).
         self._jws = jwt.PyJWS(algorithms=[ALGORITHM], options={"enforce_minimum_key_length": True, "verify_signature": True})
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
@@ -169,7 +172,8 @@ class JwtTokens:
         """
         if len(token) > MAX_TOKEN_LENGTH or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
             raise TokenInvalid
-        # Our own tokens start with one of a few known headers, so the key is found without parsing the header twice.
+        # Our own tokens start with one of a few known headers, so the key is found without parsing
+        # the header twice.
         token_type, key = self._by_header.get(token.partition(".")[0]) or self._find_type_and_key(token)
         if key.retires_at is not None and key.retires_at <= now:
             raise UnknownKey
@@ -242,8 +246,8 @@ class JwtTokens:
             org_id = _uuid(get("org_id"))
             if not org:  # the claims are valid only together (security J-6)
                 raise TokenInvalid
-        # The audience is our base URL, or the client id of an application (security J-3). Tokens of applications name
-        # their service and its organization.
+        # The audience is our base URL, or the client id of an application (security J-3). Tokens of
+        # applications name their service and its organization.
         service, client_id = get("service", ""), None
         if not isinstance(service, str):
             raise TokenInvalid

@@ -25,8 +25,9 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 class AesVault:
     """Implements ports.crypto.Vault with AES-256-GCM (security L-1, L-2).
 
-    An encrypted value consists of: version (1 byte), length of the key id (1 byte), key id, nonce (12 bytes), ciphertext with
-    its tag. The tag also covers the context. Each combination of table and column has its own derived key.
+    An encrypted value consists of: version (1 byte), length of the key id (1 byte), key id, nonce
+    (12 bytes), ciphertext with its tag. The tag also covers the context. Each combination of table
+    and column has its own derived key.
     """
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
@@ -82,7 +83,8 @@ def parse_keys(text: str) -> tuple[tuple[str, bytes], ...]:
     keys = []
     for position, entry in enumerate(text.split(","), 1):
         key_id, colon, encoded = entry.strip().partition(":")
-        # Both base64 alphabets are accepted, with or without padding: `openssl rand -base64 32` and Python's secrets module differ.
+        # Both base64 alphabets are accepted, with or without padding: `openssl rand -base64 32` and
+        # Python's secrets module differ.
         standard = encoded.replace("-", "+").replace("_", "/").rstrip("=")
         try:
             key = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)

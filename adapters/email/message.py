@@ -61,11 +61,12 @@ COLORS: Final = Palette(light=_color_scheme("#0b5d66", "#ffffff", "#084850"), da
 class EmailTemplates:
     """Implements ports.outside.EmailTemplates.
 
-    Links start with the configured base URL (security E-1, E-2). The only exception is the link to an invoice at the payment
-    provider, which comes from a signed event.
+    Links start with the configured base URL (security E-1, E-2). The only exception is the link to
+    an invoice at the payment provider, which comes from a signed event.
 
-    An organization's design adds its name to the header, the subject and the footer, and sets the logo and the colors. It
-    cannot change the text. The footer always names the platform as the sender.
+    An organization's design adds its name to the header, the subject and the footer, and sets the
+    logo and the colors. It cannot change the text. The footer always names the platform as the
+    sender.
     """
 
     def __init__(self, base_url: str, policy: Policy) -> None:

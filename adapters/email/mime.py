@@ -47,8 +47,9 @@ def to_mime(message: EmailMessage, sender: Address) -> MimeMessage:
     try:
         mime["From"] = sender
         mime["To"] = Address(addr_spec=message.to)
-        # The library decodes encoded words (RFC 2047) when a header is set, and some versions then write the line breaks in them.
-        # A name such as "=?utf-8?q?x=0D=0ABcc:...?=" would add headers (security E-4).
+        # The library decodes encoded words (RFC 2047) when a header is set, and some versions then
+        # write the line breaks in them. A name such as "=?utf-8?q?x=0D=0ABcc:...?=" would add
+        # headers (security E-4).
         mime["Subject"] = message.subject.replace("=?", "= ?")
         mime["Date"] = message.date.astimezone(UTC)
         mime["Message-ID"] = message.message_id
@@ -62,7 +63,7 @@ def to_mime(message: EmailMessage, sender: Address) -> MimeMessage:
 
 
 def _transfer_encoding(body: str) -> str:
-    # By default, the library encodes every body with a line over 78 characters. Operators copy links from files in the mail folder,
-    # so a link must stay as it is.
+    # By default, the library encodes every body with a line over 78 characters. Operators copy
+    # links from files in the mail folder, so a link must stay as it is.
     is_plain = body.isascii() and all(len(line) <= MAX_LINE_LENGTH for line in body.splitlines())
     return "7bit" if is_plain else "quoted-printable"

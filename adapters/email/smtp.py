@@ -45,8 +45,8 @@ class SmtpServer:
     def parse(cls, url: str) -> Self:
         """Parse `smtp://user:password@host:port`, `smtps://...` or `smtp://...?starttls=1`.
 
-        Raises: ValueError. Its text is a clause that continues the name of the setting. It never contains the URL, which has a
-        password in it.
+        Raises: ValueError. Its text is a clause that continues the name of the setting. It never
+        contains the URL, which has a password in it.
         """
         try:
             parts = urlsplit(url)
@@ -134,9 +134,11 @@ class SmtpClient(smtplib.SMTP):
         The client tries `addresses` in order. Certificates are compared with the host of `server`, not with the address.
         """
         own_name = socket.gethostname()
-        # Without a local name the library looks one up in the DNS, which can take longer than the session.
+        # Without a local name the library looks one up in the DNS, which can take longer than the
+        # session.
         super().__init__(local_hostname=own_name if "." in own_name else "[127.0.0.1]", timeout=CONNECT_TIMEOUT)
-        # STARTTLS compares the certificate with this name. The library sets it only if the constructor connects.
+        # STARTTLS compares the certificate with this name. The library sets it only if the
+        # constructor connects.
         self._host = server.host
         self._server = server
         self._tls = tls

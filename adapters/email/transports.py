@@ -20,7 +20,8 @@ from ports.outside import EmailMessage, MailRefused
 if TYPE_CHECKING:
     from uuid import UUID
 
-# `send` must return within 60 s (ports.outside.MailTransport), because the lease on a queued email depends on it.
+# `send` must return within 60 s (ports.outside.MailTransport), because the lease on a queued email
+# depends on it.
 SESSION_DEADLINE: Final = 50.0
 CHECK_DEADLINE: Final = 10.0  # an admin waits for the result
 MAX_CHECKS: Final = 16  # concurrent
@@ -114,7 +115,8 @@ class OrganizationSmtp:
 
     async def check_server(self, server: MailServer) -> MailServerCheck:
         """Connect and authenticate, but send nothing. Return the result."""
-        # One check at a time per organization: otherwise one organization could use all threads for checks.
+        # One check at a time per organization: otherwise one organization could use all threads for
+        # checks.
         if server.org_id in self._checked_orgs:
             return MailServerCheck.BUSY
         self._checked_orgs.add(server.org_id)
@@ -122,7 +124,8 @@ class OrganizationSmtp:
             with trio.fail_after(self._check_deadline):
                 await self._run(server, SmtpClient.authenticate_only, self._check_threads)
         except TargetRefused:
-            # One answer for all reasons: tenants must not learn whether a name exists in our network.
+            # One answer for all reasons: tenants must not learn whether a name exists in our
+            # network.
             return MailServerCheck.NO_ADDRESS
         except SmtpFailed as failure:
             return _CHECK_RESULTS[failure.stage]
@@ -176,8 +179,8 @@ class FolderTransport:
             raise MailRefused(f"{self._directory}: {error.strerror or type(error).__name__}") from None
 
     def _write(self, name: str, content: bytes) -> None:
-        # The file appears complete or not at all, and is on the disk before the email is recorded as sent. Emails contain one-time
-        # links, so only the owner may read the file.
+        # The file appears complete or not at all, and is on the disk before the email is recorded
+        # as sent. Emails contain one-time links, so only the owner may read the file.
         unfinished = self._directory / f".{name}.new"
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,9 @@
 """Address checks for every connection to a target that a tenant chose: webhooks, SIEMs, mail servers (security W-1, W-3).
 
-The guard resolves a name once and checks all its addresses. The caller connects to the returned addresses, never to the
-name: a second lookup could return another address (DNS rebinding). TLS and the Host header still use the name. Each attempt
-resolves the name again. Targets from the operator's settings are not checked.
+The guard resolves a name once and checks all its addresses. The caller connects to the returned
+addresses, never to the name: a second lookup could return another address (DNS rebinding). TLS and
+the Host header still use the name. Each attempt resolves the name again. Targets from the
+operator's settings are not checked.
 """
 
 import ipaddress
@@ -18,8 +19,9 @@ import trio
 from core.kernel.outbound import SendFailed, SendFailure
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
-# Concurrent lookups. After its deadline a lookup continues in its thread until the system's resolver gives up, about three
-# times as long (`shorten_resolver_timeouts`). With this many threads, ten tenants with silent name servers do not block others.
+# Concurrent lookups. After its deadline a lookup continues in its thread until the system's
+# resolver gives up, about three times as long (`shorten_resolver_timeouts`). With this many
+# threads, ten tenants with silent name servers do not block others.
 MAX_LOOKUPS: Final = 256
 MAX_ADDRESSES: Final = 4  # to try for one name: a tenant can publish hundreds
 
@@ -118,7 +120,8 @@ def shorten_resolver_timeouts(environment: MutableMapping[str, str]) -> None:
     environment.setdefault("RES_OPTIONS", "timeout:2 attempts:2")
 
 
-# The type of `socket.getaddrinfo`. Only the last item of each result is used: the address, for IPv6 with its scope.
+# The type of `socket.getaddrinfo`. Only the last item of each result is used: the address, for IPv6
+# with its scope.
 Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 
 
@@ -131,13 +134,15 @@ class Guard:
         self._allowed = tuple(allowed)
         self._lookup = lookup
         self._deadline = deadline
-        # A separate pool of threads: a name server that does not answer must not block other work (security P-7).
+        # A separate pool of threads: a name server that does not answer must not block other work
+        # (security P-7).
         self._threads = trio.CapacityLimiter(MAX_LOOKUPS)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, in the order to try them. Raises: TargetRefused."""
         addresses = await self._resolve(host, port)
-        # Check all addresses, including those that are not tried: one forbidden address makes the whole name suspicious.
+        # Check all addresses, including those that are not tried: one forbidden address makes the
+        # whole name suspicious.
         if not all(self._is_allowed(address, port) for address in addresses):
             raise TargetRefused(SendFailure.NOT_ALLOWED)
         return tuple(dict.fromkeys(str(address) for address in addresses if address is not None))[:MAX_ADDRESSES]

@@ -1,7 +1,8 @@
 """HTTP clients of the external identity providers: `codehost` with plain OAuth, `websuite` and `officesuite` with OpenID Connect.
 
-Only the URLs in the operator's settings are called (security O-8, W-2). Errors and log lines contain only our own words, none
-of the provider's. Sources: RFC 6749, RFC 7636, RFC 9207, OpenID Connect Core.
+Only the URLs in the operator's settings are called (security O-8, W-2). Errors and log lines
+contain only our own words, none of the provider's. Sources: RFC 6749, RFC 7636, RFC 9207, OpenID
+Connect Core.
 """
 
 import re
@@ -55,8 +56,9 @@ IDENTIFYING_SCOPES: Final[Mapping[Provider, tuple[str, ...]]] = {
 class ProviderSettings:
     """The operator's settings for a provider.
 
-    `client` is the platform's OAuth client, or None if only services have credentials. `scopes` are requested in addition to
-    the identifying ones. `emails_url` is for `codehost` only, `issuer` and `jwks_url` for the others.
+    `client` is the platform's OAuth client, or None if only services have credentials. `scopes` are
+    requested in addition to the identifying ones. `emails_url` is for `codehost` only, `issuer` and
+    `jwks_url` for the others.
     """
 
     client: ProviderClient | None
@@ -200,7 +202,8 @@ class HttpProviders:
         subject, email, verified = claims["sub"], claims.get("email"), claims.get("email_verified")
         if email is None:
             profile = await connection.get(settings.userinfo_url, tokens.access_token)
-            # Without this check the answer could describe another user (OpenID Connect Core section 5.3.2).
+            # Without this check the answer could describe another user (OpenID Connect Core section
+            # 5.3.2).
             if not isinstance(profile, dict) or profile.get("sub") != subject:
                 _fail("the user info endpoint returned another user")
             email, verified = profile.get("email"), profile.get("email_verified")
@@ -261,7 +264,8 @@ class _Connection:
 
     async def request_tokens(self, client: ProviderClient, fields: Mapping[str, str]) -> Mapping[str, Any]:
         """Send a request to the token endpoint and return its answer. Some providers return errors with status 200."""
-        # The secret is in the body, because all three providers accept it there (RFC 6749 section 2.3.1).
+        # The secret is in the body, because all three providers accept it there (RFC 6749 section
+        # 2.3.1).
         form = {**fields, "client_id": client.client_id, "client_secret": client.client_secret}
         async with self._client.stream("POST", self._settings.token_url, data=form) as response:
             raw = await read_body(response)

@@ -1,10 +1,10 @@
 """HTTP POST requests to URLs that tenants chose, through the guard (security W-1, W-2, W-3).
 
-The module uses httpcore, the base of httpx. httpx would add redirects, cookies, proxies from the environment and
-decompression, and none of them is wanted here.
+The module uses httpcore, the base of httpx. httpx would add redirects, cookies, proxies from the
+environment and decompression, and none of them is wanted here.
 
-TLS and the Host header use the name of the host. The connection uses an address that the guard has checked. No connection is
-reused, so each request resolves and checks the name again.
+TLS and the Host header use the name of the host. The connection uses an address that the guard has
+checked. No connection is reused, so each request resolves and checks the name again.
 """
 
 import ssl
@@ -43,7 +43,8 @@ class GuardedSender:
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
         all_headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         target = httpcore.URL(url)
-        # No pool: connections are never reused, and creating a pool for each request would take a third of its time.
+        # No pool: connections are never reused, and creating a pool for each request would take a
+        # third of its time.
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
             async with connection.stream("POST", target, headers=list(all_headers.items()), content=body) as response:
@@ -83,7 +84,8 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
 
 async def _read_start(response: httpcore.Response) -> bytes:
     body = bytearray()
-    # Do not leave the loop early: the nested iterators of the library end cleanly only from the inside.
+    # Do not leave the loop early: the nested iterators of the library end cleanly only from the
+    # inside.
     with trio.CancelScope() as enough:
         async for part in response.aiter_stream():
             body += part

@@ -77,7 +77,8 @@ async def read_body(response: "httpx.Response", max_size: int = MAX_RESPONSE_SIZ
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise UpstreamFailed("its answer is compressed")
     body = bytearray()
-    # Do not leave the loop early: the nested iterators of the library end cleanly only from the inside.
+    # Do not leave the loop early: the nested iterators of the library end cleanly only from the
+    # inside.
     with trio.CancelScope() as enough:
         async for part in response.aiter_raw():
             body += part

@@ -29,7 +29,8 @@ from core.privacy_rules import (
 )
 from core.tenancy.invitations_rules import Invitation
 
-# The tables of everything that can sign in to an account or was issued for it, except the password and the sessions.
+# The tables of everything that can sign in to an account or was issued for it, except the password
+# and the sessions.
 SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "mfa",
     "backup_codes",
@@ -46,9 +47,10 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that contain the address of the invited user.
 INVITATION_EVENTS: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
-# Which entries of each log contain a user's address. The address of an impersonation is that of the impersonator. An account action
-# without an actor but with an address, such as following a link in an email, was the user's. Entries without an address are actions of
-# the service, so they stay as they are.
+# Which entries of each log contain a user's address. The address of an impersonation is that of the
+# impersonator. An account action without an actor but with an address, such as following a link in
+# an email, was the user's. Entries without an address are actions of the service, so they stay as
+# they are.
 LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
     PersonalLog.LOGINS: ("login_events", "user_id = %(user_id)s"),
     PersonalLog.MFA: ("mfa_events", "user_id = %(user_id)s"),
@@ -114,8 +116,9 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""
-# This includes former addresses that another account has now, because the entries are matched by the user's id. The entry of a user who
-# joined names the invitation, which leads to the entry of its acceptance.
+# This includes former addresses that another account has now, because the entries are matched by
+# the user's id. The entry of a user who joined names the invitation, which leads to the entry of
+# its acceptance.
 REDACT_JOINS: Final = f"""
     with organizations_of_user as materialized (
         select org_id from memberships where user_id = %(user_id)s
@@ -138,7 +141,8 @@ REDACT_JOINS: Final = f"""
         select id from audit_log where id = any(array(select id from joined union all select id from answers)) order by id
         for no key update)
     update audit_log set {REDACTED} where id = any(array(select id from held))"""
-# Entries and events of an invitation have its id as target. An answer without a session was given by the invited user.
+# Entries and events of an invitation have its id as target. An answer without a session was given
+# by the invited user.
 END_INVITATIONS: Final = f"""
     with held as (
         select id, status from invitations
@@ -339,8 +343,9 @@ class Privacy(Repository):
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
     async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
-        # Foreign keys cascade the address to other tables, as in `Accounts.change_email`. The update of a unique key takes the lock that
-        # inserts with a foreign key to the account wait for. So from here on no other transaction can add rows of the account.
+        # Foreign keys cascade the address to other tables, as in `Accounts.change_email`. The
+        # update of a unique key takes the lock that inserts with a foreign key to the account wait
+        # for. So from here on no other transaction can add rows of the account.
         await self._run(
             """
             with held as materialized (
@@ -355,8 +360,8 @@ class Privacy(Repository):
         self._signals.figures_changed()
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
-        # A SAML logout in progress continues without the name ids. Services that have no logout request yet count as services that
-        # did not respond.
+        # A SAML logout in progress continues without the name ids. Services that have no logout
+        # request yet count as services that did not respond.
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in SIGN_IN_TABLES])
         await self._write(
             f"""
@@ -415,7 +420,8 @@ class Privacy(Repository):
         await self._write(REMOVE_EMAILS, user_id=user_id, email=email)
 
     async def redact_deliveries(self, user_id: UUID) -> None:
-        # Later attempts sign the changed payload. The response body goes too, because a receiver may echo the payload.
+        # Later attempts sign the changed payload. The response body goes too, because a receiver
+        # may echo the payload.
         await self._write(
             """
             update webhook_deliveries

@@ -16,9 +16,9 @@ MAX_QUEUED = 1024  # documents, which take a few seconds together
 class XmlDocuments:
     """The parser and writer of SAML documents, with lxml and xmlsec.
 
-    One thread is enough: it signs documents faster than the thread that serves requests can pass them
-    on. The libraries need megabytes of memory, and few services use SAML, so they are loaded with the
-    first document.
+    One thread is enough: it signs documents faster than the thread that serves requests can pass
+    them on. The libraries need megabytes of memory, and few services use SAML, so they are loaded
+    with the first document.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:

@@ -1,8 +1,9 @@
 """Parsing, writing and signing of SAML documents with lxml and xmlsec.
 
-The libraries need megabytes of memory, so `documents` imports this module only for the first document.
-No document is assembled from text: every value enters through the DOM (security X-7).
-The module is longer than 400 lines, because reading, writing and signing share namespaces, algorithms and helpers.
+The libraries need megabytes of memory, so `documents` imports this module only for the first
+document. No document is assembled from text: every value enters through the DOM (security X-7). The
+module is longer than 400 lines, because reading, writing and signing share namespaces, algorithms
+and helpers.
 """
 
 import re
@@ -110,8 +111,8 @@ class _Tags:
 
 
 def _parse(document: bytes) -> Any:
-    # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would have
-    # other bytes (security X-2).
+    # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would
+    # have other bytes (security X-2).
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
         raise SamlMessageInvalid
@@ -361,8 +362,8 @@ def _base64_of(pem: str) -> str:
 # Signing
 
 
-# Parsed once, and copied for each signature. The functions of xmlsec.template would do the same, but
-# each call releases the GIL and has to wait until it gets the GIL back.
+# Parsed once, and copied for each signature. The functions of xmlsec.template would do the same,
+# but each call releases the GIL and has to wait until it gets the GIL back.
 _SIGNATURE: Final = etree.fromstring(f"""
 <ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
     ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference

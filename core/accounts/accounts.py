@@ -85,8 +85,8 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
 async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
     """Queue an email with a reset link, with the branding of the organization `org_slug`.
 
-    The mailer looks up the account later, so that the response time does not reveal whether one exists
-    (security B-2).
+    The mailer looks up the account later, so that the response time does not reveal whether one
+    exists (security B-2).
     """
     await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug)
 
@@ -105,8 +105,8 @@ async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, or
 async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:
     """Return the organization that brands an email. Unknown and inactive organizations are ignored (decision 66).
 
-    Callers look this up before any step that depends on the account, so that every request takes the same time
-    (security B-2).
+    Callers look this up before any step that depends on the account, so that every request takes
+    the same time (security B-2).
     """
     return None if org_slug is None else await tx.branding.active_org_id(org_slug)
 
@@ -131,9 +131,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
-        # The address was never verified, so a squatter may have registered it. Nothing they left behind
-        # may survive (security A-7). If another address of the account was verified before, the second
-        # factor stays: a thief of the account may have changed the address.
+        # The address was never verified, so a squatter may have registered it. Nothing they left
+        # behind may survive (security A-7). If another address of the account was verified before,
+        # the second factor stays: a thief of the account may have changed the address.
         if account.first_verified_at is None:
             await revoke_all_access(tx, account, now)
         elif account.email_verified_at is None:
@@ -170,8 +170,8 @@ async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datet
     token_hash = digest(token)
     account = await tx.accounts.lock_by_token(token_hash, purpose) or refuse(LinkInvalid)
     sent_to = await tx.one_time_tokens.redeem(token_hash, purpose, now)
-    # A token is bound to the address it was sent to. After a change of address, the owner of the old
-    # mailbox must not get in (security A-5, A-9).
+    # A token is bound to the address it was sent to. After a change of address, the owner of the
+    # old mailbox must not get in (security A-5, A-9).
     if sent_to != account.email or not account.is_usable:
         raise LinkInvalid
     return account
@@ -189,8 +189,8 @@ async def get_own(ports: Ports, caller: Person) -> Account:
 async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
     """Change the caller's address at once, and return it. The new address is unverified (security A-9).
 
-    A verification link goes to the new address and a notice to the old one. Older links and all other
-    sessions end. Nothing happens if the account already has this address.
+    A verification link goes to the new address and a notice to the old one. Older links and all
+    other sessions end. Nothing happens if the account already has this address.
 
     Raises: EmailNotFree; the errors of `lock_own_account`.
     """
@@ -247,8 +247,8 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
     """Change the caller's password. All other sessions and the trust of all devices end (security A-8).
 
-    Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet; the
-    errors of `check_new_password` and `lock_own_account`.
+    Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet;
+    the errors of `check_new_password` and `lock_own_account`.
     """
     check_new_password(new_password, ports.policy.common_passwords)
     check_password_length(current)
@@ -278,8 +278,8 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 async def delete_account(tx: Transaction, user_id: UUID) -> None:
     """Delete a locked account that is a member of no organization, with all data about the user (decision 111).
 
-    The logs of organizations keep their entries. The address becomes free: an account that takes it later
-    is a different user.
+    The logs of organizations keep their entries. The address becomes free: an account that takes it
+    later is a different user.
     """
     await tx.sessions.remove(user_id)
     await tx.service_users.remove_everywhere(user_id)

@@ -1,8 +1,9 @@
 """Counters of failed attempts to guess a secret, per account and from all addresses together (security A-3, M-2, V-2).
 
-An attempt is counted in one atomic statement before the secret is checked, so that parallel attempts
-cannot get past the limit. The correct secret clears the count, even if the operation fails later.
-Counting happens outside the transactions of use cases, because it must survive the refusal that it causes.
+An attempt is counted in one atomic statement before the secret is checked, so that parallel
+attempts cannot get past the limit. The correct secret clears the count, even if the operation fails
+later. Counting happens outside the transactions of use cases, because it must survive the refusal
+that it causes.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class SecretKind(StrEnum):
 class AttemptLimit:
     """A limit on failed attempts: `limit` attempts within `window`, then one attempt after each wait.
 
-    The waits begin at `first_wait` and double up to `longest_wait`. If no attempt follows for `quiet`
-    after a wait, the count starts again.
+    The waits begin at `first_wait` and double up to `longest_wait`. If no attempt follows for
+    `quiet` after a wait, the count starts again.
     """
 
     limit: int
@@ -53,8 +53,8 @@ def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
     """Return the limit for a kind of secret."""
     window = policy.guess_window
     if secret in (SecretKind.MFA, SecretKind.USER_CODE):
-        # After the limit, no code is checked for a whole window. Then the full number is allowed again
-        # (security M-2, V-2).
+        # After the limit, no code is checked for a whole window. Then the full number is allowed
+        # again (security M-2, V-2).
         limit = policy.mfa_guess_limit if secret is SecretKind.MFA else policy.account_guess_limit
         return AttemptLimit(limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
     return AttemptLimit(policy.account_guess_limit, window, quiet=window)

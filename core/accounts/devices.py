@@ -56,9 +56,10 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
-    A device is matched by its trust token, else by the client's device id, else, for clients without an id,
-    by browser, operating system and type (decision 78). The account is locked. `org_id` is the organization
-    of the service of the sign-in, if any: its trust period applies like those of the user's organizations.
+    A device is matched by its trust token, else by the client's device id, else, for clients
+    without an id, by browser, operating system and type (decision 78). The account is locked.
+    `org_id` is the organization of the service of the sign-in, if any: its trust period applies
+    like those of the user's organizations.
     """
     known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
     is_new, has_location = known.device is None, fingerprint.location is not None
@@ -102,7 +103,8 @@ def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRi
     return replace(
         device,
         name=fingerprint.name or device.name,
-        # The stored type was declared or derived when the device was new. Only a declared type may replace it.
+        # The stored type was declared or derived when the device was new. Only a declared type may
+        # replace it.
         device_type=fingerprint.declared_type or device.device_type,
         browser=user_agent.browser,
         browser_version=user_agent.browser_version,
@@ -120,8 +122,8 @@ async def remember_device(
 ) -> str | None:
     """Store the device of a successful sign-in. The account has been locked since `match_device`.
 
-    `second_factor` means that it was verified in this sign-in. With `trust` as well, create a new trust
-    token, which replaces an earlier one, and return it.
+    `second_factor` means that it was verified in this sign-in. With `trust` as well, create a new
+    trust token, which replaces an earlier one, and return it.
     """
     device, token = match.device, None
     if second_factor:

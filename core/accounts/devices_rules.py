@@ -107,8 +107,8 @@ class Device:
     def remembers_second_factor(self, trust_days: int, now: datetime) -> bool:
         """Return whether a sign-in with the trust token may skip the second factor (decision 81).
 
-        The token must not have expired, and the second factor must have been verified on this device less
-        than `trust_days` ago.
+        The token must not have expired, and the second factor must have been verified on this
+        device less than `trust_days` ago.
         """
         return (
             self.revoked_at is None

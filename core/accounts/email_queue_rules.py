@@ -32,15 +32,15 @@ class EmailKind(StrEnum):
     PAYMENT_ACTION = "payment_action"
 
 
-# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails and notices of a
-# changed address have limits apart from account emails: organizations and directories cause them, and must
-# not use up the emails that a user needs to get back into their account.
+# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails and notices
+# of a changed address have limits apart from account emails: organizations and directories cause
+# them, and must not use up the emails that a user needs to get back into their account.
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
-# The kinds that go through the organization's mail server, if it has one. Emails about accounts never do
-# (security E-1).
+# The kinds that go through the organization's mail server, if it has one. Emails about accounts
+# never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 
@@ -88,7 +88,8 @@ class BusyServers:
 
 NO_BUSY_SERVERS = BusyServers()
 
-# Longer than a whole session with a slow mail server, so that no other process claims the email during the session.
+# Longer than a whole session with a slow mail server, so that no other process claims the email
+# during the session.
 LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
 # The limit on claims without an outcome. An email that crashes the process must not do so forever.
@@ -114,8 +115,8 @@ def new_email(
 def backoff(attempts: int, spread: float) -> timedelta:
     """Return the wait after the given number of failed attempts: 5 s, doubling up to an hour, times 0.75 to 1.25.
 
-    `spread` is a random number from 0 to 1. All attempts take about 14 hours, so that a mail server may be down
-    for a night. A verification link is still valid for hours when it arrives. A reset link expires earlier, and
-    `core.email_preparation` then gives the email up.
+    `spread` is a random number from 0 to 1. All attempts take about 14 hours, so that a mail server
+    may be down for a night. A verification link is still valid for hours when it arrives. A reset
+    link expires earlier, and `core.email_preparation` then gives the email up.
     """
     return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
     """An account was created.
 
-    The organization of the service that created it, by an API key or a sign-up, receives the event. An account
-    that was registered on the platform is reported to no organization (decision 112).
+    The organization of the service that created it, by an API key or a sign-up, receives the event.
+    An account that was registered on the platform is reported to no organization (decision 112).
     """
     if org_id is None or service_id is None:
         return Event(EVENT_KINDS["user.signup.success"], str(user_id))

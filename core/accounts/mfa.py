@@ -1,8 +1,8 @@
 """The second factor: codes of an authenticator app, and backup codes for users without it (decisions 42, 43, 44).
 
 A sign-in verifies a code in two steps, so that no code works twice. `check_code` runs outside any
-transaction and changes nothing. `redeem_code` and `accept_code` use the code up in the transaction that
-starts the session.
+transaction and changes nothing. `redeem_code` and `accept_code` use the code up in the transaction
+that starts the session.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
     """Confirm the new secret with one of its codes, enable the second factor, and return the backup codes.
 
-    The code is used up (security M-1). Device trust and pre-auth tokens end (security M-6). Sessions
-    continue, but only the caller's session can sign in to applications without the second factor
-    (security X-8).
+    The code is used up (security M-1). Device trust and pre-auth tokens end (security M-6).
+    Sessions continue, but only the caller's session can sign in to applications without the second
+    factor (security X-8).
 
-    Raises: SetupCodeMalformed; NotSetUp; AlreadyEnabled; TooManyAttempts; SetupCodeWrong, which counts as
-    a failed attempt (security M-2).
+    Raises: SetupCodeMalformed; NotSetUp; AlreadyEnabled; TooManyAttempts; SetupCodeWrong, which
+    counts as a failed attempt (security M-2).
     """
     if not TOTP_CODE.fullmatch(code):
         raise SetupCodeMalformed
@@ -118,8 +118,8 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     codes, salt, hashes = await _new_codes(ports)
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        # Checked again under the lock: another request may have confirmed or replaced the secret while the
-        # backup codes were hashed.
+        # Checked again under the lock: another request may have confirmed or replaced the secret
+        # while the backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
         if not await tx.mfa.use_step(account.id, enrollment.setup_at, step):
             raise SetupCodeWrong
@@ -233,8 +233,8 @@ async def _verify_backup_code(ports: Ports, user_id: UUID, enrollment: MfaEnroll
 def redeem_code(tx: Transaction, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
     """Lock the account and consume the pending sign-in and the code that `check_code` verified.
 
-    The statement runs with the transaction's next one. The result is None if the sign-in is no longer
-    pending. Pass it to `accept_code`.
+    The statement runs with the transaction's next one. The result is None if the sign-in is no
+    longer pending. Pass it to `accept_code`.
     """
     if code.step is not None and code.setup_at is not None:
         return tx.mfa.redeem_step(pre_auth_id, user_id, code.setup_at, code.step, now)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # The time to confirm a new secret (security M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
 BACKUP_CODES: Final = 10
-# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security M-4).
+# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security
+# M-4).
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 TOTP_CODE: Final = re.compile("[0-9]{6}")
 _BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     """Make `email` the first platform owner, verified, with this password (security I-6, decision 55).
 
-    If the address has an account, its password and sessions may belong to a squatter, so all access to it
-    is revoked first.
+    If the address has an account, its password and sessions may belong to a squatter, so all access
+    to it is revoked first.
 
     Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
     """
@@ -94,8 +94,8 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
 async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Revoke a platform owner's rights, and end the sessions in which they impersonate users (security I-1, I-3).
 
-    If the only two platform owners demote each other at the same time, the second request fails with
-    LastPlatformOwner.
+    If the only two platform owners demote each other at the same time, the second request fails
+    with LastPlatformOwner.
 
     Raises: CannotDemoteYourself; LastPlatformOwner; NotAPlatformOwner; NotPlatformOwner.
     """
@@ -106,8 +106,8 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
         await tx.accounts.lock_platform_owners()
         account, caller_is_owner = await lock_target_account(tx, caller, user_id)
         is_owner = account is not None and account.is_platform_owner
-        # Checked before the caller's rights: a caller who was just demoted learns that only the last owner
-        # is left.
+        # Checked before the caller's rights: a caller who was just demoted learns that only the
+        # last owner is left.
         if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
             raise LastPlatformOwner
         if not caller_is_owner:

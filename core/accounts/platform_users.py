@@ -64,8 +64,9 @@ async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
 async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
     """Remove a user's second factor and end all their sessions. Return whether it was enabled (security M-6, M-7).
 
-    If it was off, only a pending secret is deleted. Otherwise the user gets an email, the organizations
-    of their confirmed memberships get an event and an audit entry, and the platform's log gets the reason.
+    If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
+    organizations of their confirmed memberships get an event and an audit entry, and the platform's
+    log gets the reason.
 
     Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound.
     """

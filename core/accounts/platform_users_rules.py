@@ -23,11 +23,11 @@ METRICS_PERIOD: Final = timedelta(days=7)
 ALERT_PERIOD: Final = timedelta(hours=24)
 # With this many alerts, the cause is not a single account, and more lines do not help.
 MAX_ALERTS: Final = 100
-# Half of the attempts that one account has in 15 minutes (security M-2). Users give up sooner, and an
-# attacker who stays below the limit is still reported.
+# Half of the attempts that one account has in 15 minutes (security M-2). Users give up sooner, and
+# an attacker who stays below the limit is still reported.
 FAILURE_ALERT_THRESHOLD: Final = 5
-# Backup codes are for the day on which a user loses their phone. One or two are enough to set up another
-# app, so three of the ten on one day are suspicious.
+# Backup codes are for the day on which a user loses their phone. One or two are enough to set up
+# another app, so three of the ten on one day are suspicious.
 BACKUP_CODE_ALERT_THRESHOLD: Final = 3
 # An attacker who got into an account turns the second factor off first.
 SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)

@@ -181,8 +181,9 @@ async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
     """Delete a service and everything that belongs to it (decision 159). The accounts of its users stay.
 
-    Sessions of the service become invalid at once. If there are too many logins for one transaction,
-    the housekeeper deletes the rest. Paid subscriptions are canceled at the payment provider.
+    Sessions of the service become invalid at once. If there are too many logins for one
+    transaction, the housekeeper deletes the rest. Paid subscriptions are canceled at the payment
+    provider.
 
     Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and
     `cancellations.cancel_now`.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
     """A user signed in with all required factors (decision 61).
 
-    `provider` is `password` or the name of an identity provider. The organization of the service, if any, receives the event
-    (decision 220).
+    `provider` is `password` or the name of an identity provider. The organization of the service,
+    if any, receives the event (decision 220).
     """
     data = {"provider": provider, "service_id": str(service.id) if service else None}
     return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)

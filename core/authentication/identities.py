@@ -1,8 +1,9 @@
 """Accounts at identity providers that users have linked, and the tokens of these providers (decisions 73, 74, 75, 77).
 
-An identity is linked in one context: in the account itself, or in a service. With their own token, the user sees the identities of the
-account. An application's token sees and changes those of its service (security J-9). On our pages, an identity of any context signs the
-user in to the whole account. Therefore a user who unlinks a provider in the account also unlinks it in all services.
+An identity is linked in one context: in the account itself, or in a service. With their own token,
+the user sees the identities of the account. An application's token sees and changes those of its
+service (security J-9). On our pages, an identity of any context signs the user in to the whole
+account. Therefore a user who unlinks a provider in the account also unlinks it in all services.
 """
 
 from __future__ import annotations
@@ -74,14 +75,16 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
 async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     """Unlink the caller's identities at this provider, and delete their tokens.
 
-    For a user, this covers the account and all services, and it ends the user's pending sign-ins. For an application, it covers only its
-    service. The last identity of a context cannot be unlinked if the user has no usable password, because they could not sign in again.
+    For a user, this covers the account and all services, and it ends the user's pending sign-ins.
+    For an application, it covers only its service. The last identity of a context cannot be
+    unlinked if the user has no usable password, because they could not sign in again.
 
     Raises: ProviderUnknown, NotLinked, LastSignInMethod, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # The lock on the account makes the second of two concurrent requests see the result of the first.
+        # The lock on the account makes the second of two concurrent requests see the result of the
+        # first.
         account = await lock_own_account(tx, caller, now)
         linked = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
         if provider not in (linked if caller.service else await tx.identities.list_providers(account.id)):
@@ -95,7 +98,8 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
                 raise NotLinked  # the service was deleted during this request
             tx.record(events.identity_unlinked(account.id, provider, caller.service))
             return
-        # An identity that is still linked in a service would sign the user in to the account on our pages, so unlink it everywhere.
+        # An identity that is still linked in a service would sign the user in to the account on our
+        # pages, so unlink it everywhere.
         service_ids = await tx.identities.remove_everywhere(account.id, provider) or refuse(NotLinked)
         await tx.pre_auths.remove_all(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
@@ -116,7 +120,8 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
         return token
     if not token.can_be_renewed:
         raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
-    # Only one process may renew the token: many providers accept a refresh token once, and treat a second use as theft.
+    # Only one process may renew the token: many providers accept a refresh token once, and treat a
+    # second use as theft.
     async with ports.storage.transaction(by=caller) as tx:
         renewal = await tx.identities.claim_renewal(caller.user_id, _context_of(caller), provider, now, now + RENEWAL_TTL)
     if renewal is None:
@@ -145,8 +150,9 @@ async def _load_token(ports: Ports, caller: Person, provider: Provider) -> Provi
 async def link_pending(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
     """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
 
-    The caller must lock the subject before the account. Return False if the identity no longer signs in to this account, because it was
-    linked to another account or unlinked in the context where it was known.
+    The caller must lock the subject before the account. Return False if the identity no longer
+    signs in to this account, because it was linked to another account or unlinked in the context
+    where it was known.
     """
     known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
     if pending.known_elsewhere if known is None else known.user_id != user_id:

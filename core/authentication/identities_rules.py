@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # The browser opens the URL with the ticket immediately, so a minute is enough (decision 75).
 TICKET_TTL: Final = timedelta(seconds=60)
-# The lease ends after this time, because the process that renews the token may have crashed. It is longer than the timeout of a request
-# to the provider.
+# The lease ends after this time, because the process that renews the token may have crashed. It is
+# longer than the timeout of a request to the provider.
 RENEWAL_TTL: Final = timedelta(seconds=15)
 
 

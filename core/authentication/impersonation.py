@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 TTL: Final = timedelta(hours=1)
 ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name
-# The device that the user sees in their list (decision 151). The hash is not a SHA-256, so no client id has it.
+# The device that the user sees in their list (decision 151). The hash is not a SHA-256, so no
+# client id has it.
 DEVICE_NAME: Final = "Platform support"
 DEVICE_HASH: Final = b"platform support"
 NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
@@ -92,12 +93,15 @@ async def start(
 ) -> Impersonation:
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
-    With `org_slug` alone, the context is an organization that the user is a member of. With `service_slug` too, it is a service that the
-    user uses (decision 152). An impersonation is not a login: no login is recorded and no email is sent. The platform's audit log stores
-    the reason. The log of the organization stores the impersonator, but not the reason (decisions 153, 207).
+    With `org_slug` alone, the context is an organization that the user is a member of. With
+    `service_slug` too, it is a service that the user uses (decision 152). An impersonation is not a
+    login: no login is recorded and no email is sent. The platform's audit log stores the reason.
+    The log of the organization stores the impersonator, but not the reason (decisions 153, 207).
 
-    Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, TargetNotAMember,
-    CannotImpersonateSelf, NotAPlatformOwner, CannotImpersonatePlatformOwner, AccountNotUsable, TargetNotAUser, SessionEnded.
+    Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound,
+    OrganizationNotActive, ServiceNotFound, TargetNotAMember, CannotImpersonateSelf,
+    NotAPlatformOwner, CannotImpersonatePlatformOwner, AccountNotUsable, TargetNotAUser,
+    SessionEnded.
     """
     if service_slug is not None and org_slug is None:
         raise ServiceWithoutOrganization
@@ -108,7 +112,8 @@ async def start(
         account = await _lock_target(tx, caller, user_id)
         entitlement = NO_ENTITLEMENT
         if context.service is not None:
-            # Checked under the lock on the account: a user is removed from a service under the same lock.
+            # Checked under the lock on the account: a user is removed from a service under the same
+            # lock.
             if await tx.service_users.by_id(context.service.org_id, context.service.id, account.id) is None:
                 raise TargetNotAUser
             entitlement = await tx.subscriptions.entitlement(context.service.id, account.id, now)
@@ -213,8 +218,9 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
 
     If the user revokes the device, the running impersonation ends, as with any other device.
     """
-    # The device type is that of the current impersonator. Their address and location are not stored: these are personal data of the
-    # impersonator, and would be kept with the user's account for longer than in the impersonator's own.
+    # The device type is that of the current impersonator. Their address and location are not
+    # stored: these are personal data of the impersonator, and would be kept with the user's account
+    # for longer than in the impersonator's own.
     fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)
     device = (

@@ -1,7 +1,8 @@
 """Sign-in: verify a password, the response of an identity provider, or a code of the second factor.
 
-Every sign-in with a verified first factor continues in `complete_first_factor`. It treats all methods alike: it requires the second factor
-(security A-10), recognizes the device, and writes the same records.
+Every sign-in with a verified first factor continues in `complete_first_factor`. It treats all
+methods alike: it requires the second factor (security A-10), recognizes the device, and writes the
+same records.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ async def sign_in_with_password(
 ) -> SignedIn | PreAuthToken:
     """Verify a password, and start a session or a pending sign-in. `saml_state` is kept in the pre-auth token.
 
-    An unknown address, an account that cannot sign in and a wrong password give the same response after the same work (security B-1, B-2).
-    Wrong passwords from other devices do not lock out a device that the account trusts (security A-3).
+    An unknown address, an account that cannot sign in and a wrong password give the same response
+    after the same work (security B-1, B-2). Wrong passwords from other devices do not lock out a
+    device that the account trusts (security A-3).
 
-    Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed; the errors of
-    `find_password_service` if the service changed while the password was verified.
+    Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords
+    wait to be hashed; the errors of `find_password_service` if the service changed while the
+    password was verified.
     """
     check_password_length(password)
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
@@ -94,7 +97,8 @@ async def sign_in_with_password(
     fingerprint = devices.fingerprint(ports, person, client)
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
-            # The account is read again under its lock: a password reset or a deactivation can have committed during the hash.
+            # The account is read again under its lock: a password reset or a deactivation can have
+            # committed during the hash.
             locked = tx.accounts.lock_for_login(usable.id, old_hash)
             device = await devices.match_device(tx, usable.id, fingerprint, service.org_id if service else None, now)
             account = locked.value or refuse(CredentialsInvalid)
@@ -149,8 +153,8 @@ async def sign_in_with_identity(
 async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn | PendingSignIn:
     """Start a session, or a pending sign-in if the second factor is still required.
 
-    A trusted device skips the second factor. A pending identity is linked only when all required factors are verified, because the link
-    gives permanent access to the account (security A-10).
+    A trusted device skips the second factor. A pending identity is linked only when all required
+    factors are verified, because the link gives permanent access to the account (security A-10).
 
     Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory.
     """
@@ -190,8 +194,8 @@ async def sign_in_with_code(
     """
     mfa_rules.check_format(code)
     now = ports.clock.now()
-    # Count the attempt before the code is checked. If the pending sign-in has ended, nothing is counted, and the response reveals nothing
-    # about the account.
+    # Count the attempt before the code is checked. If the pending sign-in has ended, nothing is
+    # counted, and the response reveals nothing about the account.
     async with ports.storage.autocommit() as statements:
         attempt_limit, subject = attempt_limits_rules.attempt_limit(ports.policy, SecretKind.MFA), mfa_rules.attempt_subject(claims.user_id)
         counted = await statements.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, attempt_limit, now)
@@ -236,7 +240,8 @@ async def _complete_second_factor(
         # Lock order: the subject at the identity provider, then the account.
         if identity is not None:
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
-        # Every operation that ends pending sign-ins holds the lock on the account, so `redeem_code` sees its result.
+        # Every operation that ends pending sign-ins holds the lock on the account, so `redeem_code`
+        # sees its result.
         redeemed = mfa.redeem_code(tx, account.id, pending.id, proof, now)
         device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
         account = await mfa.accept_code(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)

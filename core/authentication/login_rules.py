@@ -138,8 +138,8 @@ class PreAuthToken:
 class SignedIn:
     """A session that just started.
 
-    `secret` is the first refresh token, or the cookie of a browser session on our own pages. With `device_token`, the device can skip the
-    second factor for a while.
+    `secret` is the first refresh token, or the cookie of a browser session on our own pages. With
+    `device_token`, the device can skip the second factor for a while.
     """
 
     session: Session

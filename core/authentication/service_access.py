@@ -1,7 +1,8 @@
 """Access to the services of an organization: one rule for all protocols, and the enrollment of end users.
 
-A password login to a service, an OAuth authorization, a code exchange, a device approval and a SAML sign-on all call `may_use_service`.
-A refresh applies the same rule inside the statement that rotates the token (`RefreshTokenRotation.rotate`), because it must be atomic.
+A password login to a service, an OAuth authorization, a code exchange, a device approval and a SAML
+sign-on all call `may_use_service`. A refresh applies the same rule inside the statement that
+rotates the token (`RefreshTokenRotation.rotate`), because it must be atomic.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 async def may_use_service(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> bool:
     """Return whether this user may use the services of this organization. A user that its directory blocks may not.
 
-    The directory blocks a user by deactivating or deleting them. The block ends when the directory activates them, or when they become a
-    member again.
+    The directory blocks a user by deactivating or deleting them. The block ends when the directory
+    activates them, or when they become a member again.
     """
     return not await read.scim_users.is_blocked(org_id, user_id)
 

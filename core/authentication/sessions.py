@@ -57,8 +57,9 @@ async def authenticate_member(
 ) -> Member:
     """Return the user that presents this access token, acting in the organization of `slug` with this capability.
 
-    One statement reads all facts here too. The organization of the token is only context (decision 54). The member's first request in an
-    organization confirms the membership. Until then the organization has no control over the account.
+    One statement reads all facts here too. The organization of the token is only context (decision
+    54). The member's first request in an organization confirms the membership. Until then the
+    organization has no control over the account.
 
     Raises: NotForApplications; the errors of `authenticate` and of `principals.require`.
     """
@@ -101,8 +102,9 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service contains the user's entitlement to it (decision 37). This function reads nothing from the database: the old refresh
-    token is already used up, so after an error the client would have no valid one.
+    A token of a service contains the user's entitlement to it (decision 37). This function reads
+    nothing from the database: the old refresh token is already used up, so after an error the
+    client would have no valid one.
     """
     expires_at, service, entitlement = min(now + ports.policy.access_token_ttl, subject.ends_at), subject.service, subject.entitlement
     claims = Claims(
@@ -129,10 +131,11 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
 async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
 
-    A second use of a token ends the session, because one of the two users of the token is a thief. There is one exception: during a short
-    grace period, the predecessor of the current token is refused without ending the session, because two tabs may refresh at once. A
-    confidential application that got its first token for an authorization code must send its client secret (decision 92). A presenter
-    that may not use the token does not use it up.
+    A second use of a token ends the session, because one of the two users of the token is a thief.
+    There is one exception: during a short grace period, the predecessor of the current token is
+    refused without ending the session, because two tabs may refresh at once. A confidential
+    application that got its first token for an authorization code must send its client secret
+    (decision 92). A presenter that may not use the token does not use it up.
 
     Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenReused, OrganizationNotActive, MembershipEnded.
     """
@@ -200,10 +203,11 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
     """Make the organization that the caller acts in the context of their session, and return tokens that say so (decision 51).
 
-    The current refresh token is used up. The session keeps its absolute end and its impersonator, and no login is recorded (security S-3,
-    I-3). The organization's row is not locked, because its members would wait for each other. The lock on the membership is enough: a
-    transaction that removes the membership takes the same lock before it ends the sessions in this organization. Every request checks
-    whether the organization is suspended.
+    The current refresh token is used up. The session keeps its absolute end and its impersonator,
+    and no login is recorded (security S-3, I-3). The organization's row is not locked, because its
+    members would wait for each other. The lock on the membership is enough: a transaction that
+    removes the membership takes the same lock before it ends the sessions in this organization.
+    Every request checks whether the organization is suspended.
 
     Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require`.
     """
@@ -218,7 +222,8 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
             if ends_at is not None:
                 break
-            # A concurrent refresh replaced the token first, so try again with the newer one; or the session has ended.
+            # A concurrent refresh replaced the token first, so try again with the newer one; or the
+            # session has ended.
             if await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) is None:
                 raise SessionEnded
         else:

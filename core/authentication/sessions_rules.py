@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, OrganizationStatus, Role, ServiceContext
     from core.kernel.values import Email
 
-# A race is lost when another request refreshes the tokens of the same session at the same moment. In practice a few retries are enough.
+# A race is lost when another request refreshes the tokens of the same session at the same moment.
+# In practice a few retries are enough.
 MAX_LOST_RACES = 100
 MAX_LISTED_SESSIONS = 100
 NO_ENTITLEMENT = Entitlement()
@@ -148,8 +149,8 @@ class LiveSessions:
 class LiveSession:
     """A live session, as its user sees it. Times are UTC.
 
-    `organization` and `service` are the names of its context, or None. `by_support`: an impersonator holds it.
-    `in_browser`: it is a browser session on our own pages.
+    `organization` and `service` are the names of its context, or None. `by_support`: an
+    impersonator holds it. `in_browser`: it is a browser session on our own pages.
     """
 
     id: UUID

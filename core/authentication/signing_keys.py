@@ -28,8 +28,9 @@ async def load(ports: Ports) -> None:
 async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
     """Create a signing key and return its id. The old key still verifies until all tokens that it signed have expired.
 
-    With `only_if_none`, do nothing and return None if an active key exists. All processes are notified. A process that gets a token with
-    the new key id before the notification reloads the keys (`read_token`).
+    With `only_if_none`, do nothing and return None if an active key exists. All processes are
+    notified. A process that gets a token with the new key id before the notification reloads the
+    keys (`read_token`).
     """
     key = await ports.tokens.new_key(ports.clock.now())
     overlap = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl) + timedelta(minutes=1)

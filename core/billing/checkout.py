@@ -88,8 +88,8 @@ async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> 
         created = await ports.payments.create_customer(org_id, name, key)
     except IdempotencyKeySpent:
         # For one day the provider repeats its answer to an idempotency key, including failures. So
-        # the next attempt needs a new key. If the provider created a record in spite of the failure,
-        # an event tells us its id, or the record stays unused.
+        # the next attempt needs a new key. If the provider created a record in spite of the
+        # failure, an event tells us its id, or the record stays unused.
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.customers.renew_key(org_id, key, new_id())
         raise

@@ -123,8 +123,8 @@ async def _on_customer(tx: Transaction, event: BillingEvent, now: datetime) -> E
 async def _on_customer_deleted(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     """Forget the customer. The next checkout of the organization creates another one.
 
-    The provider has canceled all subscriptions of the customer, and sends an event for each. In case
-    such an event is lost, the subscriptions are also checked.
+    The provider has canceled all subscriptions of the customer, and sends an event for each. In
+    case such an event is lost, the subscriptions are also checked.
     """
     customer_id, org_id = require_provider_id(event.subject), _metadata_id(event, "org_id")
     await tx.billing.check_subscriptions_of_customer(org_id, customer_id, now)

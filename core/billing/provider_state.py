@@ -1,9 +1,9 @@
 """The state of our subscriptions, derived from facts about the payment provider's subscriptions (decisions 165, 166, 169; security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
-They are stored (core.billing.provider_facts), and the state that follows from them is written to our
-subscription. If there is none yet, it is created as soon as its user, service and plan are known and
-verified.
+They are stored (core.billing.provider_facts), and the state that follows from them is written to
+our subscription. If there is none yet, it is created as soon as its user, service and plan are
+known and verified.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ async def _verify(
 async def _is_price_valid(tx: Transaction, metadata: CheckoutMetadata, checkout: CheckoutMatch | None, price_id: str | None) -> bool:
     """Return whether the price belongs to the plan of the metadata, or to another plan of the service.
 
-    The price of the plan may be the present one or the one at the checkout. Another plan is possible
-    if the subscription changed its plan before the first event arrived. Then a checkout must show
-    that the subscription is ours.
+    The price of the plan may be the present one or the one at the checkout. Another plan is
+    possible if the subscription changed its plan before the first event arrived. Then a checkout
+    must show that the subscription is ours.
     """
     if checkout is not None and checkout.same_price:
         return True
@@ -166,8 +166,8 @@ async def update_subscription(
     current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
     if current is None:  # it was removed, or detached from the provider after it ended; either is final
         await tx.billing.save_facts(replace(new, ended=True), now, check_at=None)
-        # Nothing is wrong if the provider has ended its subscription, or if we will cancel it there.
-        # Otherwise the user keeps paying for nothing.
+        # Nothing is wrong if the provider has ended its subscription, or if we will cancel it
+        # there. Otherwise the user keeps paying for nothing.
         is_over = old.ended or new.is_over or await tx.cancellations.is_requested(new.org_id, new.id)
         return Effect.NOT_MANAGED_HERE if is_over else Effect.MISMATCH
     if provider_subscription is not None and not await _is_consistent(tx, current, old, provider_subscription):

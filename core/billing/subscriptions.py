@@ -124,8 +124,8 @@ async def update(
 ) -> Subscription:
     """Change the user's current subscription. Any status may follow any other (decision 116).
 
-    A subscription after the end of its period counts as expired, even if the sweeper has not marked it
-    yet: a longer period alone does not reactivate it. If a payment provider manages the
+    A subscription after the end of its period counts as expired, even if the sweeper has not marked
+    it yet: a longer period alone does not reactivate it. If a payment provider manages the
     subscription and it ends here, it is canceled there too. If it has ended there and is
     reactivated here, the provider no longer manages it.
 
@@ -147,7 +147,8 @@ async def update(
             new = replace(new, provider_subscription_id=None)  # otherwise it would never expire: the provider sends no more events
             await tx.subscriptions.detach_from_provider(old.org_id, old.id, now)
         new = new.at(now)
-        # A live subscription must never have a deleted plan. The deletion of a plan checks this, too.
+        # A live subscription must never have a deleted plan. The deletion of a plan checks this,
+        # too.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
         must_cancel = new.status != old.status and not new.status.is_live and await _request_cancellation(tx, old, now)

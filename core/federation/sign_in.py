@@ -1,8 +1,9 @@
 """The sign-in flow of the API and of our pages.
 
-Every sign-in goes through `sign_in`: with a password, with a code of the second factor, or with the answer of an identity provider. The
-result is a challenge if the second factor is still required (security A-10). Otherwise it is tokens for an API client, or the cookie of a
-browser session. The flow is in this area because a sign-in can continue an OAuth request or a SAML sign-on.
+Every sign-in goes through `sign_in`: with a password, with a code of the second factor, or with the
+answer of an identity provider. The result is a challenge if the second factor is still required
+(security A-10). Otherwise it is tokens for an API client, or the cookie of a browser session. The
+flow is in this area because a sign-in can continue an OAuth request or a SAML sign-on.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class BrowserTarget:
 class ApiSignIn:
     """The tokens of a completed sign-in over the API.
 
-    With `device_token`, the device can skip the second factor for a while. `next_path` is the path where the browser of a pending SAML
-    sign-on continues, or None for other sign-ins.
+    With `device_token`, the device can skip the second factor for a while. `next_path` is the path
+    where the browser of a pending SAML sign-on continues, or None for other sign-ins.
     """
 
     tokens: TokenPair
@@ -136,8 +137,9 @@ async def sign_in(
 
     Identity providers sign users in to our pages only, because API clients get their tokens by the authorization code flow.
 
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`, `saml.pending.check_pending`,
-    `saml.pending.complete_sign_in`, `login.sign_in_with_password`, `login.sign_in_with_code` and `social.sign_in`.
+    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`,
+    `saml.pending.check_pending`, `saml.pending.complete_sign_in`, `login.sign_in_with_password`,
+    `login.sign_in_with_code` and `social.sign_in`.
     """
     service = await _check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
@@ -182,8 +184,9 @@ async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Serv
 async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
     """Confirm the user's membership if they sign in to a service of that organization, and end the replaced session.
 
-    Only a sign-in with a password confirms a membership. At an identity provider where the user has a session, opening a link can be
-    enough to sign in, so such a sign-in does not show that they want the membership.
+    Only a sign-in with a password confirms a membership. At an identity provider where the user has
+    a session, opening a link can be enough to sign in, so such a sign-in does not show that they
+    want the membership.
     """
     if signed_in.session.provider == PASSWORD:
         service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))

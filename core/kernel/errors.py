@@ -164,7 +164,8 @@ class ProviderFailed(Outage):
     code = "OAUTH_ERROR"
 
 
-# Only the checkout endpoint returns this error. All other calls to the payment provider are retried in the background.
+# Only the checkout endpoint returns this error. All other calls to the payment provider are retried
+# in the background.
 class PaymentsFailed(Outage):
     """The payment provider failed. Nothing was bought. Try again in a few minutes."""
 

@@ -1,7 +1,7 @@
 """The catalog of all events: their names in webhooks and audit logs, categories and targets.
 
-Every event writes a row that webhooks deliver. If its kind is `audited`, it also writes an audit entry
-of the same name. The functions that create events are in `events.py` of each area.
+Every event writes a row that webhooks deliver. If its kind is `audited`, it also writes an audit
+entry of the same name. The functions that create events are in `events.py` of each area.
 """
 
 from __future__ import annotations
@@ -101,13 +101,15 @@ AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
 class Event:
     """An event, to be recorded in the transaction that caused it.
 
-    The event goes to the log of `org_id`. Without `org_id`, it goes to every organization in which the
-    user `of_person` has a confirmed membership, or to the platform's log if there is no such organization.
+    The event goes to the log of `org_id`. Without `org_id`, it goes to every organization in which
+    the user `of_person` has a confirmed membership, or to the platform's log if there is no such
+    organization.
 
-    `details` are stored in the audit entry. `data` is the payload of webhooks; None means `details`.
-    Neither contains a secret (security L-3). `by_time` marks an event without an actor, such as an
-    expiry. `impersonator_id` is the impersonator, if it is not that of the transaction's caller. `id` is
-    the id of the audit entry, if the use case returns it; such an event goes to one log only.
+    `details` are stored in the audit entry. `data` is the payload of webhooks; None means
+    `details`. Neither contains a secret (security L-3). `by_time` marks an event without an actor,
+    such as an expiry. `impersonator_id` is the impersonator, if it is not that of the transaction's
+    caller. `id` is the id of the audit entry, if the use case returns it; such an event goes to one
+    log only.
     """
 
     kind: EventKind

@@ -1,10 +1,10 @@
 """Callers, roles with their capabilities, API key permissions, and the authorization decisions.
 
-`person` combines the claims of a token with the current state of its session. `require` decides whether
-a role allows an action in an organization. `require_permission` decides whether an API key may act on its
-service. Both run
-at the edge, and again inside the transaction that writes (security Z-5). The module is longer
-than 400 lines, because the callers and the decisions about them belong together.
+`person` combines the claims of a token with the current state of its session. `require` decides
+whether a role allows an action in an organization. `require_permission` decides whether an API key
+may act on its service. Both run at the edge, and again inside the transaction that writes (security
+Z-5). The module is longer than 400 lines, because the callers and the decisions about them belong
+together.
 """
 
 from collections.abc import Mapping
@@ -158,9 +158,9 @@ class ScimClient(Caller):
 class Person(Caller):
     """A user with a live session. Every right is read from the database for this request (security J-5).
 
-    `service` is set if an application holds the token, because the user signed in to that service. Such a
-    token allows only a few actions (security J-9). `mfa_missing` is true if the user enabled the second
-    factor in another session after this one had started.
+    `service` is set if an application holds the token, because the user signed in to that service.
+    Such a token allows only a few actions (security J-9). `mfa_missing` is true if the user enabled
+    the second factor in another session after this one had started.
     """
 
     user_id: UUID
@@ -206,10 +206,11 @@ class Member(Person):
 class Claims:
     """The claims of an access token (decision 36). Times are UTC.
 
-    `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for a
-    later organization with the same slug (security J-6). The token of a service names the service, and
-    its audience is the service's `client_id`. `plan`, `subscription_status` and `features` describe the
-    subscription when the token was issued (decision 37). Gatehouse itself never decides by them.
+    `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for
+    a later organization with the same slug (security J-6). The token of a service names the
+    service, and its audience is the service's `client_id`. `plan`, `subscription_status` and
+    `features` describe the subscription when the token was issued (decision 37). Gatehouse itself
+    never decides by them.
     """
 
     user_id: UUID
@@ -255,9 +256,10 @@ class OrganizationStanding:
 class SessionContext:
     """A live session, loaded by one statement: its user, and the organizations or the service around it.
 
-    `organization` is the organization of the token, or None if the user is not a member of it. `acts_in`
-    is the organization of the path, or None if the path has none or an unknown one. The session of an
-    application has a `service` instead, and `uses_service` tells whether the user still uses it.
+    `organization` is the organization of the token, or None if the user is not a member of it.
+    `acts_in` is the organization of the path, or None if the path has none or an unknown one. The
+    session of an application has a `service` instead, and `uses_service` tells whether the user
+    still uses it.
     """
 
     user_id: UUID
@@ -330,11 +332,12 @@ class OrganizationNotFound(NotFound):
 def person(claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
     """Return the user of a token, from its claims and the current state of its session.
 
-    `anywhere` accepts users who have left the organization or the service of the token, which is only
-    context then (decision 54).
+    `anywhere` accepts users who have left the organization or the service of the token, which is
+    only context then (decision 54).
 
-    Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if the
-    user has left the organization; NotAnEndUser if the user no longer uses the service (decision 52).
+    Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
+    the user has left the organization; NotAnEndUser if the user no longer uses the service
+    (decision 52).
     """
     if session is None:
         raise SessionEnded
@@ -373,8 +376,8 @@ def require_mfa(person: Person) -> None:
 def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
     """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive, checked
-    in this order (decisions 16, 17).
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
+    checked in this order (decisions 16, 17).
     """
     if standing is None:
         raise OrganizationNotFound

@@ -1,7 +1,7 @@
 """The external identity providers under neutral names, and the data that they return.
 
-`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the adapter requests the email
-address with a separate call.
+`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the adapter
+requests the email address with a separate call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Provider(StrEnum):
     OFFICESUITE = "officesuite"
 
 
-# Providers that can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1). Plain OAuth has no parameter for it.
+# Providers that can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1).
+# Plain OAuth has no parameter for it.
 SUPPORTS_REAUTHENTICATION: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
 
 
@@ -48,8 +49,8 @@ class AuthenticationRequest:
     """The parameters of a redirect to a provider. The callback is checked against them.
 
     `scopes` are requested in addition to the identifying ones; None means the platform's defaults
-    (decision 102). With `fresh_since`, the user must authenticate at the provider after that time, in UTC.
-    Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
+    (decision 102). With `fresh_since`, the user must authenticate at the provider after that time,
+    in UTC. Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
     """
 
     client: ProviderClient
@@ -75,9 +76,9 @@ class ProviderTokens:
 class FederatedIdentity:
     """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
 
-    `email` is None if the provider returned no valid one. `email_verified` is true only if the provider
-    asserts it, which `officesuite` never does (decision 101). `is_fresh` is true if the provider
-    authenticated the user again on request, which `codehost` cannot do.
+    `email` is None if the provider returned no valid one. `email_verified` is true only if the
+    provider asserts it, which `officesuite` never does (decision 101). `is_fresh` is true if the
+    provider authenticated the user again on request, which `codehost` cannot do.
     """
 
     issuer: str

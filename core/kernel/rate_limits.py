@@ -28,7 +28,8 @@ LOGIN = per_minute("login", 10)
 FORGOT_PASSWORD = per_minute("forgot-password", 5)
 RESEND_VERIFICATION = per_minute("resend-verification", 3)
 IMPERSONATE = per_minute("impersonate", 10)
-# The second factor (decision 26). Confirmation has a separate bucket, so that an enrollment does not use up the bucket of the group.
+# The second factor (decision 26). Confirmation has a separate bucket, so that an enrollment does
+# not use up the bucket of the group.
 MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate together
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes
 MFA_VERIFICATION = Bucket("mfa-verification", 1.0, 3)  # POST /api/user/mfa/verify and POST /api/auth/mfa/verify together

@@ -13,7 +13,8 @@ from core.kernel.values import is_host_name
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<rest>[A-Za-z0-9._~!$&'()+,;=:@/?%-]*)")
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
 _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
-# A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character (security O-2).
+# A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character
+# (security O-2).
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPED_CONTROL = re.compile(r"%[01]|%7[Ff]")
 # Hosts that mean the machine on which a program runs (RFC 8252 sections 7.3 and 8.3).
@@ -35,7 +36,8 @@ def is_web_url(uri: str) -> bool:
 
 def is_outbound_target(uri: str) -> bool:
     """Return whether we may send requests to this URL. The host is not looked up here (security W-3)."""
-    # Escaped control characters stay escaped in the request, so only the receiver could interpret them.
+    # Escaped control characters stay escaped in the request, so only the receiver could interpret
+    # them.
     match _parts(uri, controls=True):
         case ("http" | "https", str(), port, _):
             return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
@@ -62,8 +64,8 @@ def equals_except_loopback_port(registered: str, asked: str) -> bool:
 def csp_source(uri: str) -> str:
     """Return the source expression that allows this URI in the form-action of a content security policy.
 
-    It is the origin of the URI. For private-use schemes, IPv6 addresses and hosts with underscores it is
-    only the scheme, because a policy cannot contain such an origin.
+    It is the origin of the URI. For private-use schemes, IPv6 addresses and hosts with underscores
+    it is only the scheme, because a policy cannot contain such an origin.
     """
     parts = urlsplit(uri)
     has_origin = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
@@ -97,7 +99,8 @@ def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | 
 
 def _is_host(host: str) -> bool:
     if not host.startswith("["):
-        # A host name must not contain underscores, but resolvers and browsers accept names with them.
+        # A host name must not contain underscores, but resolvers and browsers accept names with
+        # them.
         return is_host_name(host.lower().replace("_", "x"))
     try:
         ipaddress.IPv6Address(host[1:-1])

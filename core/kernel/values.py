@@ -20,13 +20,15 @@ class EmailInvalid(Invalid):
     """The email address is not valid. Check it for typos."""
 
 
-# A dot-atom (RFC 5322 section 3.2.3), ASCII only. Quoted local parts and comments are refused (security E-3).
+# A dot-atom (RFC 5322 section 3.2.3), ASCII only. Quoted local parts and comments are refused
+# (security E-3).
 _LOCAL = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
-# Control characters (C0, C1), Unicode line breaks, bidirectional overrides and lone surrogates. PostgreSQL, XML and email headers
-# refuse some of them, and users cannot see the others (security E-4, N-5).
+# Control characters (C0, C1), Unicode line breaks, bidirectional overrides and lone surrogates.
+# PostgreSQL, XML and email headers refuse some of them, and users cannot see the others (security
+# E-4, N-5).
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -63,7 +65,8 @@ class Domain(str):
         """
         name = _a_labels(text)
         labels = name.split(".")
-        # If the last label is a number, the name is an IPv4 address. A single label is a host name, not a domain.
+        # If the last label is a number, the name is an IPv4 address. A single label is a host name,
+        # not a domain.
         if len(labels) < 2 or labels[-1].isdigit() or not is_host_name(name):
             raise DomainInvalid
         return cls(name)
@@ -84,11 +87,13 @@ class Email(str):
         Raises: EmailInvalid.
         """
         local, at, domain = text.strip(" ").rpartition("@")
-        # Check for ASCII before lowering the case: the lower case of the Kelvin sign is a plain "k" (CVE-2019-19844).
+        # Check for ASCII before lowering the case: the lower case of the Kelvin sign is a plain "k"
+        # (CVE-2019-19844).
         if not at or not local.isascii() or len(local) > 64:
             raise EmailInvalid
         local = local.lower()
-        # "=?" starts an encoded word (RFC 2047), which a header cannot contain as an address (security E-4).
+        # "=?" starts an encoded word (RFC 2047), which a header cannot contain as an address
+        # (security E-4).
         if not _LOCAL.fullmatch(local) or "=?" in local:
             raise EmailInvalid
         try:
@@ -117,8 +122,9 @@ def _a_labels(domain: str) -> str:
     lowered = domain.lower()
     if domain.isascii():
         return lowered
-    # Full-width and compatibility letters would become another, existing domain (CVE-2026-73420). The codec of the standard library
-    # (IDNA 2003) turns the sharp s into "ss". Names that change when encoded and decoded again are refused.
+    # Full-width and compatibility letters would become another, existing domain (CVE-2026-73420).
+    # The codec of the standard library (IDNA 2003) turns the sharp s into "ss". Names that change
+    # when encoded and decoded again are refused.
     if unicodedata.normalize("NFKC", domain) != domain:
         raise DomainInvalid
     try:
@@ -191,8 +197,9 @@ class PageResult(Generic[T]):
 class Batches(Generic[T]):
     """An asynchronous iterator over the batches of a list that has no maximum length (security N-6).
 
-    `read` gets the last item of the previous batch (None at the start) and the largest size of the next
-    one. Each call should take its own database connection, and return it at the end. `limit` bounds the number of items.
+    `read` gets the last item of the previous batch (None at the start) and the largest size of the
+    next one. Each call should take its own database connection, and return it at the end. `limit`
+    bounds the number of items.
     """
 
     def __init__(self, read: Callable[[T | None, int], Awaitable[Sequence[T]]], limit: int | None = None, *, size: int = 500) -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 
-    # Processes one batch in this transaction, at this time, and returns the number of items. Fewer than
-    # the size of a batch means that nothing is left.
+    # Processes one batch in this transaction, at this time, and returns the number of items. Fewer
+    # than the size of a batch means that nothing is left.
     ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
@@ -55,7 +55,8 @@ async def in_batches(
     """Process each kind in `batches`, one transaction per batch of `size` items, while `holder` has the lease.
 
     Return the number of items by kind, without zeros, or None if another process holds the lease.
-    `report` is called after each batch, for metrics that must be counted even if a later batch fails.
+    `report` is called after each batch, for metrics that must be counted even if a later batch
+    fails.
     """
     counts: dict[str, int] = {}
     for kind, process in batches.items():

@@ -11,26 +11,31 @@ BATCH = 1000  # rows
 ENDED_SESSIONS_KEPT = timedelta(days=1)
 # A device that polls late is told that its code expired, and not that the code is unknown.
 EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
-# A second use of a code ends the session that the first use started, so the code must stay known (security O-4).
+# A second use of a code ends the session that the first use started, so the code must stay known
+# (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are only the source of webhook deliveries. The audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
-# Longer than the three days in which the payment provider repeats a failed delivery. The ids of its events are never
-# deleted: each repetition has a new signature, so only the id shows that an event was processed (security N-9).
+# Longer than the three days in which the payment provider repeats a failed delivery. The ids of its
+# events are never deleted: each repetition has a new signature, so only the id shows that an event
+# was processed (security N-9).
 BILLING_KEPT = timedelta(days=40)
 # The queue of a SIEM that is down must not grow forever (docs/adr/0014).
 SIEM_BACKLOGS_KEPT = timedelta(days=30)
 DELIVERIES_KEPT = timedelta(days=30)
-# A transaction that started before an organization was deleted, or its SIEM removed, may still write rows for it.
+# A transaction that started before an organization was deleted, or its SIEM removed, may still
+# write rows for it.
 TOMBSTONES_KEPT = timedelta(days=1)
 # A login just before midnight is counted after it, so the shards of a day are merged a day later.
 LOGIN_SHARDS_KEPT = timedelta(days=1)
-# Two kinds in the counts of a sweep: the items for which an upstream service failed, and the times that the sweep
-# stopped because the service counts as down after several failures in a row. Then the next sweep starts later.
+# Two kinds in the counts of a sweep: the items for which an upstream service failed, and the times
+# that the sweep stopped because the service counts as down after several failures in a row. Then
+# the next sweep starts later.
 FAILED: Final = "failed"
 BACKED_OFF: Final = "held_up"
-# Longer than a batch and than the pause between two sweeps, so that a process keeps the lease while it runs.
+# Longer than a batch and than the pause between two sweeps, so that a process keeps the lease while
+# it runs.
 LEASE = timedelta(minutes=5)
 
 

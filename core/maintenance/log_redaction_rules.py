@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-# The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The rest follows in batches.
+# The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The
+# rest follows in batches.
 FIRST = 1000
 BATCH = 5000  # entries
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Resource = dict[str, Any]
 
 # The maximum number of values of one attribute of a user. Members of the group and patch operations
-# are limited only by the size of the body (security C-7). Together with MAX_TEXT_LENGTH, this limits
-# the time of each patch operation, even if earlier operations added values.
+# are limited only by the size of the body (security C-7). Together with MAX_TEXT_LENGTH, this
+# limits the time of each patch operation, even if earlier operations added values.
 MAX_VALUES: Final = 10
 MAX_TEXT_LENGTH: Final = 256  # characters
 

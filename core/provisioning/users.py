@@ -315,8 +315,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     await tx.sessions.end_all(account.id, now)
     can_sign_in = control.has_password or control.has_identity
     if user.active and not can_sign_in:
-        # The change made the link in the old welcome email invalid, and the user has no other way to
-        # sign in.
+        # The change made the link in the old welcome email invalid, and the user has no other way
+        # to sign in.
         await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
         await _queue_email(ports, tx, EmailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:

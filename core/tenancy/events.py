@@ -140,8 +140,8 @@ def invitation_declined(invitation: Invitation) -> Event:
 def invitation_revoked(invitation: Invitation) -> Event:
     """An invitation was canceled.
 
-    A member canceled it, or the inviter may no longer give this role (security R-4). The system also
-    cancels invitations to users who are removed, deactivated or anonymized.
+    A member canceled it, or the inviter may no longer give this role (security R-4). The system
+    also cancels invitations to users who are removed, deactivated or anonymized.
     """
     return Event(EVENT_KINDS["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 

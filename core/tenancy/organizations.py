@@ -153,7 +153,8 @@ async def delete_locked(tx: Transaction, organization: Organization, now: dateti
 
     The accounts of its members remain. Accounts that its directory deactivated are activated again,
     because only this directory could do so later (decision 132). If the organization has more than
-    IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest later. No request can reach them.
+    IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest later. No request can reach
+    them.
     """
     await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)

@@ -191,8 +191,8 @@ def origin(url: str) -> str:
 def acceptance_page(base_url: str, frontend_url: str | None) -> str:
     """Return the URL of the page that shows an invitation: the frontend's, or our own (decision 196).
 
-    If the frontend has the same URL as the service, use our own page. The frontend's path is served by us
-    then, and would redirect to itself.
+    If the frontend has the same URL as the service, use our own page. The frontend's path is served
+    by us then, and would redirect to itself.
     """
     if frontend_url is None or _location(frontend_url) == _location(base_url):
         return f"{base_url}/app/invitations/accept"

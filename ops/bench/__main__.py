@@ -56,7 +56,8 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
         wrk = wrk_version()
     except MeasurementFailed as reason:
         raise click.ClickException(str(reason)) from None
-    # The service and the load generator share these cores, so a larger machine gives the same table.
+    # The service and the load generator share these cores, so a larger machine gives the same
+    # table.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     load_before = os.getloadavg()[0]
     if load_before > IDLE:

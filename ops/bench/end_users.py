@@ -123,8 +123,9 @@ def add_applications(service: Service, scale: Scale, report: Report) -> Applicat
 def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Report) -> tuple[Application, Application]:
     """Fill a migrated database without organizations. `owners` own the organizations of the large and the small service.
 
-    As after years of growth, rows are ordered by time. The users of a service join at even intervals, and each login is
-    by a random user who has joined before. Users without a login were created by an API key.
+    As after years of growth, rows are ordered by time. The users of a service join at even
+    intervals, and each login is by a random user who has joined before. Users without a login were
+    created by an API key.
     """
     plot = _Plot(scale, owners)
     report(f"  {scale} ...")
@@ -220,7 +221,8 @@ def _slug(organization: int) -> str:
     return ("large", "small")[organization] if organization < 2 else f"organization-{organization}"
 
 
-# -- organizations and services ----------------------------------------------------------------------------------------
+# -- organizations and services
+# ----------------------------------------------------------------------------------------
 
 
 def _add_services(connection: psycopg.Connection[Any], plot: _Plot) -> None:
@@ -283,7 +285,8 @@ def _shares(plot: _Plot) -> Iterator[str]:
         yield _line(service_id, org_id, first, users)
 
 
-# -- users and logins, generated in the database, because sending millions of rows would take minutes ----------------------------
+# -- users and logins, generated in the database, because sending millions of rows would take
+# minutes ----------------------------
 
 
 def _person(number: int) -> str:
@@ -299,8 +302,8 @@ _CROWD: Final = """
            %(begin)s + %(life)s * place / s.size
     from shares s cross join lateral generate_series(0, s.size - 1) place
     order by 8"""
-# The id of a login is also the id of its session, which ended long ago. It is a hash of the number, because generating random ids would
-# take as long as everything else.
+# The id of a login is also the id of its session, which ended long ago. It is a hash of the number,
+# because generating random ids would take as long as everything else.
 _LOGINS: Final = """
     insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, created_at)
     select d.id, c.user_id, d.id, c.org_id, c.service_id, (%(providers)s::text[])[1 + n %% 10], true,

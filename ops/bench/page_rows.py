@@ -150,8 +150,8 @@ class ServicePage(Row):
     def measure_alone(self, request: Request, seconds: int) -> Sample:
         """Measure a request in new database sessions.
 
-        A session decides by the first few values of a statement whether it keeps one plan for all values.
-        So it must not see the values of another request before.
+        A session decides by the first few values of a statement whether it keeps one plan for all
+        values. So it must not see the values of another request before.
         """
         with psycopg.connect(self.service.conninfo, autocommit=True) as connection:
             renew(connection)

@@ -11,7 +11,8 @@ from psycopg import sql
 
 from ops.bench.service import Service
 
-# After five executions of a prepared statement, the server decides whether a generic plan is as good as specific ones.
+# After five executions of a prepared statement, the server decides whether a generic plan is as
+# good as specific ones.
 UNTIL_PLANNED: Final = 8
 _PARAMETER: Final = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')", re.S)
 _ENTRY: Final = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w+):  ", re.M)

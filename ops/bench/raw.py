@@ -1,7 +1,7 @@
 """The raw costs, each measured in a separate process.
 
-These are a bare application on a server, password verifications, signatures and HTTP posts. There is also a cheap
-receiver of posts.
+These are a bare application on a server, password verifications, signatures and HTTP posts. There
+is also a cheap receiver of posts.
 
 python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
                       | httpx ADDRESS AT_ONCE SECONDS | receiver

@@ -38,8 +38,8 @@ SEQUENTIAL: Final = Wrk(connections=1)
 class Run:
     """The filled services that the rows of one run share.
 
-    Each is large, so only one exists at a time. It is created for the first row that needs it, and ends
-    when a row needs another one, or with the run.
+    Each is large, so only one exists at a time. It is created for the first row that needs it, and
+    ends when a row needs another one, or with the run.
     """
 
     def __init__(self, directory: Path, stack: ExitStack, say: Report, *, quick: bool) -> None:

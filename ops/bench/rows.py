@@ -23,8 +23,8 @@ from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
 from ops.bench.sign_in_rows import CodeExchange, LoginsOnBuild, LoginsOnWheel, Memory, MfaVerify, ReadsDuringLogins, Refresh
 
-# The rows about organizations come last, and then those about end users, because the service that rows share runs from the
-# first row that needs it to the last.
+# The rows about organizations come last, and then those about end users, because the service that
+# rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
     BillingEvents, Deliveries, DeliveryDelay,

@@ -29,9 +29,11 @@ from ops.bench.service import access_tokens, add_accounts, add_sessions, email_o
 from ops.bench.table import Goal, Sample
 from ops.bench.wrk import Request, Wrk
 
-# Enough to keep both workers hashing no matter how the connections are distributed, and fewer than one worker's queue holds.
+# Enough to keep both workers hashing no matter how the connections are distributed, and fewer than
+# one worker's queue holds.
 LOGINS: Final = Wrk(connections=24)
-# One worker's queue as full as it gets without refusing a login: 2 hashes in progress and 30 waiting, of 32.
+# One worker's queue as full as it gets without refusing a login: 2 hashes in progress and 30
+# waiting, of 32.
 FULL_QUEUE: Final = Wrk(connections=32)
 BACKGROUND_READS: Final = Wrk(connections=8)
 MIXED_TIMEOUT: Final = 120  # seconds for 10,000 requests
@@ -116,14 +118,16 @@ class Refresh(BareAppRow):
     name = "refresh"
     description = "POST /api/auth/refresh with 1 worker / a bare ASGI app on Hypercorn"
     goal = Goal(bar=0.15, aim=0.25)
-    # A token is valid for one refresh, and wrk cannot pass the token of a response to the next request. No real
-    # session is refreshed a thousand times in seconds either. So each request uses the first token of another session.
+    # A token is valid for one refresh, and wrk cannot pass the token of a response to the next
+    # request. No real session is refreshed a thousand times in seconds either. So each request uses
+    # the first token of another session.
     setting = f"{BareAppRow.setting}, each request is the first refresh of another session"
 
     def prepare(self, seconds: int, rounds: int) -> None:
         super().prepare(seconds, rounds)
         add_accounts(self.service, ACCOUNTS)
-        # More than needed: a refresh is slower than the response of two bytes. A token that is used twice would fail visibly.
+        # More than needed: a refresh is slower than the response of two bytes. A token that is used
+        # twice would fail visibly.
         probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
         self.per_second = round(1.5 * probe.rate)
         self.tokens = add_sessions(self.service, self.per_second * (seconds * rounds + 1 + WARM_UP))

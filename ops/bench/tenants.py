@@ -19,7 +19,8 @@ from ops.bench.service import Service, add_accounts, tidy
 SMALL_MEMBERS: Final = 50
 SMALL_ENTRIES: Final = 1000
 OTHER_MEMBERS: Final = 50
-# Audit log entries per object in every organization. An organization and its services have many more.
+# Audit log entries per object in every organization. An organization and its services have many
+# more.
 PER_TARGET: Final = 30
 
 _BEGIN: Final = datetime.now(UTC) - timedelta(days=2 * 365)
@@ -116,8 +117,9 @@ def add_tenants(service: Service, scale: Scale, report: Report) -> Tenants:
 def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Report) -> tuple[Tenant, Tenant]:
     """Fill a migrated database without organizations. `owners` own the large one and the small one.
 
-    As after years of growth, rows are ordered by time, and each belongs to a random organization. So the rows of the
-    small one are scattered over the whole table, and the rows of the large one are as dense as its share.
+    As after years of growth, rows are ordered by time, and each belongs to a random organization.
+    So the rows of the small one are scattered over the whole table, and the rows of the large one
+    are as dense as its share.
     """
     draw = random.Random(1)  # noqa: S311 - the same data each time
     organizations = [new_uuid(draw) for _ in range(scale.organizations)]

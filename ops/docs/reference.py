@@ -1,8 +1,9 @@
 """Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
 
-A page has text written by hand and generated regions between two marker comments. Settings, errors, events and commands are read from
-the code, so that the pages cannot become stale. `ops/docs/settings.toml` has the meaning of each setting; a setting without a meaning,
-or a meaning without a setting, is an error.
+A page has text written by hand and generated regions between two marker comments. Settings, errors,
+events and commands are read from the code, so that the pages cannot become stale.
+`ops/docs/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
+without a setting, is an error.
 """
 
 import argparse
@@ -157,7 +158,8 @@ def error_codes() -> str:
 
 
 def _is_plain(kind: type[Exception]) -> bool:
-    # Some refusals take arguments for their message. Their code and status are those of a base class that takes none.
+    # Some refusals take arguments for their message. Their code and status are those of a base
+    # class that takes none.
     try:
         kind()
     except TypeError:

@@ -1,9 +1,10 @@
 """The soak test, `python -m ops.soak [--events N] [--receivers N]`: webhook deliveries under chaos.
 
-Many organizations with many webhooks are changed. At the same time, processes of the service are killed, the
-database is restarted, and some webhooks are deleted. At the end, each working receiver must have received every
-acknowledged change at least once, with a signature that the Standard Webhooks library accepts. A deleted webhook must
-receive nothing after its deletion, and a private address nothing at all. Otherwise the exit code is 1.
+Many organizations with many webhooks are changed. At the same time, processes of the service are
+killed, the database is restarted, and some webhooks are deleted. At the end, each working receiver
+must have received every acknowledged change at least once, with a signature that the Standard
+Webhooks library accepts. A deleted webhook must receive nothing after its deletion, and a private
+address nothing at all. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -97,7 +98,8 @@ class Soak:
                 nursery.cancel_scope.cancel()
         return self._report_result()
 
-    # -- preparation -----------------------------------------------------------------------------------------------------------
+    # -- preparation
+    # -----------------------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         self._token = self._service.login(*OWNER)["access_token"]
@@ -128,7 +130,8 @@ class Soak:
         self._draw.shuffle(behaviors)
         return behaviors
 
-    # -- changes and chaos --------------------------------------------------------------------------------------------------------
+    # -- changes and chaos
+    # --------------------------------------------------------------------------------------------------------
 
     @property
     def _done(self) -> int:
@@ -147,7 +150,8 @@ class Soak:
             response = await self._client.patch(f"/api/organizations/{slug}", json={"name": name})
         except httpx.TransportError:
             return False
-        # If the response to a change was lost, its repetition changes nothing. So each change has at most one event.
+        # If the response to a change was lost, its repetition changes nothing. So each change has
+        # at most one event.
         if response.status_code == 200:
             return True
         if response.status_code < 500:
@@ -197,7 +201,8 @@ class Soak:
             return (await self._client.delete(path)).status_code in (200, 404)
         return False
 
-    # -- verdict -------------------------------------------------------------------------------------------------------
+    # -- verdict
+    # -------------------------------------------------------------------------------------------------------
 
     def _missing(self) -> int:
         return sum(

@@ -67,8 +67,9 @@ class Transaction(
         """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
 
         All events of a transaction are written when its block ends, in the order of the calls. So
-        `of_person` stands for the confirmed memberships of that moment. They are written last because they
-        lock the totals of the audit log, and other transactions of the organization wait for these rows.
+        `of_person` stands for the confirmed memberships of that moment. They are written last
+        because they lock the totals of the audit log, and other transactions of the organization
+        wait for these rows.
         """
         ...
 
@@ -84,8 +85,8 @@ class Autocommit(
 ):
     """Statements that each commit by themselves.
 
-    Use it for a use case with a single change, and for changes that must stay after a refusal, such as
-    counters of attempts.
+    Use it for a use case with a single change, and for changes that must stay after a refusal, such
+    as counters of attempts.
     """
 
 
@@ -95,10 +96,11 @@ class Storage(Protocol):
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction. Its changes are committed when the block ends.
 
-        After the commit, the actors of this process get the signals that belong to the changes (ports.signals).
-        A user acts within their session. If the session has ended when the recorded events are written,
-        the block raises SessionEnded and rolls everything back (decision 46; security J-4, Z-6).
-        `in_session` is false if the caller has no session yet, or if this transaction ends it.
+        After the commit, the actors of this process get the signals that belong to the changes
+        (ports.signals). A user acts within their session. If the session has ended when the
+        recorded events are written, the block raises SessionEnded and rolls everything back
+        (decision 46; security J-4, Z-6). `in_session` is false if the caller has no session yet, or
+        if this transaction ends it.
         """
         ...
 

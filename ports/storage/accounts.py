@@ -189,8 +189,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
     def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[RedeemedCode]:
         """With the next statement, lock the account, consume its pending sign-in, and use up the code as `use_step` does.
 
-        The result is None if the sign-in is no longer pending. Exactly one caller gets a result with
-        `code_taken`. The other callers must roll back.
+        The result is None if the sign-in is no longer pending. Exactly one caller gets a result
+        with `code_taken`. The other callers must roll back.
         """
         ...
 
@@ -209,8 +209,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
 class DevicesRead(Protocol):
     """Read access to devices.
 
-    `org_id` is the organization of the service of the request, or None. Its trust period applies like those
-    of the organizations in which the user has a confirmed membership (decision 81).
+    `org_id` is the organization of the service of the request, or None. Its trust period applies
+    like those of the organizations in which the user has a confirmed membership (decision 81).
     """
 
     async def of_user(
@@ -233,9 +233,9 @@ class Devices(DevicesRead, Protocol):
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         """Find the user's device with this fingerprint, and summarize the user's earlier logins.
 
-        A device matches by its trust token, else by the client's device id. If the client has no device id, the
-        most recently used device without an id that has the same browser, system and type matches. Revoked
-        devices never match.
+        A device matches by its trust token, else by the client's device id. If the client has no
+        device id, the most recently used device without an id that has the same browser, system and
+        type matches. Revoked devices never match.
         """
         ...
 
@@ -288,8 +288,8 @@ class EmailQueue(Protocol):
     async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
         """Lease due emails, oldest first. They fall due again at `lease_until`.
 
-        Emails that others have leased and emails of busy servers are left out. A token with a broken seal counts
-        as not created yet, so that one bad row does not stop the queue.
+        Emails that others have leased and emails of busy servers are left out. A token with a
+        broken seal counts as not created yet, so that one bad row does not stop the queue.
         """
         ...
 
@@ -311,8 +311,8 @@ class EmailQueue(Protocol):
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         """Record the final outcome and delete the token.
 
-        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter which process
-        has the lease now.
+        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
+        which process has the lease now.
         """
         ...
 
@@ -344,8 +344,8 @@ class AttemptLimits(AttemptReset, Protocol):
     ) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
 
-        If the account trusts the device with this hash of an unexpired trust token, the attempt is counted for
-        that device instead.
+        If the account trusts the device with this hash of an unexpired trust token, the attempt is
+        counted for that device instead.
         """
         ...
 

@@ -32,8 +32,9 @@ class SessionsRead(Protocol):
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         """Return all facts for the authorization of a request, or None if the session or the account is not live.
 
-        An impersonation is live only while three conditions hold: the impersonator is a platform owner; the session in which the
-        impersonator started it is live; the impersonated user is not a platform owner (security I-3).
+        An impersonation is live only while three conditions hold: the impersonator is a platform
+        owner; the session in which the impersonator started it is live; the impersonated user is
+        not a platform owner (security I-3).
         """
         ...
 
@@ -148,8 +149,9 @@ class Sessions(SessionsRead, Protocol):
     ) -> datetime | None:
         """Make this organization the context of a live session, and replace its current refresh token.
 
-        The session then expires at `expires_at`, but not after its absolute end, which is returned. Return None if the session is not
-        live, or if a concurrent request rotated its refresh token.
+        The session then expires at `expires_at`, but not after its absolute end, which is returned.
+        Return None if the session is not live, or if a concurrent request rotated its refresh
+        token.
         """
         ...
 
@@ -162,9 +164,10 @@ class RefreshTokenRotation(Protocol):
     ) -> RotatedSession | None:
         """Replace a current refresh token, or return None if it cannot be used now.
 
-        A token can be used if three conditions hold: its session, user and organization are active; the user still is a member of the
-        organization or may use the service; the presenter may use the token. The session then expires at `expires_at`, but not after its
-        absolute end. Of several concurrent calls, exactly one succeeds.
+        A token can be used if three conditions hold: its session, user and organization are active;
+        the user still is a member of the organization or may use the service; the presenter may use
+        the token. The session then expires at `expires_at`, but not after its absolute end. Of
+        several concurrent calls, exactly one succeeds.
         """
         ...
 
@@ -214,8 +217,9 @@ class MfaAttempts(Protocol):
     ) -> MfaAttempt | None:
         """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code.
 
-        This is atomic. Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that
-        `attempt_limit` blocks is not counted either. `subject` has the same meaning as in `AttemptLimits`.
+        This is atomic. Return None, and count nothing, if the pending sign-in has ended or has had
+        `tries` attempts. An attempt that `attempt_limit` blocks is not counted either. `subject`
+        has the same meaning as in `AttemptLimits`.
 
         Raises: SealBroken.
         """

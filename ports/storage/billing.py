@@ -108,8 +108,8 @@ class Customers(Protocol):
     async def link(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
         """Store the customer of an organization, from an event. Return False if it contradicts stored data.
 
-        A deleted customer cannot be linked. `key` becomes the idempotency key if the organization has
-        no row yet.
+        A deleted customer cannot be linked. `key` becomes the idempotency key if the organization
+        has no row yet.
         """
         ...
 

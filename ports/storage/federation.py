@@ -55,9 +55,9 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         """Redeem the code for this session, and return whether that was possible.
 
         The code must be unused and not expired, and the browser session that got it must be alive.
-        The redirect URI and the challenge must be those of the authorization request. If that request
-        had no redirect URI, the token request may have a registered one (`registered`). Only one of
-        several parallel calls gets True.
+        The redirect URI and the challenge must be those of the authorization request. If that
+        request had no redirect URI, the token request may have a registered one (`registered`).
+        Only one of several parallel calls gets True.
         """
         ...
 
@@ -107,8 +107,8 @@ class DevicePolls(Protocol):
         """Count a poll in one statement, and return the request as it was before.
 
         `client_id` and `challenge`, the S256 challenge of the code verifier, are None if the device
-        sent none. An early poll lengthens the interval. A poll that does not match the request counts
-        as a failure, and too many failures lock the code.
+        sent none. An early poll lengthens the interval. A poll that does not match the request
+        counts as a failure, and too many failures lock the code.
         """
         ...
 

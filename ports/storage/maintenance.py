@@ -21,11 +21,11 @@ class Housekeeping(Protocol):
     async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
         """Delete at most `limit` rows that were obsolete at `before`. Return their number. Rows that are locked are skipped.
 
-        Totals of logins are merged instead of deleted: those of days before `before` become one row per day.
-        The records of a deleted organization, service or webhook are deleted whatever their age. Its tombstone
-        is deleted when it is older than `before` and no record is left.
-        Unverified accounts take two statements: the first locks them, and the second checks them again.
-        core.maintenance.log_redaction redacts the logs.
+        Totals of logins are merged instead of deleted: those of days before `before` become one row
+        per day. The records of a deleted organization, service or webhook are deleted whatever
+        their age. Its tombstone is deleted when it is older than `before` and no record is left.
+        Unverified accounts take two statements: the first locks them, and the second checks them
+        again. core.maintenance.log_redaction redacts the logs.
         """
         ...
 
@@ -36,9 +36,9 @@ class SealedColumns(Protocol):
     async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
         """Encrypt the values of up to `limit` rows under the active key, in the order of the row names.
 
-        Start after the row named `after`, or at the first row if it is "". Return the number of values that
-        had another key, and the name of the last row, or None if no rows are left. This takes one statement
-        per value.
+        Start after the row named `after`, or at the first row if it is "". Return the number of
+        values that had another key, and the name of the last row, or None if no rows are left. This
+        takes one statement per value.
         """
         ...
 

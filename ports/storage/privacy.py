@@ -15,8 +15,8 @@ from core.tenancy.invitations_rules import Invitation
 class PrivacyRead(Protocol):
     """Read access to the stored data of a user.
 
-    `within` limits a list to the data of these organizations; None is no limit. Lists are read in pages: `after` and `before` are the last
-    item of the previous page, or None for the first page.
+    `within` limits a list to the data of these organizations; None is no limit. Lists are read in
+    pages: `after` and `before` are the last item of the previous page, or None for the first page.
     """
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
@@ -66,11 +66,12 @@ class PrivacyRead(Protocol):
 class Privacy(PrivacyRead, Protocol):
     """Write access for the anonymization of a user.
 
-    Callers lock the account before all methods except the first three. They call `replace_email` before the remaining methods: after it, no
-    other transaction can write data of the account until this one ends.
+    Callers lock the account before all methods except the first three. They call `replace_email`
+    before the remaining methods: after it, no other transaction can write data of the account until
+    this one ends.
 
-    `email` is the address that the account had until now. "The user's addresses" are this one and all earlier ones, without those that
-    another account has now.
+    `email` is the address that the account had until now. "The user's addresses" are this one and
+    all earlier ones, without those that another account has now.
     """
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
@@ -95,8 +96,9 @@ class Privacy(PrivacyRead, Protocol):
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
         """Delete everything that can sign in to the account or was issued for it, except the sessions (see `Sessions.remove`).
 
-        This covers the second factor, backup codes, identities, passkeys, devices, pending sign-ins, tickets and tokens. It also covers
-        the SAML name ids, by which services know the user.
+        This covers the second factor, backup codes, identities, passkeys, devices, pending
+        sign-ins, tickets and tokens. It also covers the SAML name ids, by which services know the
+        user.
         """
         ...
 
@@ -118,8 +120,8 @@ class Privacy(PrivacyRead, Protocol):
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
         """Redact the audit entries that record how the user joined an organization while they were not signed in.
 
-        This covers all organizations that the user is a member of, or that ever invited one of the addresses. Call it before
-        `end_invitations`.
+        This covers all organizations that the user is a member of, or that ever invited one of the
+        addresses. Call it before `end_invitations`.
         """
         ...
 
@@ -128,8 +130,9 @@ class Privacy(PrivacyRead, Protocol):
     ) -> list[Invitation]:
         """Replace the user's addresses in invitations and in their audit entries and events.
 
-        Entries of invitations that the user answered without a session are redacted. Pending invitations of the `locked` organizations are
-        canceled, or marked as expired if their time is over. Return these invitations.
+        Entries of invitations that the user answered without a session are redacted. Pending
+        invitations of the `locked` organizations are canceled, or marked as expired if their time
+        is over. Return these invitations.
         """
         ...
 

@@ -40,7 +40,8 @@ def edge(request: pytest.FixtureRequest) -> Edge:
     return make_edge(rate_limit_factor=getattr(request, "param", 1.0))
 
 
-# The limits per account and of the hashing queue apply even if those per address are off (security N-2), so 429 stays documented.
+# The limits per account and of the hashing queue apply even if those per address are off (security
+# N-2), so 429 stays documented.
 @pytest.mark.slow
 @pytest.mark.parametrize("edge", [1.0, None, 10.0], indirect=True)
 async def test_the_service_and_the_command_line_give_the_same_document(api: Api) -> None:

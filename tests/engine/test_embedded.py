@@ -33,7 +33,8 @@ time.sleep(600)
 
 
 def has_ended(pid: int) -> bool:
-    # A server is adopted when its parent is killed, perhaps by a process that never reaps it. So a zombie has ended, too.
+    # A server is adopted when its parent is killed, perhaps by a process that never reaps it. So a
+    # zombie has ended, too.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -62,7 +63,8 @@ def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     until(lambda: has_ended(int(pid)), "the server has ended")
 
 
-# -- starting and stopping ----------------------------------------------------------------------------------------------------
+# -- starting and stopping
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
@@ -148,7 +150,8 @@ def test_a_worker_thread_may_not_start_it(data: Path) -> None:
     assert "main thread" in str(caught[0])
 
 
-# -- one owner ---------------------------------------------------------------------------------------------------------
+# -- one owner
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_owner_is_refused(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
@@ -219,7 +222,8 @@ def test_files_of_a_crash_do_not_stop_a_start(made: Path) -> None:
     with start(made) as first:
         write(first.conninfo, 1)
         left = (made / "postmaster.pid").read_text()
-    # As after a crash of the machine, when the server's pid was reused for a process of the same user.
+    # As after a crash of the machine, when the server's pid was reused for a process of the same
+    # user.
     stranger = start(made.with_name("another"), durable=False)
     (made / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
     shutil.copystat(made / "PG_VERSION", made / "postmaster.pid")
@@ -239,7 +243,8 @@ def test_an_interrupted_creation_starts_over(data: Path) -> None:
     assert not half.exists()
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------
+# -- errors
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_database_of_another_version_is_refused(data: Path) -> None:

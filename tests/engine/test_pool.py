@@ -201,7 +201,8 @@ async def test_closed_pool_keeps_nothing_open(blank: str) -> None:
             raise AssertionError("the pool is closed")
 
 
-# -- outages of the database -----------------------------------------------------------------------------------------
+# -- outages of the database
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -249,7 +250,8 @@ async def test_absent_database_is_an_outage() -> None:
             assert isinstance(caught.value.__cause__, errors.OperationalError)
 
 
-# -- translation -------------------------------------------------------------------------------------------------------
+# -- translation
+# -------------------------------------------------------------------------------------------------------
 
 
 class NameTaken(Conflict):

@@ -394,5 +394,6 @@ async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> No
         assert text in walk
     assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
     assert "/saml/demo/web-shop/metadata" in walk
-    # Braces remain only where a shell function begins and in JSON bodies: every placeholder was replaced.
+    # Braces remain only where a shell function begins and in JSON bodies: every placeholder was
+    # replaced.
     assert "{" not in re.sub(r'\(\) \{|\'\{"(email|code|user_code|schemas)"', "", walk)

@@ -374,7 +374,8 @@ def test_an_external_database_requires_encryption_keys(settings_from: SettingsFr
         settings_from(DATABASE_URL="postgresql://db/gatehouse")
 
 
-# The wiring checks the values that only adapters understand, before the service listens. It reports them in the same way.
+# The wiring checks the values that only adapters understand, before the service listens. It reports
+# them in the same way.
 
 
 @pytest.mark.parametrize(

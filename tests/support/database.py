@@ -1,7 +1,8 @@
 """The test run's own PostgreSQL: one server for the run, one migrated template, one database for each worker.
 
-The controller of a run calls `start_server` in `pytest_configure` and `stop` in `pytest_unconfigure`; workers find the
-server by the environment, clone the template with `Database`, and call `empty` after every test.
+The controller of a run calls `start_server` in `pytest_configure` and `stop` in
+`pytest_unconfigure`; workers find the server by the environment, clone the template with
+`Database`, and call `empty` after every test.
 """
 
 import os
@@ -180,7 +181,8 @@ class Database:
 
     @cached_property
     def _connection(self) -> psycopg.Connection:
-        # A replica does not check foreign keys and triggers, so the order of tables does not matter.
+        # A replica does not check foreign keys and triggers, so the order of tables does not
+        # matter.
         options = "-c session_replication_role=replica -c lock_timeout=5s"
         return psycopg.connect(self.conninfo, autocommit=True, options=options)
 

@@ -219,7 +219,8 @@ class PreparedTenants:
         return replace(tenant, api=api, ports=ports, pool=pool, people=dict(tenant.people), sessions=dict(tenant.sessions))
 
     async def _take(self, slug: str) -> tuple[Snapshot, Tenant]:
-        # In a database of its own, because other fixtures write to that of the test at the same time.
+        # In a database of its own, because other fixtures write to that of the test at the same
+        # time.
         with Database(self.database.server) as empty:
             pool = Pool(empty.conninfo, size=1)
             ports = replace(self.tenants.ports, storage=Postgres(pool, make_vault(), self.tenants.ports.clock))

@@ -112,8 +112,8 @@ class Accounts(Repository):
             self._signals.figures_changed()
         return is_added
 
-    # "for no key update" makes writers of the account wait, but still lets other transactions insert rows that
-    # refer to it, such as sessions and logins.
+    # "for no key update" makes writers of the account wait, but still lets other transactions
+    # insert rows that refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
         return await self._one(
             to_account,
@@ -189,8 +189,8 @@ class Accounts(Repository):
         self._signals.figures_changed()
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        # Lock order: service_users, then end_users. The foreign keys copy the address to both tables in no fixed
-        # order, and deleting a service locks them in this order.
+        # Lock order: service_users, then end_users. The foreign keys copy the address to both
+        # tables in no fixed order, and deleting a service locks them in this order.
         await self._run(
             """
             with held as materialized (
@@ -207,7 +207,8 @@ class Accounts(Repository):
         )
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        # The foreign keys copy this to the same two tables as the address: see `change_email` for the lock order.
+        # The foreign keys copy this to the same two tables as the address: see `change_email` for
+        # the lock order.
         await self._run(
             """
             with held as materialized (

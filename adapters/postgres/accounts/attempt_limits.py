@@ -74,8 +74,8 @@ def to_login_attempt(row: Row) -> LoginAttempt:
 class AttemptLimits(Repository):
     """ports.storage.AttemptLimits.
 
-    The attempt that reaches the limit is still allowed, and makes the next one wait. Each later attempt is
-    allowed after its wait, and doubles the wait. A quiet period resets the counter.
+    The attempt that reaches the limit is still allowed, and makes the next one wait. Each later
+    attempt is allowed after its wait, and doubles the wait. A quiet period resets the counter.
     """
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:

@@ -11,8 +11,9 @@ from core.accounts.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURE
 COLUMNS: Final = """
     d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
     d.city, d.country, d.risk_score, d.risk_factors, d.mfa_at, d.trust_hash, d.trust_expires_at, d.created_at, d.updated_at, d.revoked_at"""
-# The shortest period of the organizations of the user's confirmed memberships and of the organization of the
-# service. An unconfirmed membership gives its organization no power over the account (security R-5).
+# The shortest period of the organizations of the user's confirmed memberships and of the
+# organization of the service. An unconfirmed membership gives its organization no power over the
+# account (security R-5).
 TRUST_PERIOD: Final = f"""
     select coalesce(min(t.days), {TRUST_DAYS}) as days from (
         select o.device_trust_days as days from memberships m join organizations o on o.id = m.org_id
@@ -22,8 +23,8 @@ TRUST_PERIOD: Final = f"""
 LISTED: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
-# Each part stops counting at its limit. Only the search for a known location covers all times, and it has an
-# index.
+# Each part stops counting at its limit. Only the search for a known location covers all times, and
+# it has an index.
 HISTORY: Final = """
     (select count(*) from (
         select 1 from login_events e
@@ -43,7 +44,8 @@ HISTORY: Final = """
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.country = %(country)s
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
-# A device with a client id never matches by its User-Agent header alone, because any client can send that.
+# A device with a client id never matches by its User-Agent header alone, because any client can
+# send that.
 MATCH: Final = f"""
     select {COLUMNS}, period.days, {HISTORY}
     from (select %(user_id)s::uuid as user_id) owner

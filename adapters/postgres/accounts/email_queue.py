@@ -66,8 +66,8 @@ class EmailQueue(SealingRepository):
         await self._add(email, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
     async def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
-        # The mailers listen on this channel. The payload is empty, because the queue has all data. Emails that
-        # are due later need no notification: the mailers also poll.
+        # The mailers listen on this channel. The payload is empty, because the queue has all data.
+        # Emails that are due later need no notification: the mailers also poll.
         await self._write(
             f"""
             with queued as (

@@ -110,9 +110,9 @@ class Mfa(MfaLog, SealingRepository):
         return self._redeem(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
     def _redeem(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:
-        # Each CTE depends on the one before. While this statement waits for the account's lock, other transactions
-        # may commit. PostgreSQL then evaluates updated and deleted rows again. It does not see new rows, but this
-        # sign-in cannot refer to any.
+        # Each CTE depends on the one before. While this statement waits for the account's lock,
+        # other transactions may commit. PostgreSQL then evaluates updated and deleted rows again.
+        # It does not see new rows, but this sign-in cannot refer to any.
         return self._one_deferred(
             lambda row: RedeemedCode(to_account(row), row[ACCOUNT_COLUMN_COUNT]),
             f"""

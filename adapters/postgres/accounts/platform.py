@@ -23,8 +23,8 @@ class Platform(Repository):
         return (
             await self._one(
                 lambda row: int(row[0]),
-                # Jobs of inactive webhooks and organizations are not due. A target that hangs can have a very long
-                # backlog, so the counts stop at a limit.
+                # Jobs of inactive webhooks and organizations are not due. A target that hangs can
+                # have a very long backlog, so the counts stop at a limit.
                 """
                 select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
                      + (select count(*) from (select from (

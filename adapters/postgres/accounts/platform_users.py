@@ -22,9 +22,10 @@ from core.kernel.values import Email, rfc3339
 
 
 def _search(which: LiteralString) -> LiteralString:
-    # A search for a part of an address reads the accounts, the newest first, until the page is full. It uses an
-    # index that includes the address. Keep the page in a CTE and look up each of its rows in a lateral join with
-    # `limit 1`: with a plain join the planner may read all accounts for a few rows.
+    # A search for a part of an address reads the accounts, the newest first, until the page is
+    # full. It uses an index that includes the address. Keep the page in a CTE and look up each of
+    # its rows in a lateral join with `limit 1`: with a plain join the planner may read all accounts
+    # for a few rows.
     return f"""
         with page as (
             select id, created_at from users {which} order by created_at desc, id desc limit %(limit)s)
@@ -57,7 +58,8 @@ MFA_FIGURES: Final = f"""
            (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
     from users where deactivated_at is null and anonymized_at is null"""
 
-# Each type has its own limit, which is that of the whole result, so the newest alerts of all types are included.
+# Each type has its own limit, which is that of the whole result, so the newest alerts of all types
+# are included.
 ALERTS: Final = f"""
     with found as (
         (select user_id, %(repeated_failures)s as type, max(created_at) as detected_at, count(*) as count, min(created_at) as since,

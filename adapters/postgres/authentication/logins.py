@@ -8,7 +8,8 @@ from adapters.postgres.engine.statements import Repository
 from core.accounts.devices_rules import Device, Location
 from core.authentication.sessions_rules import Session
 
-# Each total is split over this many rows, so that concurrent logins to one service rarely wait for each other's commit.
+# Each total is split over this many rows, so that concurrent logins to one service rarely wait for
+# each other's commit.
 SHARDS: Final = 8
 
 
@@ -16,7 +17,8 @@ class Logins(Repository):
     """Implements `ports.storage.authentication.Logins` and `FailedLogins`."""
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
-        # The same statement updates the total. Its day is in UTC, whatever the time zone of the connection is.
+        # The same statement updates the total. Its day is in UTC, whatever the time zone of the
+        # connection is.
         await self._write(
             f"""
             with login as (
@@ -45,8 +47,9 @@ class Logins(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # Subtract from the first shard. It may become negative, because only the sum of the shards matters. Lock order: the totals by
-        # their key, as in the housekeeper, which merges the shards. The housekeeper also deletes the totals of deleted services.
+        # Subtract from the first shard. It may become negative, because only the sum of the shards
+        # matters. Lock order: the totals by their key, as in the housekeeper, which merges the
+        # shards. The housekeeper also deletes the totals of deleted services.
         of_service = "" if service_id is None else "and service_id = %(service_id)s"
         await self._run(
             f"""

@@ -25,7 +25,8 @@ IDENTITY_VALUES: Final = """
     %(issuer)s, %(subject)s, %(identity_service_id)s, %(email)s, %(known_elsewhere)s, %(access_token)s, %(refresh_token)s,
     %(token_expires_at)s, %(scopes)s"""
 COLUMN_COUNT: Final = 6 + 9  # COLUMNS and IDENTITY_COLUMNS
-# Lock the row first. Then every concurrent attempt that is counted for the account is also counted for the pending sign-in.
+# Lock the row first. Then every concurrent attempt that is counted for the account is also counted
+# for the pending sign-in.
 COUNT_ATTEMPT: Final = f"""
     with waiting as (
         select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths

@@ -45,7 +45,8 @@ LIVE: Final = f"""
     join users u on u.id = s.user_id
     {IMPERSONATOR}
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
-# An impersonation lives only while the impersonator is a platform owner and the session in which they started it is live (security I-3).
+# An impersonation lives only while the impersonator is a platform owner and the session in which
+# they started it is live (security I-3).
 MAY_IMPERSONATE: Final = """
     (s.impersonator_id is null
      or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
@@ -70,7 +71,8 @@ LOAD_APPLICATION_SESSION: Final = f"""
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
-# A session that this transaction itself has ended still counts as live, for example if users end all their sessions in an organization.
+# A session that this transaction itself has ended still counts as live, for example if users end
+# all their sessions in an organization.
 HOLD: Final = f"""
     select 1
     from sessions s
@@ -81,17 +83,19 @@ HOLD: Final = f"""
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}
     for share of s"""
 
-# The sessions that selected the organization, and those of its services. Sessions of deleted services are not live.
+# The sessions that selected the organization, and those of its services. Sessions of deleted
+# services are not live.
 LIVES_IN_ORGANIZATION: Final = """
     s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
-# Deny the approved device codes `d` of the sessions `a` that approved them. Callers add further conditions.
+# Deny the approved device codes `d` of the sessions `a` that approved them. Callers add further
+# conditions.
 DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
 
-# Whether the presenter may use the token. A named presenter must be the application of the session. A token that an authorization code gave
-# to a confidential application needs the client secret.
+# Whether the presenter may use the token. A named presenter must be the application of the session.
+# A token that an authorization code gave to a confidential application needs the client secret.
 FITS: Final = """
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
      and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
@@ -298,9 +302,10 @@ class Sessions(Repository):
     async def rotate(
         self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
     ) -> RotatedSession | None:
-        # The row of the token decides which concurrent call wins. The row of the session is updated too: after a wait for a concurrent
-        # end of the session, PostgreSQL checks the condition again, so that an ended session gets no new token. The same statement reads
-        # all claims of the new tokens, because the old token is used up when it returns.
+        # The row of the token decides which concurrent call wins. The row of the session is updated
+        # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
+        # again, so that an ended session gets no new token. The same statement reads all claims of
+        # the new tokens, because the old token is used up when it returns.
         return await self._one(
             to_rotated_session,
             f"""
@@ -446,7 +451,8 @@ class Sessions(Repository):
         )
 
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
-        # Keep the codes that were exchanged, so that a second use still ends the session (security O-4).
+        # Keep the codes that were exchanged, so that a second use still ends the session (security
+        # O-4).
         return await self._run(
             f"""
             with codes as (
@@ -462,8 +468,9 @@ class Sessions(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a rotation does not see the token that the
-        # rotation inserted, so the statement is repeated until it deletes nothing.
+        # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a
+        # rotation does not see the token that the rotation inserted, so the statement is repeated
+        # until it deletes nothing.
         of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
         values = {"user_id": user_id, "service_id": service_id}
         while await self._run(
@@ -482,7 +489,8 @@ class Sessions(Repository):
     async def select_organization(
         self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
     ) -> datetime | None:
-        # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent calls finds the token rotated.
+        # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent
+        # calls finds the token rotated.
         return await self._one(
             lambda row: row[0],
             """

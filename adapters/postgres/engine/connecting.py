@@ -13,7 +13,8 @@ from adapters.postgres.engine.driver import Connection, complete_handshake
 _DEFAULTS = {
     "client_encoding": "UTF8",
     "gssencmode": "disable",  # otherwise libpq looks for Kerberos tickets before every connection
-    # With these values, a lost server is detected within half a minute instead of the kernel's 15 minutes.
+    # With these values, a lost server is detected within half a minute instead of the kernel's 15
+    # minutes.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -45,15 +46,16 @@ async def connect(
         "statement_timeout": statement_timeout_ms,
         "lock_timeout": lock_timeout_ms,
         "idle_in_transaction_session_timeout": idle_in_transaction_session_timeout_ms,
-        # A request to cancel has no effect if it arrives before its query. With this setting the server then
-        # notices that the client has left.
+        # A request to cancel has no effect if it arrives before its query. With this setting the
+        # server then notices that the client has left.
         "client_connection_check_interval": 1000,
     }
     try:
         address = parse_address(conninfo)
     except ValueError as error:
         raise errors.OperationalError(f"the address of the database {error}") from None
-    # Set as options at the start of the session, because statements would cost a round trip. The URL's own options come last and win.
+    # Set as options at the start of the session, because statements would cost a round trip. The
+    # URL's own options come last and win.
     options = " ".join([*(f"-c {name}={value}" for name, value in settings.items()), str(address.get("options") or "")])
     parameters = {**_DEFAULTS, "application_name": application_name, **address, "options": options}
     deadline = trio.current_time() + timeout
@@ -62,7 +64,8 @@ async def connect(
         attempts = await _attempts(parameters)
         failure = errors.ConnectionTimeout("the database did not answer in time")
         for left, attempt in zip(range(len(attempts), 0, -1), attempts, strict=True):
-            # Without this limit, libpq would wait forever for an address that drops packets, and never try the next one.
+            # Without this limit, libpq would wait forever for an address that drops packets, and
+            # never try the next one.
             with trio.move_on_at(trio.current_time() + (deadline - trio.current_time()) / left):
                 try:
                     return await _open(make_conninfo("", **attempt), autocommit=autocommit)
@@ -117,7 +120,8 @@ async def _resolve(host: str) -> list[str]:
         return [str(ipaddress.ip_address(host))]
     except ValueError:
         pass
-    # A separate limit: other lookups, which outsiders can make slow, must not delay connections to the database.
+    # A separate limit: other lookups, which outsiders can make slow, must not delay connections to
+    # the database.
     try:
         limiter = _resolvers.get()
     except LookupError:

@@ -1,8 +1,8 @@
 """psycopg on Trio: psycopg's asynchronous connection, with Trio doing the waiting.
 
-psycopg implements the protocol in generators. Each generator yields the readiness of the socket that it
-needs next, and `Connection.wait` drives it. Cursors, transactions, COPY and LISTEN all use `wait` and
-`lock`, so they work as psycopg documents them.
+psycopg implements the protocol in generators. Each generator yields the readiness of the socket
+that it needs next, and `Connection.wait` drives it. Cursors, transactions, COPY and LISTEN all use
+`wait` and `lock`, so they work as psycopg documents them.
 
 Private interfaces of psycopg 3.3 that this module uses (run its tests before an upgrade to a new minor version):
 
@@ -35,12 +35,14 @@ from psycopg.waiting import Ready, Wait
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# Prepare a statement at its second execution. Preparing at the first one would fail for a text of several
-# statements, such as a migration, and psycopg cannot recognize such a text.
+# Prepare a statement at its second execution. Preparing at the first one would fail for a text of
+# several statements, such as a migration, and psycopg cannot recognize such a text.
 PREPARE_THRESHOLD = 1
-# The service has more statements than psycopg's default of 100. A cache that is too small costs a second round trip each time.
+# The service has more statements than psycopg's default of 100. A cache that is too small costs a
+# second round trip each time.
 PREPARED_MAX = 1000
-# Seconds in which a canceled task tries to cancel its statement at the server. statement_timeout ends the statement in any case.
+# Seconds in which a canceled task tries to cancel its statement at the server. statement_timeout
+# ends the statement in any case.
 CANCEL_TIMEOUT = 2.0
 
 # Plain integers: an operation on psycopg's enumerations costs more than the system calls around it.
@@ -62,7 +64,8 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.lock = _Lock()
         self.prepare_threshold = PREPARE_THRESHOLD
         self.prepared_max = PREPARED_MAX
-        # Seconds for each statement. Without a limit, a task would wait forever for a server that hangs or is unreachable.
+        # Seconds for each statement. Without a limit, a task would wait forever for a server that
+        # hangs or is unreachable.
         self.answer_within = math.inf
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._cursor = self.cursor()
@@ -76,7 +79,8 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     async def rows(self, query: QueryNoTemplate, params: Params | None = None) -> list[Row]:
         """Execute a statement and return all rows."""
-        # Between the answer and the end of the fetch there is no await, so no other task can use the cursor.
+        # Between the answer and the end of the fetch there is no await, so no other task can use
+        # the cursor.
         await self._execute(query, params, binary=True)
         return await self._cursor.fetchall()
 
@@ -134,15 +138,16 @@ class Connection(psycopg.AsyncConnection[Row]):
                 for cursor, query, params, binary in statements:
                     yield from cursor._execute_gen(query, params, binary=binary)
             except Exception:  # a parameter of a type that PostgreSQL does not have
-                # Send the earlier statements anyway, because psycopg has already noted them as prepared.
+                # Send the earlier statements anyway, because psycopg has already noted them as
+                # prepared.
                 yield from pipeline._exit_gen()
                 raise
             yield from pipeline._exit_gen()
         finally:
             self._pipeline = None
             if pipeline.is_broken:
-                # The server skips everything after an error, but psycopg has noted the skipped statements as
-                # prepared. So forget all of them.
+                # The server skips everything after an error, but psycopg has noted the skipped
+                # statements as prepared. So forget all of them.
                 self._prepared.clear()
             if self.pgconn.status != pq.ConnStatus.BAD:
                 self.pgconn.exit_pipeline_mode()
@@ -169,8 +174,8 @@ class Connection(psycopg.AsyncConnection[Row]):
     async def rollback(self) -> None:
         """Roll back the transaction, if there is one, and keep the prepared statements.
 
-        psycopg's own rollback forgets them, because the transaction may have created the tables that they use. Our transactions
-        create no tables, and refusals often roll back.
+        psycopg's own rollback forgets them, because the transaction may have created the tables
+        that they use. Our transactions create no tables, and refusals often roll back.
         """
         self._ahead = []
         async with self.lock:
@@ -188,8 +193,9 @@ class Connection(psycopg.AsyncConnection[Row]):
     def has_ended(self) -> bool:
         """Whether the server has ended the idle session. This takes one system call and no round trip.
 
-        A server sends nothing to an idle session without LISTEN, except when it ends the session. It also reports changed defaults
-        after a reload of its configuration. Then the pool closes a usable connection, which does no harm.
+        A server sends nothing to an idle session without LISTEN, except when it ends the session.
+        It also reports changed defaults after a reload of its configuration. Then the pool closes a
+        usable connection, which does no harm.
         """
         return self.closed or bool(self._incoming.poll(0))
 
@@ -215,7 +221,8 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:  # noqa: ASYNC109 (psycopg's)
         """Run one of psycopg's generators to its end. A cancellation in the middle of a statement closes the connection."""
-        # Check for a cancellation before anything is sent. Afterwards, a cancellation closes the connection.
+        # Check for a cancellation before anything is sent. Afterwards, a cancellation closes the
+        # connection.
         await trio.lowlevel.checkpoint_if_cancelled()
         deadline = None if timeout is None else trio.current_time() + timeout
         needed: int = 0
@@ -330,7 +337,8 @@ async def _readiness(fd: int, needed: int) -> int:
     if needed == _W:
         await trio.lowlevel.wait_writable(fd)
         return _READY_W
-    # Wait for both directions while sending much data: the server may have to send before it reads more.
+    # Wait for both directions while sending much data: the server may have to send before it reads
+    # more.
     ready = 0
     async with trio.open_nursery() as nursery:
 
@@ -361,7 +369,8 @@ def _readiness_now(fd: int, needed: int) -> int:
     poll = select.poll()
     poll.register(fd, (select.POLLIN if needed & _R else 0) | (select.POLLOUT if needed & _W else 0))
     events = sum(event for _, event in poll.poll(0))
-    # An error or the end of the stream counts as both, because reading or writing raises the reason.
+    # An error or the end of the stream counts as both, because reading or writing raises the
+    # reason.
     broken = events & ~(select.POLLIN | select.POLLOUT)
     return (_READY_R if events & select.POLLIN or broken else 0) | (_READY_W if events & select.POLLOUT or broken else 0)
 

@@ -13,7 +13,8 @@ from adapters.postgres.engine.pool import translated
 from core.kernel.errors import StorageDown
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
-# A connection that is lost without an error looks like an idle one, and this connection is idle most of the time.
+# A connection that is lost without an error looks like an idle one, and this connection is idle
+# most of the time.
 CHECK_EVERY: Final = 30.0  # seconds
 CHECK_TIMEOUT: Final = 10.0  # seconds
 
@@ -33,11 +34,11 @@ async def listen(
 ) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
     """Yield an iterator over the notifications on these channels, each as a pair of channel and payload.
 
-    The block starts when LISTEN is active on all channels. The iterator never ends. It raises StorageDown
-    when the connection is lost or no longer answers. `is_own` returns whether a server process serves one of
-    this process's own connections. Their notifications are skipped, because the actors got those signals directly.
-    LISTEN belongs to one session, so `conninfo` must lead to PostgreSQL itself, and not to a pooler that
-    assigns sessions per transaction.
+    The block starts when LISTEN is active on all channels. The iterator never ends. It raises
+    StorageDown when the connection is lost or no longer answers. `is_own` returns whether a server
+    process serves one of this process's own connections. Their notifications are skipped, because
+    the actors got those signals directly. LISTEN belongs to one session, so `conninfo` must lead to
+    PostgreSQL itself, and not to a pooler that assigns sessions per transaction.
     """
     with translated():
         connection = await connect(conninfo, timeout=CONNECT_TIMEOUT, application_name="gatehouse listen")
@@ -56,7 +57,8 @@ async def _notifications(
 ) -> AsyncGenerator[tuple[str, str], None]:
     while True:
         with translated():
-            # Close psycopg's generator explicitly. The garbage collector would leave the connection locked.
+            # Close psycopg's generator explicitly. The garbage collector would leave the connection
+            # locked.
             async with aclosing(connection.notifies(timeout=check_every)) as notifications:
                 async for notification in notifications:
                     if not is_own(notification.pid):

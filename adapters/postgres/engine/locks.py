@@ -2,7 +2,8 @@
 
 from typing import Final
 
-# Locks with two numbers. The first is one of these namespaces; the second is a number below, or a hash.
+# Locks with two numbers. The first is one of these namespaces; the second is a number below, or a
+# hash.
 NAMESPACE: Final = 7331
 PLATFORM_OWNERS: Final = 1  # in NAMESPACE: the set of platform owners, which may have no row to lock yet
 ROTATION: Final = 2  # in NAMESPACE: the choice of the signing key in use

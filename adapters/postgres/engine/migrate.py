@@ -1,7 +1,8 @@
 """Migrations: numbered `.sql` files that are applied in order, each in its own transaction. They cannot be undone.
 
-Each migration is safe for the code of the previous release, so processes of two releases may use one database. Therefore a
-database with newer migrations than this program's is accepted. A file that changed after it was applied is refused.
+Each migration is safe for the code of the previous release, so processes of two releases may use
+one database. Therefore a database with newer migrations than this program's is accepted. A file
+that changed after it was applied is refused.
 """
 
 import hashlib
@@ -47,14 +48,16 @@ class Migration:
 async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 30.0) -> list[str]:
     """Apply the migrations that the database lacks, and return the names of those that this call applied.
 
-    Any number of processes may call this at the same time. Wait up to `patience` seconds for a database that does not
-    answer yet. Raises: StorageDown if it stays down; MigrationRefused if a file changed after it was applied.
+    Any number of processes may call this at the same time. Wait up to `patience` seconds for a
+    database that does not answer yet. Raises: StorageDown if it stays down; MigrationRefused if a
+    file changed after it was applied.
     """
     migrations = _read(directory)
     applied: list[str] = []
     async with await _connect(conninfo, patience) as connection:
         for migration in _missing(migrations, await _applied(connection)):
-            # The lock ends with the transaction. So it works through a pooler, and a killed process does not keep it.
+            # The lock ends with the transaction. So it works through a pooler, and a killed process
+            # does not keep it.
             connection.begin()
             await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
             await connection.execute(
@@ -124,7 +127,8 @@ async def _connect(conninfo: str, patience: float) -> Connection:
     pause = 0.1
     while True:
         try:
-            # No statement_timeout and no lock_timeout: a migration may move much data, or wait for a process that does.
+            # No statement_timeout and no lock_timeout: a migration may move much data, or wait for
+            # a process that does.
             return await connect(
                 conninfo, timeout=_CONNECT_TIMEOUT, application_name="gatehouse migrate", idle_in_transaction_session_timeout_ms=60_000
             )

@@ -24,8 +24,8 @@ _NO_CONSTRAINTS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
 class translated:  # noqa: N801 (it is used as a function, like contextlib.suppress)
     """A block around calls of psycopg that raises StorageDown when the database fails, and refusals when it rejects a row.
 
-    `constraints` maps the names of constraints to refusals. A violation of any other constraint and an error in a
-    statement are defects in this program, so they are not translated.
+    `constraints` maps the names of constraints to refusals. A violation of any other constraint and
+    an error in a statement are defects in this program, so they are not translated.
     """
 
     __slots__ = ("_constraints",)
@@ -37,7 +37,8 @@ class translated:  # noqa: N801 (it is used as a function, like contextlib.suppr
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # OperationalError: no connection, connection lost, server going down, out of resources, statement_timeout, lock_timeout, deadlock.
+        # OperationalError: no connection, connection lost, server going down, out of resources,
+        # statement_timeout, lock_timeout, deadlock.
         if isinstance(error, errors.OperationalError | errors.InterfaceError | OSError):
             raise StorageDown from error
         if isinstance(error, errors.IntegrityError):
@@ -58,11 +59,13 @@ class PoolStats:
 class Pool:
     """Up to `size` connections, opened when they are needed.
 
-    A connection is closed if it is returned broken, in a transaction or in the middle of a statement. Before a task gets an
-    idle connection, the pool checks whether the server has closed it, for example in a restart.
+    A connection is closed if it is returned broken, in a transaction or in the middle of a
+    statement. Before a task gets an idle connection, the pool checks whether the server has closed
+    it, for example in a restart.
 
-    The lock timeout is shorter than the statement timeout. Deleting an organization or a service holds locks for seconds,
-    and the tasks that wait for these locks must not use up all connections.
+    The lock timeout is shorter than the statement timeout. Deleting an organization or a service
+    holds locks for seconds, and the tasks that wait for these locks must not use up all
+    connections.
     """
 
     def __init__(
@@ -81,8 +84,9 @@ class Pool:
     def connection(self) -> "Lease":
         """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if no connection becomes free or can be opened in time; RuntimeError if the task holds one already.
-        If tasks could hold two connections, all could wait forever for their second one.
+        Raises: StorageDown if no connection becomes free or can be opened in time; RuntimeError if
+        the task holds one already. If tasks could hold two connections, all could wait forever for
+        their second one.
         """
         return Lease(self)
 
@@ -140,7 +144,8 @@ class Pool:
                 lock_timeout_ms=round(self._lock_timeout * 1000),
                 idle_in_transaction_session_timeout_ms=round(IDLE_IN_TRANSACTION_TIMEOUT * 1000),
             )
-        # The server itself ends a long statement with an error. This limit is for a server that has gone silent.
+        # The server itself ends a long statement with an error. This limit is for a server that has
+        # gone silent.
         connection.answer_within = self._statement_timeout + SILENCE
         self._server_processes.add(connection.server_process)
         return connection
@@ -150,7 +155,8 @@ class Pool:
         connection.finish()
 
     def _release(self, task: trio.lowlevel.Task, connection: Connection, error: BaseException | None) -> None:
-        # A migration by another process can invalidate prepared statements ("cached plan must not change result type").
+        # A migration by another process can invalidate prepared statements ("cached plan must not
+        # change result type").
         if self._closed or not connection.is_idle or isinstance(error, errors.FeatureNotSupported):
             self._discard(connection)
         else:

@@ -27,8 +27,8 @@ class Scope:
 class repository(Generic[R_co]):  # noqa: N801 (reads as a declaration: `members = repository(Members)`)
     """The declaration of a repository in a scope. The repository is created at its first use, and then kept.
 
-    A request uses two or three of more than forty repositories, so creating all of them for each request
-    would cost more than the queries' own Python code.
+    A request uses two or three of more than forty repositories, so creating all of them for each
+    request would cost more than the queries' own Python code.
     """
 
     def __init__(self, kind: Callable[[Scope], R_co]) -> None:
@@ -45,7 +45,8 @@ class repository(Generic[R_co]):  # noqa: N801 (reads as a declaration: `members
     def __get__(self, scope: Scope | None, owner: type[Scope]) -> Self | R_co:
         if scope is None:
             return self
-        # From now on the instance's own attribute hides this descriptor, because the descriptor has no __set__.
+        # From now on the instance's own attribute hides this descriptor, because the descriptor has
+        # no __set__.
         created = scope.__dict__[self._name] = self._kind(scope)
         return created
 

@@ -82,8 +82,8 @@ class Transaction(Repositories):
         if not self._events:
             return
         now = self._clock.now()
-        # Lock order: the session comes after all other locks except the totals of the audit log. So there is no deadlock
-        # with a transaction that ends sessions and holds other locks.
+        # Lock order: the session comes after all other locks except the totals of the audit log. So
+        # there is no deadlock with a transaction that ends sessions and holds other locks.
         if self._in_session and isinstance(self._caller, Person) and not await self.sessions.hold(self._caller, now):
             raise SessionEnded
         self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)
@@ -151,8 +151,8 @@ class _OpenTransaction:
             await self._lease.__aexit__(None, error, None)
 
     async def _roll_back(self) -> None:
-        # If the rollback fails, the original error still goes to the caller, and the connection is closed,
-        # which rolls back as well.
+        # If the rollback fails, the original error still goes to the caller, and the connection is
+        # closed, which rolls back as well.
         with trio.move_on_after(ROLLBACK_DEADLINE, shield=True):
             try:
                 with translated():

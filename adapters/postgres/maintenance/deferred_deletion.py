@@ -6,8 +6,8 @@ The transaction that deletes the owner deletes a first batch of its records. The
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-# The tables without a foreign key to the organization or service that owns their rows. Each has the columns
-# that follow the owner's id in an index. Tables that also refer to accounts come first.
+# The tables without a foreign key to the organization or service that owns their rows. Each has the
+# columns that follow the owner's id in an index. Tables that also refer to accounts come first.
 OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("service_users", "user_id"),
     ("end_users", "user_id"),
@@ -57,8 +57,8 @@ def no_deliveries_sql(of: LiteralString) -> LiteralString:
 
 
 def _removing(of: LiteralString, tables: Sequence[tuple[LiteralString, LiteralString]], owner: LiteralString) -> LiteralString:
-    # One owner after the other, and the rows by their physical position. Locked rows are skipped: the
-    # transaction that deletes an organization holds locks for which others may wait.
+    # One owner after the other, and the rows by their physical position. Locked rows are skipped:
+    # the transaction that deletes an organization holds locks for which others may wait.
     steps, room = [f"with gone as ({of})"], "%(limit)s"
     for table, order in tables:
         steps.append(
@@ -80,7 +80,7 @@ def _nothing_left(of: LiteralString, tables: Sequence[tuple[LiteralString, Liter
 
 
 def _of(owner: LiteralString, id_: LiteralString, order: LiteralString) -> LiteralString:
-    # Keep the one-value range and the full order of the index that begins with the owner: no other index has
-    # that order. With a plain equality, a planner that knows few owners expects many rows for each, and would
-    # read a whole table to find none.
+    # Keep the one-value range and the full order of the index that begins with the owner: no other
+    # index has that order. With a plain equality, a planner that knows few owners expects many rows
+    # for each, and would read a whole table to find none.
     return f"{owner} >= {id_} and {owner} <= {id_} order by {owner}, {order}"

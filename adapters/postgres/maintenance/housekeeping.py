@@ -16,10 +16,11 @@ from adapters.postgres.maintenance.deferred_deletion import (
 )
 from core.maintenance.housekeeping_rules import Sweep
 
-# Self-registered accounts that were never verified, can sign in only with a password, and have no membership (security
-# A-7). A directory that provisioned the user keeps the account; a block without a membership does not. A record of the user
-# in a service keeps the account too, even if the service is deleted: its foreign key would prevent the deletion of the
-# account until the housekeeper has deleted the service's records.
+# Self-registered accounts that were never verified, can sign in only with a password, and have no
+# membership (security A-7). A directory that provisioned the user keeps the account; a block
+# without a membership does not. A record of the user in a service keeps the account too, even if
+# the service is deleted: its foreign key would prevent the deletion of the account until the
+# housekeeper has deleted the service's records.
 UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
@@ -29,9 +30,9 @@ UNVERIFIED: Final = """
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)
     and not exists (select 1 from subscriptions b where b.user_id = u.id)"""
-# A statement sees the memberships of the moment at which it started, even if it locks the account later. The account of a
-# user who became a member in between must stay. So this statement only locks the accounts, which prevents new memberships,
-# and a second statement checks them again.
+# A statement sees the memberships of the moment at which it started, even if it locks the account
+# later. The account of a user who became a member in between must stay. So this statement only
+# locks the accounts, which prevents new memberships, and a second statement checks them again.
 LOCK_UNVERIFIED: Final = f"select u.id from users u where {UNVERIFIED} limit %(limit)s for update of u skip locked"
 
 
@@ -42,9 +43,9 @@ def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "i
             select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
 
 
-# The statement for each kind. It deletes up to %(limit)s rows that were obsolete at %(before)s. Locked rows are left for
-# the next sweep. Keep `= any(array(...))`: the array is computed once, but the planner may run the subquery of an `in` again
-# for every row.
+# The statement for each kind. It deletes up to %(limit)s rows that were obsolete at %(before)s.
+# Locked rows are left for the next sweep. Keep `= any(array(...))`: the array is computed once, but
+# the planner may run the subquery of an `in` again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
@@ -59,7 +60,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.RATES: _past("rates", "expires_at", key="client"),
     Sweep.ATTEMPT_LIMITS: _past("guesses", "expires_at", key="ctid"),
     Sweep.MAILS: _past("mails", "finished_at"),
-    # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock, so a confirmed setup stays.
+    # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
+    # so a confirmed setup stays.
     Sweep.MFA_SETUPS: """
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
@@ -67,7 +69,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             limit %(limit)s for update of m skip locked))""",
     Sweep.EVENTS: _past("events", "created_at"),
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {UNVERIFIED}",
-    # A transaction that saw the configuration enabled may still queue entries, so the tombstone stays for a while.
+    # A transaction that saw the configuration enabled may still queue entries, so the tombstone
+    # stays for a while.
     Sweep.SIEM_QUEUES: """
         with waiting as (
             delete from siem_queue where ctid = any(array(
@@ -84,8 +87,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
-    # The age of a queued item is that of its audit log entry. A queue is ordered by age, except for differences of some
-    # seconds. So a queue with a recent first entry is not read further. If the entry was deleted, the item counts as obsolete.
+    # The age of a queued item is that of its audit log entry. A queue is ordered by age, except for
+    # differences of some seconds. So a queue with a recent first entry is not read further. If the
+    # entry was deleted, the item counts as obsolete.
     Sweep.SIEM_BACKLOGS: """
         with stale as materialized (
             select s.org_id, s.id from siem_configurations s
@@ -102,24 +106,26 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where coalesce(l.created_at, '-infinity') < %(before)s
             limit %(limit)s))""",
     Sweep.CHECKOUTS: _past("billing_checkouts", "created_at"),
-    # Keep the facts about every subscription that is stored here, even after it ended. Without them, a late event could
-    # reactivate the subscription.
+    # Keep the facts about every subscription that is stored here, even after it ended. Without
+    # them, a late event could reactivate the subscription.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
             select f.provider_subscription_id from billing_facts f
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # Each sweep reads the rows that it keeps. Their number is at most that of the organizations' payment methods.
+    # Each sweep reads the rows that it keeps. Their number is at most that of the organizations'
+    # payment methods.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m
             where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
     Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
-    # Merging the shards of a day makes a query over years eight times cheaper. Lock order: the service (so its deletion
-    # waits for this, as it waits for sign-ins), then the totals by their key. A late login of a past day takes its locks in
-    # the same order, and is counted in the first shard.
+    # Merging the shards of a day makes a query over years eight times cheaper. Lock order: the
+    # service (so its deletion waits for this, as it waits for sign-ins), then the totals by their
+    # key. A late login of a past day takes its locks in the same order, and is counted in the first
+    # shard.
     Sweep.LOGIN_TOTALS: """
         with spread as (
             delete from login_totals where ctid = any(array(
@@ -133,10 +139,12 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             group by org_id, service_id, day, provider order by org_id, service_id, day, provider
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
         select 1 from spread""",
-    # Undelivered rows too: at this age they wait for a webhook that was deactivated and never activated again.
+    # Undelivered rows too: at this age they wait for a webhook that was deactivated and never
+    # activated again.
     Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
-    # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for a while.
+    # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
+    # a while.
     Sweep.DELETED_WEBHOOKS: f"""
         {delete_deliveries_sql("select id from deleted_webhooks")},
         buried as (
@@ -154,7 +162,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
-    # A transaction that saw the organization before its deletion may still write records, so the tombstone stays for a while.
+    # A transaction that saw the organization before its deletion may still write records, so the
+    # tombstone stays for a while.
     Sweep.DELETED_ORGANIZATIONS: f"""
         {delete_records_sql("select id from deleted_organizations")},
         buried as (

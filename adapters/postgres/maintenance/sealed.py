@@ -20,8 +20,9 @@ from ports.crypto import SecretContext
 class Column:
     """A column with encrypted values.
 
-    `context` returns the context that the encryption of a row's value is bound to. `read` selects the names and values of the
-    rows after %(after)s, in the order of their names. `write` replaces a value.
+    `context` returns the context that the encryption of a row's value is bound to. `read` selects
+    the names and values of the rows after %(after)s, in the order of their names. `write` replaces
+    a value.
     """
 
     context: Callable[[str], SecretContext]

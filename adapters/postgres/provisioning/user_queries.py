@@ -21,8 +21,8 @@ EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.can_rejoin"
 def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
     """Return a subquery of all known users. `rest` is appended to both of its parts.
 
-    `of_others` replaces it in the second part. The parts are joined by UNION ALL, so that each can use
-    its own index.
+    `of_others` replaces it in the second part. The parts are joined by UNION ALL, so that each can
+    use its own index.
     """
     others = rest if of_others is None else of_others
     return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"

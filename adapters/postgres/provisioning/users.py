@@ -201,8 +201,8 @@ class ScimUsers(Repository):
         )
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory forgets a user outside the group if it did not provision them, or if a member who
-        # joined by an invitation has the same userName now.
+        # The directory forgets a user outside the group if it did not provision them, or if a
+        # member who joined by an invitation has the same userName now.
         await self._run(
             """
             with deactivated as (

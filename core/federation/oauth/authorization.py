@@ -2,9 +2,9 @@
 
 Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
 
-An application sends the browser here with an authorization request. When the user has signed in, the
-browser is redirected back with a code. The application exchanges the code for tokens, so tokens never
-appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
+An application sends the browser here with an authorization request. When the user has signed in,
+the browser is redirected back with a code. The application exchanges the code for tokens, so tokens
+never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization:
     """Validate an authorization request.
 
-    Refusals are shown on an error page, because the browser must not be redirected to an unvalidated
-    redirect URI.
+    Refusals are shown on an error page, because the browser must not be redirected to an
+    unvalidated redirect URI.
 
     Raises: OAuthStateInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered,
@@ -142,9 +142,10 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Return whether a page must ask the user before the application gets a code.
 
-    It must ask if the organization does not know the user yet. Otherwise any web page could redirect
-    the user here and so reveal them to the organization. It must also ask if the redirect URI is not
-    https, because any program on the user's machine can claim such a URI (RFC 8252 section 8.6).
+    It must ask if the organization does not know the user yet. Otherwise any web page could
+    redirect the user here and so reveal them to the organization. It must also ask if the redirect
+    URI is not https, because any program on the user's machine can claim such a URI (RFC 8252
+    section 8.6).
     """
     context = authorization.context
     if context is None:

@@ -153,8 +153,8 @@ class IssuedCode:
 class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
-    `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if it
-    sent no secret.
+    `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if
+    it sent no secret.
     """
 
     service: Service | None

@@ -95,8 +95,8 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
     No client secret is needed. If the device sends a client id, it must be the one of the request.
-    The code verifier must match the request's challenge, and be absent if there was none. `caller` is
-    the device, which is stored as one of the user's devices. Every poll is counted before it is
+    The code verifier must match the request's challenge, and be absent if there was none. `caller`
+    is the device, which is stored as one of the user's devices. Every poll is counted before it is
     answered.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,

@@ -47,8 +47,8 @@ async def authorize_assertion(
     Lock order: membership, account.
 
     Members of the organization and end users of the service may get one, while the session with
-    this id is alive (decision 178, security X-8). A member who is not an end user of the service yet
-    becomes one until the membership ends.
+    this id is alive (decision 178, security X-8). A member who is not an end user of the service
+    yet becomes one until the membership ends.
 
     Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of
     `configuration.find_provider`.

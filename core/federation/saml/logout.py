@@ -4,9 +4,9 @@ A user who signs out, here or at a service, is signed out at every service that 
 has signed them in to. The browser is redirected from service to service, with a cookie that
 identifies the logout. A browser has one logout at a time.
 
-No keys of services are registered, so their messages prove nothing. A LogoutRequest can end only the
-session of the browser that delivers it, and only if it names that session. Any web page can make a
-browser deliver a LogoutRequest, so a request that matches no session changes nothing.
+No keys of services are registered, so their messages prove nothing. A LogoutRequest can end only
+the session of the browser that delivers it, and only if it names that session. Any web page can
+make a browser deliver a LogoutRequest, so a request that matches no session changes nothing.
 """
 
 from __future__ import annotations
@@ -305,9 +305,9 @@ async def _add_requests(
 ) -> None:
     """Add a request for each session to the logout.
 
-    The initiator ended the sessions in `done` itself. Their requests are stored as answered, so that
-    the initiator can repeat its own request. A service that cannot be notified makes the logout
-    partial.
+    The initiator ended the sessions in `done` itself. Their requests are stored as answered, so
+    that the initiator can repeat its own request. A service that cannot be notified makes the
+    logout partial.
     """
     for session in sessions:
         is_done = session in done

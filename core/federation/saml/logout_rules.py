@@ -73,7 +73,8 @@ class LogoutCookies:
 
     A logout that ends a browser session uses the secret of that session cookie as its own. So we
     recognize a browser that sent several requests at once, for example after a double click, and
-    ignored the response that replaced its cookies. The secret has no other use after the session ended.
+    ignored the response that replaced its cookies. The secret has no other use after the session
+    ended.
     """
 
     logout: str | None = field(repr=False)

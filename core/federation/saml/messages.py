@@ -249,9 +249,9 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
 
     `issuer` is our entity id.
 
-    The service's configuration decides the format of names. A NameIDPolicy with another format, which
-    includes the encrypted one, or with another service's qualifier is refused (SAML core section
-    3.4.1.1).
+    The service's configuration decides the format of names. A NameIDPolicy with another format,
+    which includes the encrypted one, or with another service's qualifier is refused (SAML core
+    section 3.4.1.1).
     """
     policy = request.policy
     if policy is not None:

@@ -3,9 +3,9 @@
 The browser goes to the identity provider with a state, and returns once with this state and a code.
 We exchange the code for the identity of the user, and sign the user in in this browser. Then the
 browser continues where the user wanted to go. Applications get no code or token here: the browser
-continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5, O-6,
-decisions 75, 86, 87, 101, 102). The module is longer than 400 lines, because the redirect, the callback
-and the search for the account form one flow.
+continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5,
+O-6, decisions 75, 86, 87, 101, 102). The module is longer than 400 lines, because the redirect, the
+callback and the search for the account form one flow.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ async def begin(
 ) -> str:
     """Return the URL of the provider that starts a sign-in there.
 
-    `browser` is the secret in the browser's device cookie. After the sign-in the browser continues at
-    the authorization request, or, with `user_code`, at the page that approves this device, or, with
-    `after`, at this path.
+    `browser` is the secret in the browser's device cookie. After the sign-in the browser continues
+    at the authorization request, or, with `user_code`, at the page that approves this device, or,
+    with `after`, at this path.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
     errors of `oauth.validate`.
@@ -206,9 +206,9 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
 async def _authentication_request(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
     """Return the request to the provider. It is the same before the redirect and after it.
 
-    The nonce and the code verifier are derived from the state and the browser's cookie. The database
-    stores only hashes of the state and the cookie, so a reader of the database cannot compute them.
-    Another browser has another cookie, so its request does not match.
+    The nonce and the code verifier are derived from the state and the browser's cookie. The
+    database stores only hashes of the state and the cookie, so a reader of the database cannot
+    compute them. Another browser has another cookie, so its request does not match.
     """
 
     def derive(purpose: str) -> str:
@@ -303,8 +303,8 @@ async def _find_account(
     in this context (the service, or the platform itself), only its new tokens are stored. A closed
     account is returned as it is.
 
-    A linked identity is found by provider, issuer and subject, in this or another context, and never
-    by its email address (security O-5).
+    A linked identity is found by provider, issuer and subject, in this or another context, and
+    never by its email address (security O-5).
     """
     now = ports.clock.now()
     if pending.service_id is not None:  # the organization may have been suspended while the browser was at the provider (decision 48)
@@ -343,8 +343,8 @@ def _pending_identity(pending: ProviderState, identity: FederatedIdentity, *, kn
 async def _find_account_by_email(pending: ProviderState, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
     """Return the locked account for a new identity.
 
-    It is a new account, or the account with the same email address, if the provider has verified that
-    address.
+    It is a new account, or the account with the same email address, if the provider has verified
+    that address.
 
     Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
@@ -372,8 +372,8 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
     else:
-        # The account's owner verified another address and then changed to this one without verifying
-        # it. The account is theirs, but the address may belong to another person.
+        # The account's owner verified another address and then changed to this one without
+        # verifying it. The account is theirs, but the address may belong to another person.
         raise ProviderEmailTaken
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id) or refuse(ProviderStateUnknown)

@@ -114,8 +114,9 @@ class PersonalDataExportResponse(ResponseModel):
 async def export(user_id: str) -> Response:
     """Export a user's data.
 
-    You get all data of your own account; platform owners get that of every account. The owner of an organization gets the memberships,
-    logins and identities of a confirmed member that belong to the organization. An application gets those of its signed-in user.
+    You get all data of your own account; platform owners get that of every account. The owner of an
+    organization gets the memberships, logins and identities of a confirmed member that belong to
+    the organization. An application gets those of its signed-in user.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 
@@ -191,9 +192,10 @@ class AnonymizationResponse(ResponseModel):
 async def anonymize(user_id: str) -> AnonymizationResponse:
     """Anonymize a user permanently.
 
-    Platform owners can do this, and callers who own every organization that the user is a confirmed member of. It deletes the email
-    address, the password, the second factor and every other way to sign in. The id, memberships, times and log entries stay. A platform
-    owner must lose that role first.
+    Platform owners can do this, and callers who own every organization that the user is a confirmed
+    member of. It deletes the email address, the password, the second factor and every other way to
+    sign in. The id, memberships, times and log entries stay. A platform owner must lose that role
+    first.
     """
     id_ = path_id(user_id)
     await privacy.anonymize(ports(), signed_in(), id_)

@@ -1,7 +1,7 @@
 """Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first.
 
-Each decorator checks the rate limits (429), then the credentials (401), then the caller's rights (404,
-403). All of this happens before the request is parsed (decision 16).
+Each decorator checks the rate limits (429), then the credentials (401), then the caller's rights
+(404, 403). All of this happens before the request is parsed (decision 16).
 """
 
 from collections.abc import Awaitable, Callable
@@ -106,8 +106,8 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
                 raise
             return to_sign_in()  # the session ended during the request
 
-    # The value contains the function: `functools.wraps` copies attributes, so a plain mark would also
-    # appear on every decorator around this one.
+    # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
+    # also appear on every decorator around this one.
     setattr(guarded, ACCESS_ATTRIBUTE, (guarded, access))
     return guarded
 
@@ -233,20 +233,23 @@ async def _authorize_user(user: Person, access: Access) -> None:
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anyone)
-# OAuth clients. The body names the client; the route authenticates it and counts its requests (decision 100).
+# OAuth clients. The body names the client; the route authenticates it and counts its requests
+# (decision 100).
 application = AccessDecorator(Access("application", limited=False), _as_anyone)
-# Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get a response.
+# Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get
+# a response.
 operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
-# The organization of a token is only context (decision 54). Routes outside organizations, such as signing
-# out, must work even if the user has left the organization of the token.
+# The organization of a token is only context (decision 54). Routes outside organizations, such as
+# signing out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, anywhere=True))
 # The token may be missing. If one is sent, it must be valid.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
 
-# Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages carry a form token.
+# Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages
+# carry a form token.
 person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
 # A pending sign-in, with its pre-auth token (security J-8).
 pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)

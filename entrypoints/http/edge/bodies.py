@@ -33,7 +33,8 @@ MAX_ITEMS = 100
 
 MAX_QUERY_FIELDS = 100
 
-# Only one thread decodes large bodies, because a decoded body takes many times the memory of its bytes.
+# Only one thread decodes large bodies, because a decoded body takes many times the memory of its
+# bytes.
 _large_bodies = trio.CapacityLimiter(1)
 
 
@@ -73,9 +74,9 @@ class BodyNotAnObject(BodyInvalid):
 def decode(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body.
 
-    The body must be strict UTF-8 without duplicate names, NaN, Infinity and lone surrogates, with integers
-    of at most 19 digits and at most 32 levels. For some of these, the framework's parser responds with
-    500, and for others it returns None.
+    The body must be strict UTF-8 without duplicate names, NaN, Infinity and lone surrogates, with
+    integers of at most 19 digits and at most 32 levels. For some of these, the framework's parser
+    responds with 500, and for others it returns None.
 
     Raises: BodyInvalid.
     """
@@ -164,7 +165,8 @@ def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
     try:
         return read(decode(raw))
     except Refusal as refused:
-        # Without this, the refusal would keep the decoded body alive, and the event loop would release it.
+        # Without this, the refusal would keep the decoded body alive, and the event loop would
+        # release it.
         refused.__context__ = None
         raise refused.with_traceback(None) from None
 
@@ -234,7 +236,8 @@ def _domain(text: str) -> str:
     return Domain.parse(text.strip(" "))
 
 
-# RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the minutes of the offset or their colon.
+# RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the minutes of the offset or
+# their colon.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
 _YEARS = range(2, 9999)  # without the first and the last year, so that every offset can be applied
 
@@ -261,7 +264,8 @@ PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type"
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
 # Only the canonical form of a UUID. The use case refuses unknown ids (decision 8).
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-# A point in time with any offset (decision 24). The offset is required, or the time would be ambiguous.
+# A point in time with any offset (decision 24). The offset is required, or the time would be
+# ambiguous.
 DateTime = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so pydantic passes it on with its own message.
 EmailAddress = Annotated[

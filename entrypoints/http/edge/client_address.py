@@ -1,7 +1,7 @@
 """The client address of a request, which rate limits, the audit log and devices use (security N-1).
 
-Hypercorn's ProxyFix is not used. It does not check the peer, so any client could choose its address,
-and it also rewrites the Host header.
+Hypercorn's ProxyFix is not used. It does not check the peer, so any client could choose its
+address, and it also rewrites the Host header.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a placeholder, nothing binds to it
 def client_address(peer: str | None, forwarded_for: str | None, trusted: Sequence[Network]) -> str:
     """Return the canonical client address: the peer, or the address that trusted proxies report.
 
-    This is the right-most entry of X-Forwarded-For that is not a trusted proxy, because the client may
-    have written everything to its left. At an entry that is not an address, return the last valid one.
+    This is the right-most entry of X-Forwarded-For that is not a trusted proxy, because the client
+    may have written everything to its left. At an entry that is not an address, return the last
+    valid one.
     """
     if forwarded_for is None:
         return _canonical(peer)
@@ -59,7 +60,8 @@ def _forwarded(entry: str) -> Address | None:
             return None
     elif entry.count(":") == 1:
         entry, _, _ = entry.partition(":")
-    # A zone names a network interface of the proxy. Here it has no meaning, and would turn one address into many.
+    # A zone names a network interface of the proxy. Here it has no meaning, and would turn one
+    # address into many.
     return None if "%" in entry else _address(entry)
 
 

@@ -17,14 +17,15 @@ from entrypoints.http.edge.context import app_context
 class WholeBodyConnection(TrioASGIHTTPConnection):
     """A connection that reads the whole body, then handles the request.
 
-    Quart-Trio runs two tasks per request: one waits for a disconnect and cancels the other. The middleware
-    withholds the disconnect once the body is complete (security P-3), so the second task has no purpose.
-    Its nursery and task switches cost about a tenth of a small request. The middleware limits the size of
-    the body and the time it takes.
+    Quart-Trio runs two tasks per request: one waits for a disconnect and cancels the other. The
+    middleware withholds the disconnect once the body is complete (security P-3), so the second task
+    has no purpose. Its nursery and task switches cost about a tenth of a small request. The
+    middleware limits the size of the body and the time it takes.
 
-    Directories may send larger bodies than other clients (security N-3). Beyond MAX_BODY, a body is kept
-    only after its SCIM token was checked. Otherwise clients without a token could fill the memory over many
-    connections. The rest of their bodies is discarded, and their requests are refused because of the token.
+    Directories may send larger bodies than other clients (security N-3). Beyond MAX_BODY, a body is
+    kept only after its SCIM token was checked. Otherwise clients without a token could fill the
+    memory over many connections. The rest of their bodies is discarded, and their requests are
+    refused because of the token.
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from entrypoints.http.pages import Page
     from ports import Ports
 
-# The number of characters of a User-Agent header that is stored. Without a limit, clients could fill the disk (security L-3).
+# The number of characters of a User-Agent header that is stored. Without a limit, clients could
+# fill the disk (security L-3).
 AGENT_LENGTH = 512
 
 
@@ -106,7 +107,8 @@ def pre_auth() -> PreAuthClaims:
 def agent() -> str | None:
     """Return the User-Agent header, cut to AGENT_LENGTH and printable, or None."""
     value = request.headers.get("User-Agent")
-    # Headers can contain terminal control characters, which must not reach a log or a response (security L-3, N-5).
+    # Headers can contain terminal control characters, which must not reach a log or a response
+    # (security L-3, N-5).
     return None if value is None else to_printable(value[:AGENT_LENGTH])
 
 

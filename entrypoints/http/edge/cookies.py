@@ -121,8 +121,9 @@ def clear_saml_cookie(response: Response, state: str) -> None:
 def forget_old_sign_ons(state: str, response: Response) -> Response:
     """Remove the oldest cookies of unfinished sign-ons, except this one, so that request headers do not become too long.
 
-    Browsers send the oldest cookie first (RFC 6265 section 5.4). To call this where a cookie is set is not
-    enough: a form of another site can start a sign-on, and browsers send that request without the other cookies.
+    Browsers send the oldest cookie first (RFC 6265 section 5.4). To call this where a cookie is set
+    is not enough: a form of another site can start a sign-on, and browsers send that request
+    without the other cookies.
     """
     this, start = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]

@@ -131,7 +131,8 @@ def _headers(refusal: Refusal) -> dict[str, str]:
         case ClientInvalid():
             return {"WWW-Authenticate": 'Basic realm="gatehouse", charset="UTF-8"'}  # RFC 6749 section 5.2
         case ApiKeyInvalid():
-            # 401 must name a scheme (RFC 9110 section 15.5.2). No registered scheme uses a custom header, so this is ours.
+            # 401 must name a scheme (RFC 9110 section 15.5.2). No registered scheme uses a custom
+            # header, so this is ours.
             return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
         case SignatureInvalid():
             return {"WWW-Authenticate": 'Signature realm="gatehouse", header="billing-signature"'}

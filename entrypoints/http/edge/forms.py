@@ -71,8 +71,8 @@ async def parameters(model: type[B]) -> B:
 
     Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2).
 
-    Raises: FormInvalid; DuplicateField; BodyInvalid; RequestSchemaValidationError; UnsupportedMediaType
-    if the body is neither a form nor JSON.
+    Raises: FormInvalid; DuplicateField; BodyInvalid; RequestSchemaValidationError;
+    UnsupportedMediaType if the body is neither a form nor JSON.
     """
     if request.mimetype == FORM:
         fields = await read_fields()
@@ -96,8 +96,9 @@ def _refuse_foreign_origin() -> None:
         if site != "same-origin":
             raise ForeignOrigin
         return
-    # Our pages send no referrer, so browsers send the origin "null" with our forms, as with forms in sandboxed
-    # frames of other sites. So this header can only prove that a form is foreign. The form token proves that it is ours.
+    # Our pages send no referrer, so browsers send the origin "null" with our forms, as with forms
+    # in sandboxed frames of other sites. So this header can only prove that a form is foreign. The
+    # form token proves that it is ours.
     origin = request.headers.get("Origin")
     if origin not in (None, "null", app_context().origin):
         raise ForeignOrigin

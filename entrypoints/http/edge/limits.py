@@ -14,8 +14,9 @@ from entrypoints.http.edge.context import app_context, ports, request_record
 class RateLimits:
     """The buckets of each route, scaled by the operator's factor. The factor None switches them off (security N-2).
 
-    `client_rate` is the number of token requests per second for a client with a client secret. It replaces
-    the limit per address, because such a client exchanges the codes of all its users from one address.
+    `client_rate` is the number of token requests per second for a client with a client secret. It
+    replaces the limit per address, because such a client exchanges the codes of all its users from
+    one address.
     """
 
     def __init__(self, factor: float | None, client_rate: float) -> None:

@@ -1,8 +1,9 @@
 """The ASGI middleware around the application: it refuses, limits, adds headers and records requests (security P-3, P-5, P-6, N-3, N-5).
 
-Every request passes through this module, so it scans the headers only once, without regular expressions
-and needless copies. The application fills in the route and the caller in `scope["request_record"]`. When the request
-ends, `observe` gets the record exactly once, and writes the log line and the metrics.
+Every request passes through this module, so it scans the headers only once, without regular
+expressions and needless copies. The application fills in the route and the caller in
+`scope["request_record"]`. When the request ends, `observe` gets the record exactly once, and writes
+the log line and the metrics.
 
 The module is longer than 400 lines, because one class and its per-request state share private details.
 """
@@ -38,7 +39,8 @@ MAX_HEADER_BLOCK = 16 * 1024
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
 SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
 
-# These headers must not be repeated: two parts of the system could use different values (security P-6, Hypercorn issue 280).
+# These headers must not be repeated: two parts of the system could use different values (security
+# P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
@@ -105,7 +107,8 @@ class Refused:
         return code_of(self.status)
 
 
-# Returns headers and body of an error response, for a record and an Accept header. Browsers get pages (security N-8).
+# Returns headers and body of an error response, for a record and an Accept header. Browsers get
+# pages (security N-8).
 RenderError = Callable[[Refused, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
@@ -206,7 +209,8 @@ class EdgeMiddleware:
                 await call.refuse(refused)
         except (trio.Cancelled, BaseExceptionGroup):
             if not call.started and not record.aborted:
-                # Only a shutdown past its deadline cancels requests. A clear response is better than a broken connection.
+                # Only a shutdown past its deadline cancels requests. A clear response is better
+                # than a broken connection.
                 with trio.move_on_after(SHUTDOWN_RESPONSE_WITHIN, shield=True):
                     await call.refuse(_SHUTTING_DOWN)
             raise
@@ -238,7 +242,8 @@ class EdgeMiddleware:
             else:
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
-            # The application turns errors into responses. This error was raised outside its error handler, or after the response started.
+            # The application turns errors into responses. This error was raised outside its error
+            # handler, or after the response started.
             if not call.cut:
                 call.record.error = error
         if call.started or call.record.aborted:
@@ -271,7 +276,8 @@ class EdgeMiddleware:
         if b"content-security-policy" not in names and not names.get(b"content-type", b"").startswith(b"text/html"):
             marked.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if cors:
-            # Set it for other origins too, and without an origin: a cache must not serve those responses to the allowed origin.
+            # Set it for other origins too, and without an origin: a cache must not serve those
+            # responses to the allowed origin.
             marked.append((b"vary", b"Origin"))
             if allowed_origin is not None:
                 marked += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
@@ -342,8 +348,9 @@ class _Call:
             if not self.answered:
                 self.record.aborted = True
             if self.complete or self.answered:
-                # Withhold the disconnect (security P-3). Quart-Trio would cancel the handler during a query, and the pool would
-                # lose a connection. At the end of a response it would cancel the server's cleanup, and the socket would stay open.
+                # Withhold the disconnect (security P-3). Quart-Trio would cancel the handler during
+                # a query, and the pool would lose a connection. At the end of a response it would
+                # cancel the server's cleanup, and the socket would stay open.
                 await trio.sleep_forever()
         return message
 
@@ -382,7 +389,8 @@ def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size:
     if version not in ("1.1", "1.0") and scope["scheme"] == "http":
         return _NOT_HTTP_1
     if b"transfer-encoding" in seen and (b"content-length" in seen or version == "1.0"):
-        # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC 9112 section 6.1).
+        # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC
+        # 9112 section 6.1).
         return _AMBIGUOUS
     if repeated:
         framing = repeated in (b"content-length", b"transfer-encoding")
@@ -405,8 +413,8 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
     """Normalize the path for the route lookup: origin form, printable, without a trailing slash. `raw_path` is kept in step."""
     raw: bytes = scope["raw_path"]
     if raw[:1] != b"/":
-        # The absolute form must be accepted (RFC 9112 section 3.2.2). Quart would parse it differently, and
-        # rules for certain paths could be bypassed.
+        # The absolute form must be accepted (RFC 9112 section 3.2.2). Quart would parse it
+        # differently, and rules for certain paths could be bypassed.
         if raw == b"*" and scope["method"] == "OPTIONS":
             return None
         scheme, _, rest = raw.partition(b"://")
@@ -419,8 +427,8 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
         # A doubled slash is kept: that path is unknown.
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
-    # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No route has NUL, control characters,
-    # bidi overrides or invalid UTF-8 either (security N-5).
+    # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No
+    # route has NUL, control characters, bidi overrides or invalid UTF-8 either (security N-5).
     if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
         return Refused(404, SENTENCES[404])
     return None

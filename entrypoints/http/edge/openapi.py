@@ -1,8 +1,8 @@
 """The API description (OpenAPI 3.1): the output of quart-schema, completed.
 
-quart-schema describes the models of a route. This module adds unique operation ids, path parameters,
-responses without a model, and one shared component per model. The error responses and the security entry
-of a route follow from its access decorator, so they cannot disagree with it.
+quart-schema describes the models of a route. This module adds unique operation ids, path
+parameters, responses without a model, and one shared component per model. The error responses and
+the security entry of a route follow from its access decorator, so they cannot disagree with it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -65,9 +65,9 @@ def describes(
     """Document a route that has no models.
 
     `answers` maps statuses to descriptions. `query` and `optional` are required and optional query
-    parameters, `form` the fields of a form, `body` and `shows` the schemas of the JSON request and response.
-    `changes_state` marks a GET route with side effects, such as a link in an email. HEAD must not cause
-    them (security G-2).
+    parameters, `form` the fields of a form, `body` and `shows` the schemas of the JSON request and
+    response. `changes_state` marks a GET route with side effects, such as a link in an email. HEAD
+    must not cause them (security G-2).
     """
 
     def decorate(view: V) -> V:
@@ -375,7 +375,8 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
             "scim_token": HttpSecurityScheme(scheme="bearer"),
             "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
             "billing_signature": APIKeySecurityScheme(name="billing-signature", in_="header"),
-            # With https the name starts with `__Host-` (security G-2). The description is the same for all installations.
+            # With https the name starts with `__Host-` (security G-2). The description is the same
+            # for all installations.
             "cookie": APIKeySecurityScheme(name="gatehouse-session", in_="cookie"),
         },
         conversion_preference="pydantic",

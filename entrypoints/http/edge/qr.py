@@ -8,8 +8,8 @@ import segno
 def qr_svg(content: str, title: str) -> str:
     """Return a QR code as an SVG document, which can also be embedded in a page.
 
-    The image loads no other files and scales to any size. It is always black on white, which cameras read
-    best. Screen readers announce it as an image named `title`.
+    The image loads no other files and scales to any size. It is always black on white, which
+    cameras read best. Screen readers announce it as an image named `title`.
     """
     buffer = io.BytesIO()
     segno.make(content, error="m", micro=False).save(

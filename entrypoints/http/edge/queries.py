@@ -47,7 +47,8 @@ Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items p
 SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described("The number of items to skip.", 0, 0)]
 RecentLimit = Annotated[int, _clamped(1, LARGEST), _described("The number of items.", 1, 10)]  # without a maximum (decision 10)
-# For lists without a maximum length. Without the parameter, the response is the whole list (decision 10).
+# For lists without a maximum length. Without the parameter, the response is the whole list
+# (decision 10).
 AnyLimit = Annotated[
     int | None,
     _clamped(1, LARGEST),
@@ -61,7 +62,8 @@ AnyLimit = Annotated[
 
 
 def _read_flag(value: Any) -> bool:
-    # Case does not matter, because Python clients send True. Other spellings (1, yes, on) are refused.
+    # Case does not matter, because Python clients send True. Other spellings (1, yes, on) are
+    # refused.
     known = {"true": True, "false": False}
     if not isinstance(value, str) or value.lower() not in known:
         raise ValueError("it must be 'true' or 'false'")

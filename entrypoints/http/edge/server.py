@@ -1,8 +1,8 @@
 """The HTTP/1.1 server on Trio: Hypercorn's protocol on our own connection loop (docs/adr/0004).
 
-Hypercorn provides HTTP/1.1 (h11, the ASGI cycle, keep-alive, pipelining, lifespan). `_Connection` replaces
-`hypercorn.trio.TCPServer` between the protocol and the socket. Hypercorn 0.18 has no settings for these
-problems, all of which were reproduced with raw sockets:
+Hypercorn provides HTTP/1.1 (h11, the ASGI cycle, keep-alive, pipelining, lifespan). `_Connection`
+replaces `hypercorn.trio.TCPServer` between the protocol and the socket. Hypercorn 0.18 has no
+settings for these problems, all of which were reproduced with raw sockets:
 
 - Its sends are shielded and have no deadline, so a slow reader holds a connection forever, even past the
   shutdown. A write timeout was proposed in pgjones/hypercorn#262, which was closed without a merge.
@@ -13,13 +13,15 @@ problems, all of which were reproduced with raw sockets:
 - HTTP/2 over cleartext cannot be disabled (security P-5; #317 is about the upgrade itself).
 
 Private interfaces of Hypercorn used here: `H11Protocol` with `_check_protocol`, `_create_stream`,
-`_send_h11_event` and `_send_error_response`; `HTTPStream`; `ASGIWrapper`; `Lifespan`; `WorkerContext`; and
-the event classes. Hypercorn is therefore pinned to its minor version. The tests in tests/proof/wire use
-raw sockets and fail if an upgrade changes the behavior. This module can shrink when Hypercorn has a write
-timeout, a switch for h2c, and lingering close; the middleware also covers #277, #279 and #280.
+`_send_h11_event` and `_send_error_response`; `HTTPStream`; `ASGIWrapper`; `Lifespan`;
+`WorkerContext`; and the event classes. Hypercorn is therefore pinned to its minor version. The
+tests in tests/proof/wire use raw sockets and fail if an upgrade changes the behavior. This module
+can shrink when Hypercorn has a write timeout, a switch for h2c, and lingering close; the middleware
+also covers #277, #279 and #280.
 
-Skipping Hypercorn's connection loop also saves task switches and system calls, which about doubles the
-number of requests per second. The module is longer than 400 lines because these classes share private state.
+Skipping Hypercorn's connection loop also saves task switches and system calls, which about doubles
+the number of requests per second. The module is longer than 400 lines because these classes share
+private state.
 """
 
 import errno
@@ -129,9 +131,9 @@ async def serve_http(
 ) -> None:
     """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
 
-    `shutdown_grace` can be a function, which is called when the shutdown starts: the signal determines the seconds.
-    Requests that run longer are canceled. The listening socket is closed here; workers that inherited it
-    keep their copies.
+    `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
+    determines the seconds. Requests that run longer are canceled. The listening socket is closed
+    here; workers that inherited it keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within)
     lifespan = Lifespan(server.app, server.config, {})
@@ -228,8 +230,8 @@ class _Connection:
 
     def _set_idle(self) -> None:
         self._idle = True
-        # One absolute deadline, so that slow headers time out like missing ones. During a shutdown, the requests
-        # that new connections have already sent are still read.
+        # One absolute deadline, so that slow headers time out like missing ones. During a shutdown,
+        # the requests that new connections have already sent are still read.
         self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else self._server.headers_within)
 
     def close_if_idle(self) -> None:
@@ -246,18 +248,21 @@ class _Connection:
             if event.idle:
                 self._set_idle()
             else:
-                # No read deadline here: only the body can arrive now, and the middleware limits its time (security P-4).
+                # No read deadline here: only the body can arrive now, and the middleware limits its
+                # time (security P-4).
                 self._idle = False
                 self._reading.deadline = math.inf
 
     async def _send(self, data: bytes) -> None:
-        # The lock separates a "100 Continue" from a response. Acquiring a free lock must not cost a checkpoint.
+        # The lock separates a "100 Continue" from a response. Acquiring a free lock must not cost a
+        # checkpoint.
         try:
             self._sending.acquire_nowait()
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            # Shielded, because a truncated response would corrupt the next one. The deadline bounds it (security P-4).
+            # Shielded, because a truncated response would corrupt the next one. The deadline bounds
+            # it (security P-4).
             for start in range(0, 0 if self.gone else len(data), SEND_AT_ONCE):
                 with trio.CancelScope(deadline=trio.current_time() + self._server.send_within, shield=True) as scope:
                     await self._stream.send_all(data[start : start + SEND_AT_ONCE] if len(data) > SEND_AT_ONCE else data)
@@ -278,8 +283,9 @@ class _Connection:
             await self._stream.send_eof()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             self._reading.cancel()
-        # Lingering close: read and drop data of the client for a moment. Closing at once would reset the
-        # connection and destroy the response that the client has not read (RFC 9112 section 9.6).
+        # Lingering close: read and drop data of the client for a moment. Closing at once would
+        # reset the connection and destroy the response that the client has not read (RFC 9112
+        # section 9.6).
         self._reading.deadline = trio.current_time() + LINGER
 
     def _abort(self) -> None:
@@ -347,7 +353,8 @@ class _Http1(H11Protocol):
                 raise
             return
         if isinstance(event, h11.Response):
-            # Send the headers with the first part of the body: one packet and one system call instead of two.
+            # Send the headers with the first part of the body: one packet and one system call
+            # instead of two.
             self._held = data
             return
         data, self._held = self._held + data, b""
@@ -357,7 +364,8 @@ class _Http1(H11Protocol):
     async def _send_error_response(self, status_code: int) -> None:
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
         if self._malformed is not None:
-            # If there is a stream, its application records the request when it learns that the client is gone.
+            # If there is a stream, its application records the request when it learns that the
+            # client is gone.
             headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=self.stream is None)
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers + self.config.response_headers("h11")))
         if body and (self.stream is None or self._method != b"HEAD"):

@@ -1,8 +1,8 @@
 """Streaming responses for lists without a maximum length (decision 10).
 
-No database connection is held while bytes are sent, so a slow client occupies only its own connection,
-until the server's timeout. A view with a streaming response uses `@document_response(Model)` of
-quart-schema instead of `@validate_response`.
+No database connection is held while bytes are sent, so a slow client occupies only its own
+connection, until the server's timeout. A view with a streaming response uses
+`@document_response(Model)` of quart-schema instead of `@validate_response`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -37,9 +37,10 @@ async def streamed(
 ) -> Response:
     """Return all items as a streamed JSON array.
 
-    With `named`, the response is an object with the array under this name, then the fields of `beside`,
-    and the number of items under the name `counted`. The first batch is read before the response starts,
-    so that an outage becomes an error response. A later outage breaks the response off.
+    With `named`, the response is an object with the array under this name, then the fields of
+    `beside`, and the number of items under the name `counted`. The first batch is read before the
+    response starts, so that an outage becomes an error response. A later outage breaks the response
+    off.
     """
     first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
@@ -64,9 +65,9 @@ async def streamed(
 async def streamed_object(*parts: ResponseModel | Part[Any]) -> Response:
     """Return a streamed JSON object of these parts in order: the fields of models, and lists under their names.
 
-    The first batch of each list is read before the response starts, so that an outage becomes an error
-    response. A later outage breaks the response off. Memory holds only the first batches and the current
-    one.
+    The first batch of each list is read before the response starts, so that an outage becomes an
+    error response. A later outage breaks the response off. Memory holds only the first batches and
+    the current one.
     """
     firsts = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":

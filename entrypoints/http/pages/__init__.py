@@ -1,7 +1,7 @@
 """The rendering of HTML pages, and the assets of the API page. Nothing is loaded from other hosts.
 
-A page is complete: one response contains markup, style and icon, and its content security policy allows
-nothing else (security G-1). Pages work without scripts; only the API page needs one.
+A page is complete: one response contains markup, style and icon, and its content security policy
+allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
 """
 
 import hashlib
@@ -110,9 +110,9 @@ def render(
 ) -> Page:
     """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
 
-    `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and colors
-    of an organization; the footer still names the platform. A `scripted` page has one script, and works
-    without it too.
+    `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and
+    colors of an organization; the footer still names the platform. A `scripted` page has one
+    script, and works without it too.
     """
     nonce = token_urlsafe(16)
     values |= {"design": design, "colors": None, "product": PRODUCT}

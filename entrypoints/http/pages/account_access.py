@@ -183,8 +183,8 @@ async def link_identity(provider: str) -> Response:
         return refused_account_page(refusal, "account_identities.html", **await _identities_values())
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
     response = account_page_response("account_link.html", provider=provider.title(), address=address)
-    # A page instead of a redirect: browsers apply the form-action policy of the form's page to all redirects that
-    # follow, and we do not know the hosts that a provider redirects through.
+    # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
+    # redirects that follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"
     return response
 

@@ -78,8 +78,8 @@ async def verify_page() -> Response:
 async def verify() -> Response:
     """Approve or deny a device.
 
-    An approved device gets tokens of the user with its next poll. API clients send an access token. The
-    form of our own page is sent here too, and its response is a page.
+    An approved device gets tokens of the user with its next poll. API clients send an access token.
+    The form of our own page is sent here too, and its response is a page.
     """
     user = signed_in()
     if isinstance(user, Visitor):

@@ -27,8 +27,8 @@ TOKEN = {"token": "The token of the email."}
 async def verify_email() -> Response:
     """Verify an email address.
 
-    The link in a verification email leads here. It works once. Clients that prefer JSON get a message
-    instead of the page.
+    The link in a verification email leads here. It works once. Clients that prefer JSON get a
+    message instead of the page.
     """
     token = request.args.get("token", "")
     # Load the branding first, because the next call uses the token up.

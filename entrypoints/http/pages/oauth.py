@@ -106,8 +106,8 @@ async def authorize() -> Response:
 async def answer_consent() -> Response:
     """Send the form of the consent page.
 
-    Applications cannot use this: only the form of our page is accepted. `answer` is `continue`; every
-    other value cancels.
+    Applications cannot use this: only the form of our page is accepted. `answer` is `continue`;
+    every other value cancels.
     """
     form = await read_form()
     if "form_token" not in form:  # RFC 6749 section 3.1: POST by applications is optional, and we do not support it

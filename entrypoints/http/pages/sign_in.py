@@ -35,7 +35,8 @@ CODE: Final = "/app/sign-in/code"
 SIGNED_OUT: Final = "signed-out"  # the value of the notice cookie
 
 MAX_NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state
-# A path with an optional query. It has only characters of URLs: no control characters, spaces or backslashes (security G-4).
+# A path with an optional query. It has only characters of URLs: no control characters, spaces or
+# backslashes (security G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOT_SEGMENTS = (".", "..")
 
@@ -43,8 +44,8 @@ _DOT_SEGMENTS = (".", "..")
 def safe_next(text: str) -> str:
     """Return `text` if it is a safe path on this server to continue at after the sign-in, or else the account page (security G-4).
 
-    Browsers resolve dot segments before they check whether a path starts with two slashes, and they treat `%2e` as a dot. So a path with a
-    dot segment or with two slashes anywhere is not safe.
+    Browsers resolve dot segments before they check whether a path starts with two slashes, and they
+    treat `%2e` as a dot. So a path with a dot segment or with two slashes anywhere is not safe.
     """
     path = text.partition("?")[0]
     if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
@@ -69,7 +70,8 @@ def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **
         case Limited():
             response.headers["Retry-After"] = str(refusal.retry_after)
         case Unauthenticated():
-            # 401 must name a scheme (RFC 9110 section 15.5.2), and no registered scheme describes a form.
+            # 401 must name a scheme (RFC 9110 section 15.5.2), and no registered scheme describes a
+            # form.
             response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN}"'
     request_record().error_code = refusal.code
     return response
@@ -138,8 +140,8 @@ async def read_own_form() -> dict[str, str]:
 async def sign_in_page() -> Response:
     """Show the sign-in page.
 
-    `next` is the path on this server to continue at after the sign-in. The default, also for a path that is not valid, is the account
-    page.
+    `next` is the path on this server to continue at after the sign-in. The default, also for a path
+    that is not valid, is the account page.
     """
     next_path = safe_next(request.args.get("next", ACCOUNT))
     if await visitor_with_mfa() is not None:
@@ -270,8 +272,8 @@ async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Res
 async def sign_out() -> Response:
     """End the session of this browser.
 
-    Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted. `next` is the path to continue at
-    after the next sign-in.
+    Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted.
+    `next` is the path to continue at after the next sign-in.
     """
     form, cookie = await read_form(), cookies.session_cookie()
     next_path = safe_next(form.get("next", ACCOUNT))
@@ -283,8 +285,8 @@ async def sign_out() -> Response:
         response = redirect(with_next(SIGN_IN, next_path))
         cookies.set_notice_cookie(response, SIGNED_OUT)
     else:
-        # A page instead of a redirect, because browsers apply the form-action policy to redirects, and ours does not allow the URLs of
-        # applications.
+        # A page instead of a redirect, because browsers apply the form-action policy to redirects,
+        # and ours does not allow the URLs of applications.
         response = page_response(render("signing_out.html", next_path=logout.path))
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)

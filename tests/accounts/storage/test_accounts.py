@@ -170,7 +170,8 @@ async def test_a_lock_blocks_writers_of_this_account_only(storage: Postgres, poo
         assert await LOCKS[name](tx, user)
         assert await is_locked(pool, "users", "id = %s", user.id)
         assert not await is_locked(pool, "users", "id = %s", eve.id)
-        # Rows that refer to the account can be inserted: a login does not wait for a change of address.
+        # Rows that refer to the account can be inserted: a login does not wait for a change of
+        # address.
         assert not await is_locked(pool, "users", "id = %s", user.id, mode="for key share")
         await in_another_task(lambda: begin(storage, user.id, "token"))
     assert not await is_locked(pool, "users", "id = %s", user.id)

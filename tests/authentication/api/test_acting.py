@@ -1,5 +1,5 @@
-"""Tests of the callers of requests: members, platform owners, impersonators and confirmed memberships (security I-3, I-4, I-5, J-5, J-6,
-R-5; decisions 16, 17, 52, 54).
+"""Tests of the callers of requests: members, platform owners, impersonators and confirmed
+memberships (security I-3, I-4, I-5, J-5, J-6, R-5; decisions 16, 17, 52, 54).
 """
 
 from datetime import timedelta

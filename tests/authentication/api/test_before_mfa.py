@@ -1,5 +1,5 @@
-"""Tests of sessions that started before the second factor was enabled: they can use the account, but not sign in elsewhere (security A-10,
-V-3, X-8).
+"""Tests of sessions that started before the second factor was enabled: they can use the account,
+but not sign in elsewhere (security A-10, V-3, X-8).
 """
 
 import re

@@ -1,5 +1,5 @@
-"""Tests that an organization which ends a user's sessions also ends unused codes and device approvals (security A-6, R-6, S-4;
-docs/adr/0009).
+"""Tests that an organization which ends a user's sessions also ends unused codes and device
+approvals (security A-6, R-6, S-4; docs/adr/0009).
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Tests of changes that wait for a lock while their session ends or their account is anonymized (security J-4, Z-5, Z-6, Y-2;
-decision 46).
+"""Tests of changes that wait for a lock while their session ends or their account is anonymized
+(security J-4, Z-5, Z-6, Y-2; decision 46).
 """
 
 from collections.abc import Mapping

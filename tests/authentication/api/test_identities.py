@@ -1,5 +1,5 @@
-"""Tests of the API of linked accounts and provider tokens: fields, contexts, refusals, records and races (decisions 73, 74, 75, 77;
-security J-9, O-6, O-7, I-4, T-3, S-6).
+"""Tests of the API of linked accounts and provider tokens: fields, contexts, refusals, records and
+races (decisions 73, 74, 75, 77; security J-9, O-6, O-7, I-4, T-3, S-6).
 """
 
 from collections.abc import Sequence

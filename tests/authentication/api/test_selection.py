@@ -213,7 +213,8 @@ async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: 
                     return await api.post("/api/organizations/twin/select", token=mine.access_token)
 
         answers = await everyone(20, act)
-        # A late refresh finds its token used. If that token is older than the previous one, the session ends.
+        # A late refresh finds its token used. If that token is older than the previous one, the
+        # session ends.
         assert {answer.status for answer in answers} <= {200, 401}
         assert sum("expires_in" in answer.json and "user" not in answer.json for answer in answers) <= 1
         assert await live_tokens(pool) == 1

@@ -42,7 +42,8 @@ FILLING: Final = {
         insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
         select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",
 }
-# The organization, its service and its webhook have the same id here, so that all tombstones refer to the same rows.
+# The organization, its service and its webhook have the same id here, so that all tombstones refer
+# to the same rows.
 TOMBSTONE_TABLES: Final = {
     Sweep.DELETED_ORGANIZATIONS: "deleted_organizations",
     Sweep.DELETED_SERVICES: "deleted_services",
@@ -103,7 +104,8 @@ async def test_every_table_of_an_organization_is_deleted_or_outlives_it_on_purpo
         where c.contype = 'f' and c.confdeltype = 'c' and c.confrelid in ('organizations'::regclass, 'services'::regclass)"""
     with_column = {table for (table,) in await run_sql(pool, columns)}
     cascaded = {table for table, _ in await run_sql(pool, referring)}
-    # Their organization is only a context: sessions expire, and emails and their links work without it.
+    # Their organization is only a context: sessions expire, and emails and their links work without
+    # it.
     kept = {"sessions", "mails", "one_time_tokens"}
     kept |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
     kept |= {"removed_siem_configurations"}  # it is a tombstone itself

@@ -1,8 +1,8 @@
 """The embedded PostgreSQL server for development and tests, which starts and stops with this process.
 
-It runs PostgreSQL's own programs. This package creates the data, and starts and stops the server, a child process that
-ends with its parent. It listens on a socket in a private directory and on no port. It has one owner: the process that holds the
-lock on `<data>.lock`.
+It runs PostgreSQL's own programs. This package creates the data, and starts and stops the server, a
+child process that ends with its parent. It listens on a socket in a private directory and on no
+port. It has one owner: the process that holds the lock on `<data>.lock`.
 """
 
 import contextlib
@@ -81,9 +81,9 @@ class Running:
 def start(data_dir: Path, *, durable: bool = True) -> Running:
     """Start the database in `data_dir`, create it first if it is missing, and return when it accepts connections.
 
-    Call this in the main thread, before `trio.run`: on Linux the server ends with the thread that forked it, and a
-    worker thread of Trio ends after ten idle seconds. With `durable=False`, for tests, a crash of the machine may
-    lose data. Raises: EmbeddedError.
+    Call this in the main thread, before `trio.run`: on Linux the server ends with the thread that
+    forked it, and a worker thread of Trio ends after ten idle seconds. With `durable=False`, for
+    tests, a crash of the machine may lose data. Raises: EmbeddedError.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the embedded database in the main thread: it ends with the thread that started it")
@@ -153,7 +153,8 @@ def _socket_dir(data: Path, user: ServerUser | None, clean_up: contextlib.ExitSt
 def _create(data: Path, programs: Path, user: ServerUser | None, *, durable: bool) -> None:
     if data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise EmbeddedError(f"{data} exists, but it is not a data directory of PostgreSQL.")
-    # Created beside its final place and moved there, so that a killed initdb leaves nothing that looks like a database.
+    # Created beside its final place and moved there, so that a killed initdb leaves nothing that
+    # looks like a database.
     new = data.with_name(data.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
@@ -182,7 +183,8 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         "max_connections": str(MAX_CONNECTIONS),
         "timezone": "UTC",
         "log_timezone": "UTC",
-        # Failed statements and their values may be personal data. The service logs what operators need, without values.
+        # Failed statements and their values may be personal data. The service logs what operators
+        # need, without values.
         "log_min_messages": "log",
         "log_min_error_statement": "panic",
         "log_error_verbosity": "terse",
@@ -195,7 +197,8 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         yield from ("-c", f"{name}={value}")
 
 
-# -- the server's process ----------------------------------------------------------------------------------------------
+# -- the server's process
+# ----------------------------------------------------------------------------------------------
 
 
 def _launch(command: list[str], user: ServerUser | None, log: Path) -> subprocess.Popen[bytes]:
@@ -236,7 +239,8 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # PostgreSQL's fast shutdown, then the immediate one, which needs recovery at the next start, then a kill.
+    # PostgreSQL's fast shutdown, then the immediate one, which needs recovery at the next start,
+    # then a kill.
     for number, seconds in ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)):
         process.send_signal(number)
         try:
@@ -258,7 +262,8 @@ class _Server:
     def in_directory(cls, data: Path) -> Self | None:
         try:
             lines = (data / "postmaster.pid").read_text().splitlines()
-            # The file grows line by line while the server starts. The lines are pid, data, time, port, socket, address, memory, status.
+            # The file grows line by line while the server starts. The lines are pid, data, time,
+            # port, socket, address, memory, status.
             return cls(int(lines[0]), Path(lines[4] if len(lines) > 4 else ""), len(lines) > 7 and lines[7].strip() == "ready")
         except (FileNotFoundError, IndexError, ValueError):
             return None
@@ -286,9 +291,10 @@ def _wait_for_predecessor(data: Path) -> None:
         if time.monotonic() > deadline:
             raise EmbeddedError(f"Another PostgreSQL (pid {server.pid}) runs in {data} and does not end: stop it first.")
         time.sleep(0.005)
-    # After a crash of the machine or container, the pid in the file can belong to another process of the same user, and
-    # PostgreSQL would not start. It ignores its parent's pid, so that is written instead. The rest of the file
-    # stays, because PostgreSQL uses it to look for survivors in shared memory.
+    # After a crash of the machine or container, the pid in the file can belong to another process
+    # of the same user, and PostgreSQL would not start. It ignores its parent's pid, so that is
+    # written instead. The rest of the file stays, because PostgreSQL uses it to look for survivors
+    # in shared memory.
     pid_file = data / "postmaster.pid"
     with contextlib.suppress(FileNotFoundError):
         rest = pid_file.read_text().partition("\n")[2]

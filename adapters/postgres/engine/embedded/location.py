@@ -1,7 +1,8 @@
 """The user that runs the embedded server, the location of its data, and the lock on its data directory.
 
-An ordinary user runs the server in the requested directory. PostgreSQL refuses to run as root, so for root it runs as
-`nobody`. That user may be unable to reach a project under /root; then data and programs go to FALLBACK_DIRECTORY.
+An ordinary user runs the server in the requested directory. PostgreSQL refuses to run as root, so
+for root it runs as `nobody`. That user may be unable to reach a project under /root; then data and
+programs go to FALLBACK_DIRECTORY.
 """
 
 import fcntl
@@ -72,8 +73,9 @@ def choose_data_location(data_dir: Path, user: ServerUser | None) -> Path:
     data = data_location(data_dir, user)
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None and not user.can_reach(data):
-        # The random name is stored beside the service's other files, such as the encryption keys. If the operator
-        # deletes them all, the next start creates a new database. The old one would be useless without its keys.
+        # The random name is stored beside the service's other files, such as the encryption keys.
+        # If the operator deletes them all, the next start creates a new database. The old one would
+        # be useless without its keys.
         location = data.with_name(data.name + ".location")
         location.write_text(f"{_public_directory('data') / secrets.token_hex(8)}\n")
         data = data_location(data_dir, user)
@@ -119,7 +121,8 @@ def _public_directory(name: str) -> Path:
     return directory
 
 
-# -- the lock of the owner ---------------------------------------------------------------------------------------------------------
+# -- the lock of the owner
+# ---------------------------------------------------------------------------------------------------------
 
 
 def lock(data: Path) -> int:

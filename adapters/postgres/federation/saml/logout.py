@@ -62,8 +62,8 @@ class SamlLogouts(Repository):
         )
 
     async def add(self, logout: SamlLogout) -> bool:
-        # No lock on the service: it may be deleted at any time during the logout, so every later step
-        # looks it up again.
+        # No lock on the service: it may be deleted at any time during the logout, so every later
+        # step looks it up again.
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
@@ -151,8 +151,8 @@ class SamlLogouts(Repository):
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
-        # A request that was sent and has no response comes first. Anonymization empties the name, and
-        # a request without the name cannot be sent.
+        # A request that was sent and has no response comes first. Anonymization empties the name,
+        # and a request without the name cannot be sent.
         return await self._one(
             lambda row: (row[0], to_saml_session(row[1:])),
             f"""

@@ -157,8 +157,8 @@ class ProfileUpdateRequest(RequestModel):
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your email address.
 
-    The change takes effect at once. Your other sessions end. You get an email with a link to verify the new
-    address, and cannot sign in with your password before you open it.
+    The change takes effect at once. Your other sessions end. You get an email with a link to verify
+    the new address, and cannot sign in with your password before you open it.
     """
     if "email" not in data.model_fields_set:
         return _to_response(signed_in().email)

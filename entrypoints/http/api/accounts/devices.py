@@ -154,8 +154,8 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 async def revoke_device(device_id: str) -> Message:
     """Revoke one of your devices.
 
-    Its sessions and its trust end. You cannot revoke the current device: sign out instead. Revoking a
-    device again changes nothing.
+    Its sessions and its trust end. You cannot revoke the current device: sign out instead. Revoking
+    a device again changes nothing.
     """
     await devices.revoke(ports(), signed_in(), path_id(device_id))
     return Message(message="The device was revoked. Its sessions were ended.")

@@ -78,10 +78,11 @@ class UserSearchResponse(ResponseModel):
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     """Search all users of the platform.
 
-    The newest users come first. The result includes deactivated users. It has no pages: narrow the search
-    to find older users.
+    The newest users come first. The result includes deactivated users. It has no pages: narrow the
+    search to find older users.
     """
-    # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user (decision 13).
+    # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user
+    # (decision 13).
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     users = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id)
     return UserSearchResponse(users=[_to_response(user) for user in users])
@@ -132,7 +133,8 @@ async def get_mfa_status(user_id: str) -> UserMfaStatusResponse:
 class RemoveMfaRequest(RequestModel):
     """The reason for removing a second factor. Clients that cannot send a body with DELETE send it in the query."""
 
-    # The description declares the reason as required, because it cannot express that the query may have it instead.
+    # The description declares the reason as required, because it cannot express that the query may
+    # have it instead.
     model_config = ConfigDict(strict=True, frozen=True, json_schema_extra={"required": ["reason"]})
 
     reason: Reason | None = Field(default=None, description="The reason, for the platform's log.", examples=["Lost phone, ticket 4711"])
@@ -160,8 +162,8 @@ class RemoveMfaResponse(ResponseModel):
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
     """Remove the two-factor authentication of another user.
 
-    All sessions of the user end, and the user gets an email. The organizations of the user get the event
-    `security.mfa.disabled` in their audit logs.
+    All sessions of the user end, and the user gets an email. The organizations of the user get the
+    event `security.mfa.disabled` in their audit logs.
     """
     reason = data.reason or query_args.reason
     if reason is None:
@@ -228,8 +230,8 @@ class MfaAlertListResponse(ResponseModel):
 async def list_mfa_alerts() -> MfaAlertListResponse:
     """List suspicious activity around second factors of the last 24 hours.
 
-    The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned off right
-    after a sign-in.
+    The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
+    off right after a sign-in.
     """
     return MfaAlertListResponse(alerts=[_to_alert_response(alert) for alert in await platform_users.list_alerts(ports())])
 

@@ -76,8 +76,8 @@ async def start_link(provider: str) -> LinkStartResponse:
 async def unlink(provider: str) -> Message:
     """Unlink an account at an identity provider.
 
-    With your own token, it is unlinked in your account and in all services. With an application's token, it is unlinked in its service.
-    The last way to sign in cannot be unlinked.
+    With your own token, it is unlinked in your account and in all services. With an application's
+    token, it is unlinked in its service. The last way to sign in cannot be unlinked.
     """
     await identities.unlink(ports(), signed_in(), provider)
     return Message(message="The account at the identity provider was unlinked.")

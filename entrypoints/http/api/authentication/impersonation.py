@@ -50,8 +50,9 @@ class ImpersonationResponse(ResponseModel):
 async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
     """Start to act as a user.
 
-    The session lasts at most one hour, and ends when your own session ends. To end it earlier, sign out with its access token. Every
-    request of the session is recorded in the audit log of the platform.
+    The session lasts at most one hour, and ends when your own session ends. To end it earlier, sign
+    out with its access token. Every request of the session is recorded in the audit log of the
+    platform.
     """
     started = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
     return ImpersonationResponse(

@@ -22,7 +22,8 @@ routes = Blueprint("oauth_credentials", __name__)
 
 PATH = "/api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>"
 
-# The characters of a client id or secret (RFC 6749 appendices A.1 and A.2), without spaces around them, which copying can add.
+# The characters of a client id or secret (RFC 6749 appendices A.1 and A.2), without spaces around
+# them, which copying can add.
 VISIBLE_PATTERN = "[!-~](?:[ -~]*[!-~])?"
 _VISIBLE = re.compile(VISIBLE_PATTERN)
 

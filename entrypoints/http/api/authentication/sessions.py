@@ -88,8 +88,9 @@ class MfaVerificationResponse(TokenPairResponse):
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
-    If the account has a second factor and the device is not trusted, the response contains a pre-auth token instead of tokens. Send it as
-    the bearer token of POST /api/auth/mfa/verify. Clients should store a random device id and send it as `X-Device-Id`.
+    If the account has a second factor and the device is not trusted, the response contains a
+    pre-auth token instead of tokens. Send it as the bearer token of POST /api/auth/mfa/verify.
+    Clients should store a random device id and send it as `X-Device-Id`.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     credentials = PasswordCredentials(Email(data.email), data.password)

@@ -47,8 +47,8 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.
 
-    Returns your subscription to the service that the access token was issued for: the active or past
-    due subscription, or else the newest. Tokens without a service are refused.
+    Returns your subscription to the service that the access token was issued for: the active or
+    past due subscription, or else the newest. Tokens without a service are refused.
     """
     subscription = await subscriptions.find_own(ports(), signed_in())
     return OwnSubscriptionResponse(**dict(_to_response(subscription)), features=list(subscription.plan.features))

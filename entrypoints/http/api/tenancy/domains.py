@@ -60,8 +60,8 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Set the organization's domain.
 
     The domain has no effect until it is verified: publish the returned TXT record in the DNS, then
-    call the verify endpoint. Another domain replaces the current one, and must be verified again. If
-    you set the same domain, nothing changes.
+    call the verify endpoint. Another domain replaces the current one, and must be verified again.
+    If you set the same domain, nothing changes.
     """
     return _to_response(await domains.claim(ports(), acting_member(), Domain(data.domain)))
 
@@ -72,8 +72,8 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 async def get_domain(org_slug: str) -> DomainResponse:
     """Get the organization's domain.
 
-    The response contains the DNS record that verifies the domain, also after the verification. 404 if no
-    domain is set.
+    The response contains the DNS record that verifies the domain, also after the verification. 404
+    if no domain is set.
     """
     return _to_response(await domains.get(ports(), acting_member()))
 

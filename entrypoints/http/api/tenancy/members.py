@@ -186,8 +186,8 @@ class OwnershipTransferResponse(ResponseModel):
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 
-    Only the owner can do this. The former owner becomes an admin, and their pending invitations that
-    an admin may not send are canceled.
+    Only the owner can do this. The former owner becomes an admin, and their pending invitations
+    that an admin may not send are canceled.
     """
     old_owner = acting_member()
     await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id)

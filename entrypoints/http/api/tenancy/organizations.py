@@ -162,8 +162,8 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     """Get one of your organizations.
 
-    This also works if the organization is not active. The response contains the limits that apply to
-    the organization.
+    This also works if the organization is not active. The response contains the limits that apply
+    to the organization.
     """
     return _to_detail_response(await organizations.get(ports(), acting_member()))
 

@@ -76,8 +76,8 @@ def _repeat_with_get(
 ) -> Response:
     """Make the browser deliver the message of a form again, with HTTP-Redirect.
 
-    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the cookie of the
-    session or of the logout.
+    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the cookie of
+    the session or of the logout.
     """
     if logout_request is not None:
         saml_bindings.check_relay_state(parameters.relay_state)

@@ -2,8 +2,8 @@
 
 Sources: SAML bindings sections 3.4 and 3.5.
 
-The response to a message that is not valid is an error page. Then nothing is sent to the application
-(security X-3).
+The response to a message that is not valid is an error page. Then nothing is sent to the
+application (security X-3).
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ async def read_parameters() -> SamlParameters:
 def continue_at(url: str) -> Response:
     """Redirect the browser with GET.
 
-    The status is 303 after a form, because browsers may repeat the POST after a 302. Otherwise it is
-    302, as the binding requires.
+    The status is 303 after a form, because browsers may repeat the POST after a 302. Otherwise it
+    is 302, as the binding requires.
     """
     return redirect(url, 303 if request.method == "POST" else 302)
