@@ -158,7 +158,7 @@ class Browser:
         return {cookie["name"]: cookie for cookie in self._driver.get_cookies()}
 
     def wait_until(self, condition: Any) -> None:
-        WebDriverWait(self._driver, PATIENCE, ignored_exceptions=[Exception]).until(lambda _: condition())
+        WebDriverWait(self._driver, PATIENCE, poll_frequency=0.01, ignored_exceptions=[Exception]).until(lambda _: condition())
 
     def script(self, source: str) -> Any:
         """Return the result of a function body in the page."""

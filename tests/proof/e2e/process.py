@@ -21,16 +21,13 @@ import httpx
 
 from tests import ROOT
 from tests.proof.e2e.launcher import Forked, launcher
-from tests.support.database import roomy_directory
+from tests.support.bytecode import inherited
 from tests.support.waiting import PATIENCE, until
 
 # Argon2id with minimal parameters. The benchmark measures real ones.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
 # Otherwise each client reads the certificate authorities, which takes longer than the requests.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-# Shared by all runs, because its files are found by the path and time of their sources.
-_BYTECODE: Final = roomy_directory() / f"gatehouse-bytecode-{os.getuid()}"
 
 
 class Port:
@@ -64,11 +61,9 @@ def environment(home: Path, **settings: str) -> dict[str, str]:
 
     The service finds our modules from any directory.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
-    if inherited.pop("PYTHONDONTWRITEBYTECODE", None):  # then every interpreter would compile everything again
-        inherited["PYTHONPYCACHEPREFIX"] = str(_BYTECODE)
-    modules = os.pathsep.join(filter(None, [settings.pop("PYTHONPATH", inherited.get("PYTHONPATH")), str(ROOT)]))
-    return {**inherited, "PYTHONPATH": modules, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
+    ours = {name: value for name, value in inherited().items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
+    modules = os.pathsep.join(filter(None, [settings.pop("PYTHONPATH", ours.get("PYTHONPATH")), str(ROOT)]))
+    return {**ours, "PYTHONPATH": modules, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
 
 
 def gatehouse_in_new_interpreter(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -126,6 +126,7 @@ class BillingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.received: set[str] = set()
+        self.checked = -1  # the number of received events at the last check
         self.id = self.customer = ""
         self.metadata: dict[str, str] = {}
 
@@ -164,12 +165,23 @@ class BillingMachine(RuleBasedStateMachine):
         read: BillingEvent = provider_events_rules.read_event(one)
         effect = self.run(provider_events.receive, self.ports, read)
         assert (effect is Effect.DUPLICATE) == (read.id in self.received)
-        if effect is not Effect.DUPLICATE:
+        if effect is Effect.DUPLICATE:
+            self.checked = -1  # nor may it change anything when it comes again
+        else:
             self.keep(len(self.received), read.type, one["created"], one["data"]["object"])
             self.received.add(read.id)
             self.clock.advance(timedelta(seconds=1))
 
     def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    @invariant()
+    def the_database_agrees(self) -> None:
+        if self.id and self.checked != len(self.received):  # an event that has not arrived changes nothing
+            self.checked = len(self.received)
+            self.check()
+
+    def check(self) -> None:
         raise NotImplementedError
 
 
@@ -216,10 +228,7 @@ class SubscriptionMachine(BillingMachine):
         else:
             self.heard.append(Heard(number, type_, created, ends=about["lines"]["data"][0]["period"]["end"]))
 
-    @invariant()
-    def the_database_agrees(self) -> None:
-        if not self.id:
-            return
+    def check(self) -> None:
         query = """
             select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
             where s.provider_subscription_id = %s"""
@@ -277,10 +286,7 @@ class CustomerMachine(BillingMachine):
         else:
             self.is_linked = not self.is_deleted
 
-    @invariant()
-    def the_database_agrees(self) -> None:
-        if not self.id:
-            return
+    def check(self) -> None:
         query = """
             select customer_id, payment_method_id from billing_customers left join billing_default_payment_methods using (org_id)
             where org_id = %s and customer_id is not null"""
@@ -297,7 +303,8 @@ def test_the_state_follows_from_the_newest_events(conninfo: str, machine: type[B
         BillingMachine.pool = Pool(conninfo, size=2)
         BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
         try:
-            steady = settings(derandomize=True, deadline=None, max_examples=150, stateful_step_count=40, database=None)
+            # The e2e test of billing delivers events in random orders too, and the storage tests prove each rule.
+            steady = settings(derandomize=True, deadline=None, max_examples=75, stateful_step_count=40, database=None)
             run_state_machine_as_test(machine, settings=steady)
         finally:
             background.run(BillingMachine.pool.aclose)
