@@ -7,13 +7,16 @@ leak test tries every route that has one. If the answer depends on the resource,
 row (`GET /api/user/devices/<device_id>#other`), and `REFUSES_INSIDE` (test_matrix.py) gives the
 reason for refusals that the decorator does not make.
 
+The leak test needs nothing for a new table: it finds the private texts of its rows, and adds a row of the
+decoy (decoys.py).
+
 A new kind of thing gets rows in every tenant, with the tenant's slug in every text, and a name
 among the tenant's `things` (`_add_tenant` in world.py), which replaces `<name>` in paths and
 `{name}` in requests. Personal things are in belongings.py.
 
 A new kind of caller is a `Caller` in `make_world`, with a session or another credential, and a
 column of a table (`PEOPLE`, `KEYS`, `BROWSERS`). Callers of the rival tenant are added to `SPIES`
-(test_leaks.py).
+(attempts.py).
 
 A new access decorator is added to `refused_at_the_door` (test_matrix.py). If a new response reveals
 or changes something of another tenant on purpose, `TOLD_ON_PURPOSE`, `GIVEN_ON_PURPOSE` or

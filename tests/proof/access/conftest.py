@@ -1,5 +1,8 @@
-"""The world as a fixture."""
+"""The world, in a separate database with a journal of its changes."""
 
+from collections.abc import Iterator
+
+import psycopg
 import pytest
 
 from adapters.http.providers import HttpProviders
@@ -10,12 +13,26 @@ from core.tenancy.domains_rules import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.fakes.payments import PaymentsAtHand
-from tests.proof.access.state import put_back, state
+from tests.proof.access.state import begin_journal, forget_test, journaled_database
 from tests.proof.access.world import SLUGS, World, challenge_of, make_world
 from tests.support.builders import make_ports
 from tests.support.identities import NOWHERE
 
 _made: list[World] = []
+
+
+@pytest.fixture(scope="session")
+def world_database() -> Iterator[psycopg.Connection]:
+    """The database of the world, which this worker creates once."""
+    with journaled_database() as connection:
+        yield connection
+
+
+@pytest.fixture
+def conninfo(world_database: psycopg.Connection) -> str:
+    """The database of the world, without the changes of the test before."""
+    forget_test(world_database)
+    return world_database.info.dsn
 
 
 @pytest.fixture
@@ -50,6 +67,5 @@ async def world(ports: Ports, pool: Pool) -> World:
     """The world, in the same state for each test."""
     if not _made:
         _made.append(await make_world(ports, pool))
-    else:
-        await put_back(pool, await state(pool), _made[0].state)
+        await begin_journal(pool)
     return _made[0]

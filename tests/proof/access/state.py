@@ -1,74 +1,180 @@
-"""The rows of a database as values, to compare and to restore."""
+"""The rows of a database as values, and a journal of their changes.
 
+Triggers write every changed row into a table. So a test reads the changes of a request with one short
+statement, and undoes them at a cost that depends on the changes, not on the size of the database.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
+
 from adapters.postgres.engine.pool import Pool
+from tests.support import database
 from tests.support.builders import run_sql
 
 # Side effects of requests that have nothing to do with access, and tables that every test fills.
 UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "leases"})
+# The unwatched tables that tests fill.
+FORGOTTEN: Final = UNWATCHED - {"schema_migrations"}
 
-State = frozenset[tuple[str, str]]  # table and content of each row, in JSON
+Row = tuple[str, str]  # table and content, in JSON
+State = frozenset[Row]
+
+# `undo` restores the rows that were there at a mark. It deletes the rows with keys that were written since,
+# and inserts the first content of each key, if a row had it at the mark. The entries of a key are in the
+# order of its changes, because a trigger runs while the row is locked.
+_JOURNAL: Final = """
+create schema journal;
+create table journal.tables (name text primary key, columns text not null, key text not null);
+create unlogged table journal.entries (number bigint generated always as identity, name text, lost jsonb, got jsonb);
+
+create function journal.record() returns trigger language plpgsql as $$
+begin
+    insert into journal.entries (name, lost, got)
+    values (tg_table_name, case when tg_op <> 'INSERT' then to_jsonb(old) end, case when tg_op <> 'DELETE' then to_jsonb(new) end);
+    return null;
+end $$;
+
+create function journal.undo(mark bigint) returns void language plpgsql as $$
+declare
+    changed record;
+begin
+    -- A replica runs no triggers and checks no foreign keys, so the order of tables does not matter.
+    perform set_config('session_replication_role', 'replica', true);
+    for changed in
+        select t.name, t.columns, t.key, jsonb_agg(jsonb_build_object('was_lost', v.was_lost, 'row', v.content)
+                                                   order by e.number, v.was_lost desc) as rows
+        from journal.entries e
+        join journal.tables t on t.name = e.name
+        cross join lateral (values (true, e.lost), (false, e.got)) v (was_lost, content)
+        where e.number > mark and v.content is not null group by t.name
+    loop
+        execute format('
+            delete from %1$I where (%2$s) in (
+                select %2$s from jsonb_array_elements($1) e, jsonb_populate_record(null::%1$I, e -> ''row'') r
+                where not (e -> ''was_lost'')::boolean)', changed.name, changed.key) using changed.rows;
+        execute format('
+            insert into %1$I (%3$s) select %3$s from (
+                select distinct on (%2$s) (e.value -> ''was_lost'')::boolean as journal_was_lost, r.*
+                from jsonb_array_elements($1) with ordinality e, jsonb_populate_record(null::%1$I, e.value -> ''row'') r
+                order by %2$s, e.ordinality) first
+            where journal_was_lost', changed.name, changed.key, changed.columns) using changed.rows;
+    end loop;
+    delete from journal.entries where number > mark;
+end $$;
+"""
 
 
-@dataclass(slots=True)
-class Table:
-    """A compared table, and its rows at the last comparison."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The rows that are not there any longer, and the new ones. A changed row is in both."""
 
-    name: str
-    columns: str  # the writable ones: others are generated
-    version: str | None = None
-    rows: State = frozenset()
+    lost: State = frozenset()
+    got: State = frozenset()
 
-
-_tables: dict[str, Table] = {}
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.got)
 
 
-async def tables(pool: Pool) -> dict[str, Table]:
-    """Return all compared tables by name."""
-    if not _tables:
-        found = await run_sql(
-            pool,
-            """
-            select table_name::text, string_agg(quote_ident(column_name), ', ' order by ordinal_position)
-            from information_schema.columns natural join information_schema.tables
-            where table_schema = 'public' and table_type = 'BASE TABLE' and is_generated = 'NEVER' group by 1 order by 1""",
-        )
-        _tables.update({name: Table(name, columns) for name, columns in found if name not in UNWATCHED})
-    return _tables
+@contextmanager
+def journaled_database() -> Iterator[psycopg.Connection]:
+    """Yield a connection to a new database that records the changes of all watched tables."""
+    with (
+        database.Database(os.environ[database.SERVER_VARIABLE]) as own,
+        psycopg.connect(own.conninfo, autocommit=True) as connection,
+    ):
+        _keep_journal(connection)
+        yield connection
+
+
+def _keep_journal(connection: psycopg.Connection) -> None:
+    connection.execute(_JOURNAL)
+    connection.execute(
+        """
+        insert into journal.tables (name, columns, key)
+        select t.table_name::text, c.names, k.names
+        from information_schema.tables t
+        cross join lateral (
+            select string_agg(quote_ident(column_name), ', ' order by ordinal_position) as names from information_schema.columns c
+            where c.table_schema = 'public' and c.table_name = t.table_name and is_generated = 'NEVER') c
+        cross join lateral (
+            select string_agg(quote_ident(a.attname), ', ') as names
+            from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+            where i.indisprimary and i.indrelid = quote_ident(t.table_name)::regclass) k
+        where table_schema = 'public' and table_type = 'BASE TABLE' and not table_name = any(%s)""",
+        [list(UNWATCHED)],
+    )
+    for (name,) in connection.execute("select name from journal.tables").fetchall():
+        trigger = f"create trigger journal after insert or update or delete on {name} for each row execute function journal.record()"
+        connection.execute(trigger)
+
+
+def forget_test(connection: psycopg.Connection) -> None:
+    """Undo all changes since the journal began, and empty the unwatched tables."""
+    connection.execute("; ".join(["select journal.undo(0)", *(f"delete from {name}" for name in sorted(FORGOTTEN))]))  # noqa: S608
+
+
+async def begin_journal(pool: Pool) -> None:
+    """Forget the changes until now. All tests begin with the rows of this moment."""
+    await run_sql(pool, "delete from journal.entries")
+
+
+async def mark(pool: Pool) -> int:
+    """Return a mark for `changes_since` and `undo`."""
+    [(number,)] = await run_sql(pool, "select coalesce(max(number), 0) from journal.entries")
+    return int(number)
+
+
+async def changes_since(pool: Pool, number: int) -> Changes:
+    """Return the difference between the rows now and those at the mark."""
+    lost: set[Row] = set()
+    got: set[Row] = set()
+    for name, old, new in await run_sql(
+        pool, "select name, lost::text, got::text from journal.entries where number > %s order by number", number
+    ):
+        for row, gone, back in ((old, lost, got), (new, got, lost)):
+            if row is None:
+                continue
+            if (name, row) in back:
+                back.discard((name, row))
+            else:
+                gone.add((name, row))
+    return Changes(frozenset(lost), frozenset(got))
+
+
+async def undo(pool: Pool, number: int = 0) -> None:
+    """Restore the rows at the mark, or at the beginning of the journal."""
+    await run_sql(pool, "select journal.undo(%s)", number)
 
 
 async def state(pool: Pool) -> State:
-    """Return all rows.
+    """Return all rows of the watched tables."""
+    names = [name for (name,) in await run_sql(pool, "select name from journal.tables order by 1")]
+    rows = await run_sql(pool, " union all ".join(f"select '{name}', to_jsonb(t)::text from {name} t" for name in names))  # noqa: S608
+    return frozenset((name, row) for name, row in rows)
 
-    The database tells cheaply which row versions exist. Only tables that changed are read.
+
+async def fill(pool: Pool, rows: Iterable[Row]) -> None:
+    """Insert rows, in any order of tables. A row with a key that exists is left out.
+
+    New rows get numbers above those of these rows.
     """
-    known = await tables(pool)
-    versions = " union all ".join(f"select '{name}', string_agg(xmin::text || ctid::text, '') from {name}" for name in known)  # noqa: S608
-    changed = {name: version for name, version in await run_sql(pool, versions) if known[name].version != (version or "")}
-    if changed:
-        every = " union all ".join(f"select '{name}', to_jsonb(t)::text from {name} t" for name in changed)  # noqa: S608
-        rows = await run_sql(pool, every)
-        for name, version in changed.items():
-            known[name].version, known[name].rows = version or "", frozenset((table, row) for table, row in rows if table == name)
-    return frozenset().union(*(table.rows for table in known.values()))
-
-
-async def put_back(pool: Pool, now: State, wanted: State) -> None:
-    """Restore the rows of `before`. Other rows stay untouched, so that this is fast."""
-    changed = sorted({table for table, _ in now ^ wanted})
-    if not changed:
-        return
-    known = await tables(pool)
-    async with pool.connection() as connection:
-        await connection.execute("begin")
-        # A replica does not check foreign keys, so the order of tables does not matter.
+    by_table: dict[str, list[str]] = {}
+    for name, row in rows:
+        by_table.setdefault(name, []).append(row)
+    columns = dict(await run_sql(pool, "select name, columns from journal.tables"))
+    async with pool.connection() as connection, connection.transaction():
         await connection.execute("set local session_replication_role = replica")
-        for name in changed:
-            columns = known[name].columns
-            extra, missing = ([row for table, row in one - other if table == name] for one, other in ((now, wanted), (wanted, now)))
-            await connection.execute(f"delete from {name} t where to_jsonb(t)::text = any(%s)", [extra])  # noqa: S608
-            fill = f"insert into {name} ({columns}) select {columns} from jsonb_populate_recordset(null::{name}, %s::jsonb)"  # noqa: S608
-            await connection.execute(fill, [f"[{','.join(missing)}]"])
-        await connection.execute("commit")
+        for name, contents in sorted(by_table.items()):
+            insert = f"""
+                with added as (
+                    insert into {name} ({columns[name]})
+                    select {columns[name]} from jsonb_populate_recordset(null::{name}, %s::jsonb) on conflict do nothing returning *)
+                insert into journal.entries (name, got) select '{name}', to_jsonb(a) from added a"""  # noqa: S608
+            await connection.execute(insert, [f"[{','.join(contents)}]"])
+        sequences = "select setval(oid::regclass, 1000000) from pg_class where relkind = 'S' and relnamespace = 'public'::regnamespace"
+        await connection.execute(sequences)

@@ -3,281 +3,75 @@ request changes data of the first.
 
 The database tells which data belong to the first tenant: the rows that do not exist without it, and
 every text in them that occurs nowhere else. A new table is covered as soon as it has a row of the
-tenant.
+tenant. A decoy (decoys.py) makes one attempt for each field cover every column.
 """
 
-import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
+import psycopg
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from tests.proof.access.calls import Request, call, filled, in_any_way, prepare
-from tests.proof.access.state import State, put_back, state
-from tests.proof.access.table import CODES, REQUESTS, read_matrix
-from tests.proof.access.world import SLUGS, World, reason_of
-from tests.support.builders import Answer, Api
-from tests.support.openapi import operations
+from adapters.postgres.engine.storage import Postgres
+from entrypoints.http.app import Application, Edge, build_routes, configure
+from ports import Ports
+from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
+from tests.proof.access.calls import Request, call, in_any_way, prepare
+from tests.proof.access.decoys import decoys_of, shape
+from tests.proof.access.private_data import Secrets, everything_said
+from tests.proof.access.state import (
+    Changes,
+    Row,
+    begin_journal,
+    changes_since,
+    fill,
+    forget_test,
+    journaled_database,
+    mark,
+    state,
+    undo,
+)
+from tests.proof.access.table import REQUESTS
+from tests.proof.access.world import Caller, World
+from tests.support.builders import Answer, make_vault
 from tests.support.scim import SCIM_JSON
 
 pytestmark = pytest.mark.slow
 
-# The callers that try to learn about the home organization: all of the rival organization and some
-# without a tenant. The second caller of each pair has the same rights in the home organization.
-SPIES = {
-    "foreign-owner": "owner",
-    "foreign-admin": "admin",
-    "foreign-member": "member",
-    "foreign-as-owner": "as-owner",
-    "foreign-stranger": "stranger",
-    "foreign-anonymous": "anonymous",
-    "foreign-application": "application",
-    "foreign-key": "key",
-    "foreign-directory": "directory",
-    "foreign-waiting": "waiting",
-    "foreign-browser": "browser",
-}
-
-TABLE = read_matrix()
-OPERATIONS = {f"{method} {path}": operation for method, path, operation in operations()}
-# These try all values,
-THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
-# and these responses are compared with those of a world without the home organization: the most and
-# the least rights.
+PIECES = 16  # so that the workers of a test run share the routes
+# The responses to the callers with the most and the least rights are compared with those of a world
+# without the home organization.
 COMPARED = (*THOROUGH, "foreign-anonymous")
-# After all other calls the changes are undone.
+# These routes change nothing. The changes of all others are undone after each call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
-Schema = Mapping[str, Any]  # of JSON
-
-# Logs, and values that users do not choose.
-LEFT_BEHIND = {
-    "webhook_deliveries",
-    "audit_log",
-    "events",
-    "login_events",
-    "mfa_events",
-    "privacy_log",
-    "sessions",
-    "devices",
-    "identities",
-    "passkeys",
-}
-
-_ID = re.compile(r"[0-9a-f]{8}-.*")
-# Fields with references. Other fields hold free text and are not tried with all values. Form tokens
-# and device tokens refer only to their sender.
-_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
-_TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
-
-
-def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value except times, and bytes as hexadecimal digits."""
-    match value:
-        case dict():
-            for item in value.values():
-                yield from texts(item)
-        case list():
-            for item in value:
-                yield from texts(item)
-        case str() if not _TIME.fullmatch(value):
-            yield value.removeprefix("\\x").lower()
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
-    """The data of the home organization: its rows, their texts by column, and secrets that no row
-    has."""
+class Site:
+    """The service on one database."""
 
-    rows: State
-    texts: Mapping[str, str]
-    unwritten: Mapping[str, str]  # passwords and tokens, which are stored as hashes
+    app: QuartTrio
+    pool: Pool
+    beginning: int = 0  # a mark: the state in which every attempt begins
 
-    @classmethod
-    def of(cls, world: World) -> "Secrets":
-        rows = world.state - world.state_without_home
-        known = {text for _, row in world.state_without_home for text in texts(json.loads(row))}
-        found = {
-            text: f"{table}.{column}"
-            for table, row in sorted(rows)
-            for column, value in json.loads(row).items()
-            for text in texts(value)
-            if text not in known
-        }
-        unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | found.keys()}
-        # Six digits occur in many numbers. The platform's own records do not belong to the tenant.
-        unwritten = {text: name for text, name in unwritten.items() if not text.isdecimal()} | dict.fromkeys(
-            map(reason_of, SLUGS), "reason"
-        )
-        return cls(rows, found, unwritten)
+    async def answer(self, route: str, attempt: Attempt, caller: Caller, before: int) -> tuple[Answer, Changes]:
+        """Return the answer to an attempt and the changes since the mark, and undo them.
 
-    def found_in(self, said: str, *sent: str) -> list[str]:
-        """Return the texts in a response.
-
-        Texts of the request, and their parts, can come back without telling anything new.
+        An attempt that should not change anything has none: `findings` looks once after all of them.
         """
-        said = heard = said.lower()
-        for one in sent:
-            heard = heard.replace(one.lower(), "")
-        echoed = " ".join(sent).lower()
-        all_of_it = [*self.texts.items(), *self.unwritten.items()]
-        return [f"{column}: {text}" for text, column in all_of_it if text in (heard if text in echoed else said)]
-
-    def ids(self) -> list[str]:
-        """Return the texts to try: of things all, of other records one per column (`of_each_kind`)."""
-        return [text for text, column in self.texts.items() if _ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND]
-
-    def of_each_kind(self) -> list[str]:
-        """Return one text of each column."""
-        return list({column: text for text, column in self.texts.items()}.values())
-
-
-def everything_said(answer: Answer) -> str:
-    """Return body and headers, and the content of the tokens in them."""
-    said = f"{answer.text} {answer.headers}"
-    return said + " ".join(base64.urlsafe_b64decode(found + "==").decode() for found in _TOKEN.findall(said))
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A request, and the value of the home organization in it."""
-
-    request: Request
-    sent: tuple[str, ...] = ()
-    where: str = "nothing of it"
-
-    def __str__(self) -> str:
-        return f"with {' '.join(self.sent)} in {self.where}"
-
-
-def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
-    """Yield the valid request, and requests with a value of the home organization in each text.
-
-    The owner and the API key, who get furthest, try every id and a text of every kind. Others try
-    the named things of a request to the home organization. Secrets, such as the token of an
-    invitation, are not sent alone.
-    """
-    plain = REQUESTS.get(route, Request())
-    yield Attempt(plain)
-    variables = re.findall(r"<([a-z_]+)>", route)
-    if variables:
-        theirs = {name: filled(plain.things.get(name, f"{{{name}}}"), world.home.things) for name in variables}
-        yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
-    named = {name: text for name, text in world.home.things.items() if text in secrets.texts}
-    yield Attempt(smuggling(route, plain, named), tuple(named.values()), "fields that do not exist")
-    if is_turned_away(route, spy):
-        return
-    # Also for a member of both: a change by one organization must not affect the other.
-    values = [str(world.both.id), *named.values()]
-    if spy in THOROUGH:
-        values = list(dict.fromkeys([*values, *secrets.ids(), *secrets.of_each_kind()]))
-    slugs = {text for name, text in named.items() if name.endswith("_slug")} | {named["org_id"], named["service_id"]}
-    few = {named[name] for name in ("org_slug", "own_email", "user_id", "plan_id")}
-    for value in values:
-        for name in variables:
-            if value in slugs if name.endswith("_slug") else _ID.fullmatch(value):
-                where = f"<{name}> of both" if value == str(world.both.id) else f"<{name}>"
-                yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), where)
-        for name in fields_of_query(route, value):
-            yield Attempt(replace(plain, query={**plain.query, name: value}), (value,), f"?{name}=")
-        for where, body in bodies(route, plain.body or {}, value):
-            if value in few or _REFERENCE.search(where):
-                yield Attempt(replace(plain, body=body), (value,), f"body.{where}")
-        for name in plain.form or ():
-            if value in few or _REFERENCE.search(name):
-                yield Attempt(replace(plain, form={**(plain.form or {}), name: value}), (value,), f"form.{name}")
-
-
-def is_turned_away(route: str, spy: str) -> bool:
-    """Return whether the spy is refused by the access check, or the route is public."""
-    is_open = "security" not in operation(route)
-    knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/sign-" in route else set())
-    return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
-
-
-def smuggling(route: str, plain: Request, named: Mapping[str, str]) -> Request:
-    """Return the request with extra fields.
-
-    Only the path and the token count (security T-1, N-5).
-    """
-    fields = {
-        "id": named["user_id"],
-        "organization_id": named["org_id"],
-        "organization": named["org_slug"],
-        "email": named["own_email"],
-        **named,
-    }
-    known = {field["name"] for field in operation(route).get("parameters", ())} | fields_of_body(route).keys()
-    smuggled = {name: text for name, text in fields.items() if name not in known}
-    body = plain.body if route.startswith("GET") or plain.form else {**smuggled, **(plain.body or {})}
-    form = None if plain.form is None else {**smuggled, **plain.form}
-    return replace(plain, query={**smuggled, **plain.query}, body=body, form=form)
-
-
-def fields_of_query(route: str, value: str) -> list[str]:
-    return [field["name"] for field in operation(route).get("parameters", ()) if field["in"] == "query" and takes(field["schema"], value)]
-
-
-def fields_of_body(route: str) -> Mapping[str, Schema]:
-    content = operation(route).get("requestBody", {}).get("content", {}).get("application/json", {})
-    properties: Mapping[str, Schema] = content.get("schema", {}).get("properties", {})
-    return properties
-
-
-def bodies(route: str, plain: Mapping[str, Any], value: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the body with the value in each place, including lists, and the name of the place."""
-    for name, schema in fields_of_body(route).items():
-        if takes(schema, value):
-            yield name, {**plain, name: value}
-        for items in (kind["items"] for kind in kinds(schema) if kind.get("type") == "array"):
-            if takes(items, value):
-                yield name, {**plain, name: [value]}
-            for kind in kinds(items):
-                for field, inner in kind.get("properties", {}).items():
-                    if takes(inner, value):
-                        yield f"{name}.{field}", {**plain, name: [{**plain[name][0], field: value}]}
-
-
-def takes(schema: Schema, value: str) -> bool:
-    """Return whether the schema allows such a text."""
-    unfit = {"date", "date-time"} if _ID.fullmatch(value) else {"date", "date-time", "uuid"}
-    return any(kind.get("type") == "string" and "enum" not in kind and kind.get("format") not in unfit for kind in kinds(schema))
-
-
-def kinds(schema: Schema) -> list[Schema]:
-    """Return a schema and its alternatives."""
-    return [schema, *(kind for one in schema.get("anyOf", ()) for kind in kinds(one))]
-
-
-def operation(route: str) -> dict[str, Any]:
-    return OPERATIONS[re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", in_any_way(route))]
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """The result of an attempt. `after` is None if it could not change anything."""
-
-    attempt: Attempt
-    answer: Answer
-    after: State | None
-
-
-async def try_all(route: str, spy: str, world: World, secrets: Secrets, before: State, api: Api, pool: Pool) -> list[Tried]:
-    """Return all attempts of a spy. Each starts in the same world."""
-    tried = []
-    for attempt in attempts(route, spy, world, secrets):
-        answer = await call(api, route, attempt.request, world.callers[spy])
-        after = await state(pool) if answer.status < 400 and route not in LOOKS_ONLY else None
-        if after is not None:
-            await put_back(pool, after, before)
-        tried.append(Tried(attempt, answer, after))
-    return tried
+        answer = await call(self.app, route, attempt.request, caller)
+        if answer.status >= 400 or route in LOOKS_ONLY:
+            return answer, Changes()
+        changes = await changes_since(self.pool, before)
+        if changes:
+            await undo(self.pool, before)
+        return answer, changes
 
 
 # Responses that tell on purpose that the named thing exists.
@@ -327,59 +121,123 @@ def test_the_fields_of_bodies_are_tried() -> None:
     assert sum(len(fields_of_body(route)) for route in TABLE) > 100
 
 
-@pytest.mark.parametrize("route", TABLE)
-async def test_no_request_reveals_or_changes_data_of_another_tenant(route: str, api: Api, pool: Pool, world: World) -> None:
+@pytest.fixture(scope="session")
+def database_without_home() -> Iterator[psycopg.Connection]:
+    """A database for the world without the home organization."""
+    with journaled_database() as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def app_without_home() -> Application:
+    return build_routes()
+
+
+@pytest.fixture
+async def without_home(
+    database_without_home: psycopg.Connection,
+    app_without_home: Application,
+    world: World,
+    ports: Ports,
+    edge: Edge,
+) -> AsyncIterator[Site]:
+    """The service in a world without the home organization."""
+    forget_test(database_without_home)
+    pool = Pool(database_without_home.info.dsn, size=24)
+    if missing := world.state_without_home - await state(pool):
+        await fill(pool, missing)
+        await begin_journal(pool)
+    alone = replace(ports, storage=Postgres(pool, make_vault(), ports.clock))
+    configure(app_without_home, alone, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+    yield Site(app_without_home, pool)
+    await pool.aclose()
+
+
+_decoys: list[Row] = []
+
+
+@pytest.fixture
+async def secrets(world: World, pool: Pool) -> Secrets:
+    """The data of the home organization and of the decoy, which this adds to the world."""
+    if not _decoys:
+        _decoys.extend(decoys_of(world.state - world.state_without_home, Secrets.of(world).texts))
+    await fill(pool, _decoys)
+    return Secrets.of(world, (await changes_since(pool, 0)).got)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_no_request_reveals_or_changes_data_of_another_tenant(
+    piece: int, app: QuartTrio, pool: Pool, world: World, secrets: Secrets, without_home: Site
+) -> None:
     """Totals, order, messages and refusals reveal nothing either (security B-5, T-2)."""
-    secrets = Secrets.of(world)
     leaks: list[str] = []
-    for spy in SPIES:
-        await prepare(pool, REQUESTS.get(route, Request()), world.callers[spy])
-        before = await state(pool)
-        beside = await try_all(route, spy, world, secrets, before, api, pool)
-        leaks += [f"{spy}, {one.attempt}: {what}" for one in beside for what in leaks_of(route, one, secrets, before)]
-        after = await state(pool)
-        done = lost_by_home(route, secrets, after) + written_of_home(route, secrets, before, after)
-        leaks += [f"{spy}, who was refused or only looked: {what}" for what in done]
-        if spy in COMPARED and (spy == "foreign-owner" or not is_turned_away(route, spy)):
-            await put_back(pool, after, world.state_without_home)
-            await prepare(pool, REQUESTS.get(route, Request()), world.callers[spy])
-            alone = await try_all(route, spy, world, secrets, await state(pool), api, pool)
-            leaks += [f"{spy}, {one.attempt}: {what}" for one, other in zip(alone, beside, strict=True) for what in told(route, one, other)]
-            after = await state(pool)
-        await put_back(pool, after, world.state)
-    assert not leaks, f"{route}\n" + "\n".join(leaks[:20])
+    site = Site(app, pool, await mark(pool))
+    for route in list(TABLE)[piece::PIECES]:
+        for spy in SPIES:
+            leaks += [f"{route} as {spy}, {leak}" async for leak in findings(route, spy, world, secrets, site, without_home)]
+    assert not leaks, "\n".join(leaks[:40])
+    await undo(pool)
+    assert await state(pool) == world.state, "every route began in the same world"
+    assert await state(without_home.pool) == world.state_without_home
 
 
-def leaks_of(route: str, tried: Tried, secrets: Secrets, before: State) -> Iterator[str]:
-    """Return the data of the home organization that this attempt revealed."""
-    sent, where = tried.attempt.sent, f"{in_any_way(route)} {tried.attempt.where}"
+async def findings(route: str, spy: str, world: World, secrets: Secrets, site: Site, without_home: Site) -> AsyncIterator[str]:
+    """Yield what a spy can find out or change with this route.
+
+    The most and the least privileged get the same answers as in a world without the home organization.
+    """
+    caller, request = world.callers[spy], REQUESTS.get(route, Request())
+    is_compared = spy in COMPARED and (spy == "foreign-owner" or not is_turned_away(route, spy))
+    before, before_alone = site.beginning, without_home.beginning
+    if request.setup_sql:
+        await prepare(site.pool, request, caller)
+        await prepare(without_home.pool, request, caller)
+        before, before_alone = await mark(site.pool), await mark(without_home.pool)
+    alone: dict[tuple[str, str | None], set[tuple[object, ...]]] = {}
+    for attempt in attempts(route, spy, world, secrets):
+        answer, changes = await site.answer(route, attempt, caller, before)
+        for leak in leaks_of(route, attempt, answer, changes, secrets):
+            yield f"{attempt}: {leak}"
+        if not is_compared:
+            continue
+        # Without the home organization, no value of a shape exists, and one answer stands for all of them.
+        known = alone.setdefault((attempt.where, shape(attempt.sent[0]) if attempt.sent else None), set())
+        is_ = outcome(route, answer)
+        if is_ not in known:
+            was = outcome(route, (await without_home.answer(route, attempt, caller, before_alone))[0])
+            known.add(was)
+            if was != is_ and not TOLD_ON_PURPOSE.keys() & {attempt.where, f"{in_any_way(route)} {attempt.where}"}:
+                yield f"{attempt}: {was} became {is_}"
+    changes = await changes_since(site.pool, before)
+    for leak in lost_by_home(route, secrets, changes) + written_of_home(route, secrets, changes):
+        yield f"who was refused or only looked: {leak}"
+    if changes or request.setup_sql:
+        await undo(site.pool, site.beginning)
+    if is_compared or request.setup_sql:
+        await undo(without_home.pool, without_home.beginning)
+
+
+def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, secrets: Secrets) -> Iterator[str]:
+    """Yield the data of the home organization that this attempt revealed or changed."""
+    where = f"{in_any_way(route)} {attempt.where}"
     if where not in GIVEN_ON_PURPOSE:
-        for text in secrets.found_in(everything_said(tried.answer), *sent):
-            yield f"the answer {tried.answer.status} says {text}"
-    if tried.after is not None:
-        yield from lost_by_home(route, secrets, tried.after)
-        if where not in NOTED_ON_PURPOSE:
-            yield from written_of_home(route, secrets, before, tried.after, *sent)
+        for text in secrets.found_in(everything_said(answer), *attempt.sent):
+            yield f"the answer {answer.status} says {text}"
+    yield from lost_by_home(route, secrets, changes)
+    if where not in NOTED_ON_PURPOSE:
+        yield from written_of_home(route, secrets, changes, *attempt.sent)
 
 
-def told(route: str, alone: Tried, beside: Tried) -> Iterator[str]:
-    """Return how the answer differs from that without the home organization."""
-    where = beside.attempt.where
-    was, is_ = outcome(route, alone.answer), outcome(route, beside.answer)
-    if was != is_ and not TOLD_ON_PURPOSE.keys() & {where, f"{in_any_way(route)} {where}"}:
-        yield f"{was} became {is_}"
-
-
-def lost_by_home(route: str, secrets: Secrets, after: State) -> list[str]:
+def lost_by_home(route: str, secrets: Secrets, changes: Changes) -> list[str]:
     """Return the rows of the home organization that were changed or deleted."""
-    return [f"{table} lost {row}" for table, row in secrets.rows - after if (in_any_way(route), table) not in CHANGED_ON_PURPOSE]
+    return [f"{table} lost {row}" for table, row in secrets.rows & changes.lost if (in_any_way(route), table) not in CHANGED_ON_PURPOSE]
 
 
-def written_of_home(route: str, secrets: Secrets, before: State, after: State, *sent: str) -> list[str]:
+def written_of_home(route: str, secrets: Secrets, changes: Changes, *sent: str) -> list[str]:
     """Return the new rows that contain data of the home organization."""
     return [
         f"{table} got {row}"
-        for table, row in after - before
+        for table, row in changes.got
         if (in_any_way(route), table) not in CHANGED_ON_PURPOSE and secrets.found_in(row, *sent) and not is_of_the_platform(table, row)
     ]
 
@@ -399,10 +257,11 @@ def is_of_the_platform(table: str, row: str) -> bool:
 def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     """Return the response without the parts that differ every time."""
     if answer.headers.get("Content-Type") == SCIM_JSON:
-        return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else sorted(answer.json)
+        return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else tuple(sorted(answer.json))
     if answer.headers.get("Content-Type") != "application/json":
         return answer.status, _DRAWN.sub("", answer.headers.get("Location", ""))
     if answer.status >= 400:
         said = answer.json
         return answer.status, said["error"], said.get("error_description"), said["error_code"]
-    return (answer.status, answer.text) if route in LOOKS_ONLY else (answer.status, sorted(answer.json))
+    said = answer.json
+    return answer.status, json.dumps(said, sort_keys=True) if route in LOOKS_ONLY else tuple(sorted(said))

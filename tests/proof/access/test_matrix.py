@@ -1,6 +1,8 @@
 """Every route with every caller: the status is that of the access matrix, and refused requests
 change nothing."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 from quart_trio import QuartTrio
 
@@ -8,39 +10,46 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import OrganizationStatus, Permission, Role, may
 from entrypoints.http.edge.access import SIGN_IN, Access, access_of
 from tests.proof.access.calls import Request, call, in_any_way, prepare, routes
-from tests.proof.access.state import put_back, state
+from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.proof.access.world import KEYS, Caller, World
 from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
-from tests.support.builders import Answer, Api
+from tests.support.builders import Answer
 
 pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
+PIECES = 12  # so that the workers of a test run share the table
 
 
-@pytest.mark.parametrize("route", TABLE)
-async def test_every_caller_gets_the_status_of_the_table(route: str, api: Api, pool: Pool, world: World) -> None:
-    request = REQUESTS.get(route, Request())
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_every_caller_gets_the_status_of_the_table(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
     wrong: list[str] = []
-    now = world.state
+    for route in list(TABLE)[piece::PIECES]:
+        wrong += [finding async for finding in findings(route, app, pool, world)]
+    assert not wrong, "\n".join(wrong)
+    assert await state(pool) == world.state, "every route began in the same world"
+
+
+async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
+    """Yield the wrong answers of a route, and the changes by callers that it refused."""
+    request = REQUESTS.get(route, Request())
     for name in sorted(worth_trying(route)):
         caller, expected = world.callers[name], TABLE[route][name]
-        if request.setup_sql:
-            await prepare(pool, request, caller)
-            now = await state(pool)
-        answer = await call(api, route, request, caller)
-        after = await state(pool)
+        await prepare(pool, request, caller)
+        before = await mark(pool) if request.setup_sql else 0
+        answer = await call(app, route, request, caller)
+        changes = await changes_since(pool, before)
         if got_wrong := difference(answer, expected):
-            wrong.append(f"as {name}: {got_wrong}")
-        changed = after ^ now
-        if caller.impersonated:  # requests during impersonation are always recorded
-            changed = frozenset((table, row) for table, row in changed if '"impersonation.request"' not in row)
-        if changed and (answer.status >= 400 or expected == TO_SIGN_IN):
-            wrong.append(f"as {name}: it was refused with {answer.status}, and yet changed {sorted(changed)}")
-        await put_back(pool, after, world.state)
-        now = world.state
-    assert not wrong, f"{route}\n" + "\n".join(wrong)
+            yield f"{route} as {name}: {got_wrong}"
+        if answer.status >= 400 or expected == TO_SIGN_IN:
+            got = changes.got
+            if caller.impersonated:  # requests during impersonation are always recorded
+                got = frozenset((table, row) for table, row in got if '"impersonation.request"' not in row)
+            if got or changes.lost:
+                yield f"{route} as {name}: it was refused with {answer.status}, and yet changed {sorted(got | changes.lost)}"
+        if changes or before:
+            await undo(pool)
 
 
 def difference(answer: Answer, expected: str) -> str | None:

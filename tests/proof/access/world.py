@@ -1,7 +1,7 @@
 """The world of the access tests: four organizations, and all kinds of callers.
 
-It is created once for each process, with the real repositories, and restored before every test: ids
-and tokens stay the same.
+Each worker of a test run creates it once, with the real repositories, in a separate database. Every
+test begins with the same ids and tokens.
 """
 
 import json

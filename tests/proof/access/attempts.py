@@ -1,0 +1,189 @@
+"""Requests of another tenant with values of the home organization in every place."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+from tests.proof.access.calls import Request, filled, in_any_way
+from tests.proof.access.decoys import DECOYS, ID
+from tests.proof.access.private_data import Secrets
+from tests.proof.access.table import CODES, REQUESTS, read_matrix
+from tests.proof.access.world import World
+from tests.support.openapi import operations
+
+# The callers that try to learn about the home organization: all of the rival organization and some
+# without a tenant. The second caller of each pair has the same rights in the home organization.
+SPIES = {
+    "foreign-owner": "owner",
+    "foreign-admin": "admin",
+    "foreign-member": "member",
+    "foreign-as-owner": "as-owner",
+    "foreign-stranger": "stranger",
+    "foreign-anonymous": "anonymous",
+    "foreign-application": "application",
+    "foreign-key": "key",
+    "foreign-directory": "directory",
+    "foreign-waiting": "waiting",
+    "foreign-browser": "browser",
+}
+
+TABLE = read_matrix()
+# These try the most values: the callers that get furthest with each kind of credentials.
+THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
+# Fields of free text are tried with these values.
+FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
+
+# Fields with references. Other fields hold free text and are tried with FEW values. Form tokens
+# and device tokens refer only to their sender.
+_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
+
+Schema = Mapping[str, Any]  # of JSON
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A request, and the value of the home organization in it."""
+
+    request: Request
+    sent: tuple[str, ...] = ()
+    where: str = "nothing of it"
+
+    def __str__(self) -> str:
+        return f"with {' '.join(self.sent)} in {self.where}"
+
+
+def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
+    """Yield the valid request, and requests with a value of the home organization in each text.
+
+    Each field is tried with every text of the decoy, and with the home organization's things of the
+    same kind. The callers that get furthest also try every id of the same kind, and the texts of
+    columns in which the decoy has none. Secrets, such as the token of an invitation, are not sent alone.
+    """
+    plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
+    named = {name: text for name, text in world.home.things.items() if text in secrets.texts}
+    variables = re.findall(r"<([a-z_]+)>", route)
+    if not turned_away:
+        yield Attempt(plain)
+    yield Attempt(smuggling(route, plain, named), tuple(named.values()), "fields that do not exist")
+    if variables:
+        theirs = {name: filled(plain.things.get(name, f"{{{name}}}"), world.home.things) for name in variables}
+        yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
+    if turned_away:
+        return
+    # Also for a member of both: a change by one organization must not affect the other.
+    both, thorough = str(world.both.id), spy in THOROUGH
+
+    def values(field: str) -> list[str]:
+        kind = kind_of(field)
+        same = [text for name, text in named.items() if kind & kind_of(name)]
+        if thorough:
+            ids = secrets.ids()
+            same += [text for text, column in ids.items() if kind & kind_of(column)]
+            same += [*(ids if not same and _REFERENCE.search(field) else ()), *secrets.uncovered]
+        return list(dict.fromkeys([both, *DECOYS.values(), *same]))
+
+    slugs = {text for name, text in named.items() if name.endswith("_slug")} | {named["org_id"], named["service_id"], DECOYS["text"]}
+    for name in variables:
+        for value in values(name):
+            if value in slugs if name.endswith("_slug") else ID.fullmatch(value):
+                where = f"<{name}> of both" if value == both else f"<{name}>"
+                yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), where)
+    for name, schema in fields_of_query(route).items():
+        for value in values(name):
+            if takes(schema, value):
+                yield Attempt(replace(plain, query={**plain.query, name: value}), (value,), f"?{name}=")
+    for where, schema, put in bodies(route, plain.body or {}):
+        for value in values(where) if _REFERENCE.search(where) else FEW:
+            if takes(schema, value):
+                yield Attempt(replace(plain, body=put(value)), (value,), f"body.{where}")
+    for name in plain.form or ():
+        for value in values(name) if _REFERENCE.search(name) else FEW:
+            yield Attempt(replace(plain, form={**(plain.form or {}), name: value}), (value,), f"form.{name}")
+
+
+def kind_of(name: str) -> frozenset[str]:
+    """Return the words in the name of a field, a thing or a column that name the kind of its value."""
+    return frozenset(word.removesuffix("s") for word in re.split("[_.]", name.lower())) - {"id", "slug", "own", "other", "hash", "used"}
+
+
+def is_turned_away(route: str, spy: str) -> bool:
+    """Return whether the spy is refused by the access check, or the route is public."""
+    is_open = "security" not in operation(route)
+    knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/sign-" in route else set())
+    return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
+
+
+def smuggling(route: str, plain: Request, named: Mapping[str, str]) -> Request:
+    """Return the request with extra fields.
+
+    Only the path and the token count (security T-1, N-5).
+    """
+    fields = {
+        "id": named["user_id"],
+        "organization_id": named["org_id"],
+        "organization": named["org_slug"],
+        "email": named["own_email"],
+        **named,
+    }
+    known = {field["name"] for field in operation(route).get("parameters", ())} | fields_of_body(route).keys()
+    smuggled = {name: text for name, text in fields.items() if name not in known}
+    body = plain.body if route.startswith("GET") or plain.form else {**smuggled, **(plain.body or {})}
+    form = None if plain.form is None else {**smuggled, **plain.form}
+    return replace(plain, query={**smuggled, **plain.query}, body=body, form=form)
+
+
+def fields_of_query(route: str) -> Mapping[str, Schema]:
+    return {field["name"]: field["schema"] for field in operation(route).get("parameters", ()) if field["in"] == "query"}
+
+
+def fields_of_body(route: str) -> Mapping[str, Schema]:
+    content = operation(route).get("requestBody", {}).get("content", {}).get("application/json", {})
+    properties: Mapping[str, Schema] = content.get("schema", {}).get("properties", {})
+    return properties
+
+
+def bodies(route: str, plain: Body) -> Iterator[tuple[str, Schema, Callable[[str], Body]]]:
+    """Yield each place in the body, including lists: its name, its schema, and a function that puts a value there."""
+    for name, schema in fields_of_body(route).items():
+        yield name, schema, partial(_put, plain, name)
+        for items in (kind["items"] for kind in kinds(schema) if kind.get("type") == "array"):
+            yield name, items, partial(_put_in_list, plain, name)
+            for kind in kinds(items):
+                for field, inner in kind.get("properties", {}).items():
+                    yield f"{name}.{field}", inner, partial(_put_in_object, plain, name, field)
+
+
+def _put(plain: Body, name: str, value: str) -> Body:
+    return {**plain, name: value}
+
+
+def _put_in_list(plain: Body, name: str, value: str) -> Body:
+    return {**plain, name: [value]}
+
+
+def _put_in_object(plain: Body, name: str, field: str, value: str) -> Body:
+    return {**plain, name: [{**plain[name][0], field: value}]}
+
+
+def takes(schema: Schema, value: str) -> bool:
+    """Return whether the schema allows such a text."""
+    unfit = {"date", "date-time"} if ID.fullmatch(value) else {"date", "date-time", "uuid"}
+    return any(kind.get("type") == "string" and "enum" not in kind and kind.get("format") not in unfit for kind in kinds(schema))
+
+
+def kinds(schema: Schema) -> list[Schema]:
+    """Return a schema and its alternatives."""
+    return [schema, *(kind for one in schema.get("anyOf", ()) for kind in kinds(one))]
+
+
+@cache
+def described() -> dict[str, dict[str, Any]]:
+    return {f"{method} {path}": operation for method, path, operation in operations()}
+
+
+@cache
+def operation(route: str) -> dict[str, Any]:
+    return described()[re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", in_any_way(route))]

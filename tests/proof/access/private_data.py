@@ -1,0 +1,109 @@
+"""The data of the home organization, which no response to another tenant may contain."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.proof.access.decoys import DECOYS, ID, texts
+from tests.proof.access.state import State
+from tests.proof.access.world import HOME, SLUGS, World, reason_of
+from tests.support.builders import Answer
+
+# Logs, and values that users do not choose.
+LEFT_BEHIND = {
+    "webhook_deliveries",
+    "audit_log",
+    "events",
+    "login_events",
+    "mfa_events",
+    "privacy_log",
+    "sessions",
+    "devices",
+    "identities",
+    "passkeys",
+}
+
+_TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
+_HEX = re.compile(r"[0-9a-f]{8,}")
+
+
+class Index:
+    """The private texts by a part of each. Few parts occur in a response, and searching all texts would be slow."""
+
+    def __init__(self, private: Iterable[tuple[str, str]]) -> None:
+        self._by_digits: dict[str, list[tuple[str, str]]] = {}  # the first eight hexadecimal digits of ids and hashes
+        self._by_name: dict[str, list[tuple[str, str]]] = {}
+        for text, column in private:
+            digits = _HEX.search(text)
+            if digits:
+                self._by_digits.setdefault(digits[0][:8], []).append((text, column))
+            else:
+                part = next((name for name in (HOME, DECOYS["text"]) if name in text), text)
+                self._by_name.setdefault(part, []).append((text, column))
+
+    def candidates(self, said: str) -> list[tuple[str, str]]:
+        """Return all private texts that can be in a response, in lower case, and others."""
+        found = [private for part, those in self._by_name.items() if part in said for private in those]
+        for run in _HEX.findall(said):
+            for start in range(len(run) - 7):
+                found += self._by_digits.get(run[start : start + 8], ())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The data of the home organization: its rows, their texts by column, and secrets that no row
+    has."""
+
+    rows: State
+    texts: Mapping[str, str]
+    uncovered: tuple[str, ...]  # one text of each column in which the decoy has none
+    _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
+
+    @classmethod
+    def of(cls, world: World, decoys: State = frozenset()) -> "Secrets":
+        rows = world.state - world.state_without_home | decoys
+        known = {text for _, row in world.state_without_home for text in texts(json.loads(row))}
+        columns = [
+            (text, f"{table}.{column}")
+            for table, row in sorted(rows)
+            for column, value in json.loads(row).items()
+            for text in texts(value)
+            if text not in known
+        ]
+        found = dict(columns)
+        unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | found.keys()}
+        # Six digits occur in many numbers. The platform's own records do not belong to the tenant.
+        unwritten = {text: name for text, name in unwritten.items() if not text.isdecimal()} | dict.fromkeys(
+            map(reason_of, SLUGS), "reason"
+        )
+        covered = {column for text, column in columns if text in DECOYS.values()}
+        uncovered = {column: text for text, column in columns if column not in covered}
+        index = Index([*found.items(), *unwritten.items()])
+        return cls(rows, found, tuple(uncovered.values()), index)
+
+    def found_in(self, said: str, *sent: str) -> list[str]:
+        """Return the texts in a response.
+
+        Texts of the request, and their parts, can come back without telling anything new.
+        """
+        said = heard = said.lower()
+        candidates = self._index.candidates(said)
+        if not candidates:
+            return []
+        for one in sent:
+            heard = heard.replace(one.lower(), "")
+        echoed = " ".join(sent).lower()
+        return [f"{column}: {text}" for text, column in candidates if text in (heard if text in echoed else said)]
+
+    def ids(self) -> dict[str, str]:
+        """Return the ids of things with their columns."""
+        return {text: column for text, column in self.texts.items() if ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND}
+
+
+def everything_said(answer: Answer) -> str:
+    """Return body and headers, and the content of the tokens in them."""
+    said = f"{answer.text} {answer.headers}"
+    return said + " ".join(base64.urlsafe_b64decode(found + "==").decode() for found in _TOKEN.findall(said))
