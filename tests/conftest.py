@@ -104,17 +104,21 @@ def metrics() -> FakeMetrics:
 
 
 @pytest.fixture(scope="session")
-def kept_connections() -> Iterator[database.KeptConnections]:
+def kept_connections(worker_database: database.Database) -> Iterator[database.KeptConnections]:
     """The connections that the tests of this worker pass on to each other."""
-    kept = database.KeptConnections()
+    kept = database.KeptConnections(worker_database.conninfo)
     yield kept
     kept.close()
 
 
 @pytest.fixture
 async def pool(conninfo: str, kept_connections: database.KeptConnections) -> AsyncIterator[Pool]:
-    """A pool of warm connections. A test that counts connections opens its own pool."""
-    opened = database.PoolOfKept(conninfo, kept_connections)
+    """A pool for the database of the test.
+
+    Some connections may be open already. A test that counts connections opens its own pool.
+    """
+    is_kept = conninfo == kept_connections.conninfo
+    opened = database.PoolOfKept(kept_connections) if is_kept else Pool(conninfo, size=database.POOL_SIZE)
     yield opened
     await opened.aclose()
 

@@ -38,6 +38,9 @@ SEEDED: Final = frozenset({"schema_migrations", "tiers"})
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
 TEMPLATE: Final = "gatehouse_template"
 
+POOL_SIZE: Final = 24
+_KEPT: Final = 8  # more are only used by tests of races
+
 _PREFIX: Final = "gatehouse-test-"
 _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
@@ -135,7 +138,8 @@ class KeptConnections:
     several times as long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
         self.idle: list[Connection] = []
 
     def close(self) -> None:
@@ -147,18 +151,22 @@ class PoolOfKept(Pool):
     """A pool that starts with the idle connections of earlier tests, and leaves its own to the
     next."""
 
-    def __init__(self, conninfo: str, kept: KeptConnections) -> None:
-        super().__init__(conninfo, size=24)
+    def __init__(self, kept: KeptConnections) -> None:
+        super().__init__(kept.conninfo, size=POOL_SIZE)
         self._kept = kept
         self._idle, kept.idle = kept.idle, []
         self._server_processes.update(connection.server_process for connection in self._idle)
 
     async def aclose(self) -> None:
-        """Leave the idle connections to the next test. Connections in use are closed when they are
-        returned."""
-        self._kept.idle, self._idle = self._idle, []
-        self._closed = True
-        await trio.lowlevel.checkpoint()
+        """Leave some idle connections to the next test, without settings and plans of this one."""
+        while self._idle and len(self._kept.idle) < _KEPT:
+            connection = self._idle.pop()
+            if not connection.has_ended:
+                await connection.run("reset all")
+                # A plan that was made for an empty table reads the whole table when a test fills it.
+                await connection.run("discard plans")
+                self._kept.idle.append(connection)
+        await super().aclose()
 
 
 class Database:

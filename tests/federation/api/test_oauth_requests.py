@@ -318,7 +318,7 @@ async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingPar
     assert for_post == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
     assert form["schema"]["required"] == ["form_token", "answer"]
-    assert "Only the form of our page" in described["post"]["summary"] + described["post"].get("description", "")
+    assert "only the form of our page is accepted" in described["post"]["description"]
 
 
 async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:
