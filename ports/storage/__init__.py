@@ -105,7 +105,10 @@ class Storage(Protocol):
         ...
 
     def reading(self) -> AbstractAsyncContextManager[Reading]:
-        """Open a connection for queries."""
+        """Open a connection for queries.
+
+        It is not a snapshot: two statements can see different states.
+        """
         ...
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
