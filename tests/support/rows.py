@@ -1,7 +1,8 @@
 """Sample rows and times for the tests of the repositories."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -71,6 +72,16 @@ async def until_blocked(pool: Pool, count: int = 1) -> None:
             return len(await connection.rows(waiting)) >= count
 
     await eventually(lambda: in_another_task(look), "somebody waits for a lock")
+
+
+@asynccontextmanager
+async def without_foreign_keys(pool: Pool) -> AsyncIterator[Connection]:
+    """Lease a connection that checks no foreign keys and runs no triggers, to insert many rows
+    quickly."""
+    async with pool.connection() as connection:
+        await connection.run("set session_replication_role = replica")
+        yield connection
+        await connection.run("reset session_replication_role")
 
 
 async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:

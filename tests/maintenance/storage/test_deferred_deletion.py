@@ -13,7 +13,7 @@ from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.maintenance.housekeeping_rules import Sweep
 from tests.support.builders import run_sql
-from tests.support.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within
+from tests.support.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within, without_foreign_keys
 
 # For each table a statement that adds rows of an organization, usually one row per user.
 FILLING: Final = {
@@ -207,7 +207,7 @@ async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgre
            select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners""",
         "drop table owners",
     )
-    async with pool.connection() as connection:
+    async with without_foreign_keys(pool) as connection:
         for statement in fills:
             await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
         await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")

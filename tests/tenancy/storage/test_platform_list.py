@@ -10,7 +10,7 @@ from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import ADA, EVE, NOW, account, add, plan_nodes
+from tests.support.rows import ADA, EVE, NOW, account, add, plan_nodes, without_foreign_keys
 
 
 async def test_an_organization_is_listed_with_its_owner(storage: Postgres, pool: Pool) -> None:
@@ -41,34 +41,32 @@ async def test_an_empty_page_has_the_total(storage: Postgres, pool: Pool) -> Non
 
 @pytest.mark.slow
 async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_owners(storage: Postgres, pool: Pool) -> None:
-    await run_sql(
-        pool,
-        """
-        insert into users (id, email, is_platform_owner, origin, created_at, updated_at)
-        select gen_random_uuid(), n || '@example.com', false, 'platform', now(), now() from generate_series(1, 10000) n""",
-    )
-    await run_sql(
-        pool,
-        """
-        with made as (
-            insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
-            select gen_random_uuid(), 'o' || n, 'O', case when mod(n, 100) = 0 then 'pending' else 'active' end, tiers.id,
-                   %s - n * interval '1 minute', now()
-            from generate_series(1, 10000) n, tiers where tiers.name = 'free'
-            returning id, slug)
-        insert into memberships (id, org_id, user_id, role, created_at)
-        select gen_random_uuid(), made.id, u.id, 'owner', now()
-        from made join users u on u.email = substr(made.slug, 2) || '@example.com'""",
-        NOW,
-    )
-    # One organization is large.
-    await run_sql(
-        pool,
-        """
-        insert into memberships (id, org_id, user_id, role, created_at)
-        select gen_random_uuid(), o.id, u.id, 'member', now()
-        from organizations o, users u where o.slug = 'o1' and u.email <> '1@example.com'""",
-    )
+    async with without_foreign_keys(pool) as connection:
+        await connection.execute(
+            """
+            insert into users (id, email, is_platform_owner, origin, created_at, updated_at)
+            select gen_random_uuid(), n || '@example.com', false, 'platform', now(), now() from generate_series(1, 10000) n"""
+        )
+        await connection.execute(
+            """
+            with added as (
+                insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
+                select gen_random_uuid(), 'o' || n, 'O', case when mod(n, 100) = 0 then 'pending' else 'active' end, tiers.id,
+                       %s - n * interval '1 minute', now()
+                from generate_series(1, 10000) n, tiers where tiers.name = 'free'
+                returning id, slug)
+            insert into memberships (id, org_id, user_id, role, created_at)
+            select gen_random_uuid(), added.id, u.id, 'owner', now()
+            from added join users u on u.email = substr(added.slug, 2) || '@example.com'""",
+            (NOW,),
+        )
+        # One organization is large.
+        await connection.execute(
+            """
+            insert into memberships (id, org_id, user_id, role, created_at)
+            select gen_random_uuid(), o.id, u.id, 'member', now()
+            from organizations o, users u where o.slug = 'o1' and u.email <> '1@example.com'"""
+        )
     await run_sql(pool, "analyze users, organizations, memberships, tiers")
     for mode in ("force_generic_plan", "force_custom_plan"):
         for status, tier in ((None, None), ("pending", None)):
