@@ -161,11 +161,21 @@ def worker_app() -> Application:
     return build_routes()
 
 
-@pytest.fixture
-def app(request: pytest.FixtureRequest, worker_app: Application, ports: Ports, edge: Edge) -> QuartTrio:
-    own = build_routes() if request.node.get_closest_marker("adds_routes") else worker_app
-    configure(own, ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+@pytest.fixture(scope="module")
+def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Application:
+    """The routes, with those that the function `add_routes` of the test module adds."""
+    add_routes = getattr(request.module, "add_routes", None)
+    if add_routes is None:
+        return worker_app
+    own = build_routes()
+    add_routes(own)
     return own
+
+
+@pytest.fixture
+def app(module_app: Application, ports: Ports, edge: Edge) -> QuartTrio:
+    configure(module_app, ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+    return module_app
 
 
 @pytest.fixture

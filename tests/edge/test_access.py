@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from quart import Quart
@@ -23,8 +23,6 @@ from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
 from tests.support.builders import Api, add_account, add_member, add_organization, run_sql
 from tests.support.direct import PEER, ask
-
-pytestmark = pytest.mark.adds_routes
 
 View = Callable[..., Awaitable[Any]]
 
@@ -145,27 +143,32 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
 # The caller that a decorator passes on
 
 
-@pytest.fixture
-def seen(app: QuartTrio) -> list[Any]:
-    """The callers that three more routes see."""
-    found: list[Any] = []
+SEEN: Final[list[Any]] = []
 
+
+@pytest.fixture
+def seen() -> list[Any]:
+    """The callers that the routes of this module saw."""
+    SEEN.clear()
+    return SEEN
+
+
+def add_routes(app: QuartTrio) -> None:
     async def view() -> str:
-        found.append(caller())
+        SEEN.append(caller())
         return "reached"
 
     async def person_view() -> str:
-        found.append(signed_in())
+        SEEN.append(signed_in())
         return "reached"
 
     async def agent_view() -> str:
-        found.append(agent())
+        SEEN.append(agent())
         return "reached"
 
     app.add_url_rule("/test/anyone", "test_anyone", anyone(view))
     app.add_url_rule("/test/person", "test_person", person(person_view))
     app.add_url_rule("/test/agent", "test_agent", anyone(agent_view))
-    return found
 
 
 async def test_an_anonymous_caller_has_an_address_and_an_agent(app: QuartTrio, seen: list[Any]) -> None:

@@ -2,7 +2,7 @@
 decisions 8, 9, 11, 13)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,8 +15,6 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.queries import LARGEST, Flag, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
 from tests.support.direct import ask
-
-pytestmark = pytest.mark.adds_routes
 
 
 class Sample(Query):
@@ -158,27 +156,32 @@ def test_other_spellings_are_an_id_that_does_not_exist(text: str) -> None:
 # Over HTTP
 
 
-@pytest.fixture
-def seen(app: QuartTrio) -> list[Any]:
-    """The values that two more routes read."""
-    found: list[Any] = []
+SEEN: Final[list[Any]] = []
 
+
+@pytest.fixture
+def seen() -> list[Any]:
+    """The values that the routes of this module read."""
+    SEEN.clear()
+    return SEEN
+
+
+def add_routes(app: QuartTrio) -> None:
     @anyone
     @validate_querystring(Sample)
     @validate_response(Message)
     async def listed(query_args: Sample) -> Message:
-        found.append((query_args.page, query_args.limit, query_args.offset))
+        SEEN.append((query_args.page, query_args.limit, query_args.offset))
         return Message(message="listed")
 
     @anyone
     @validate_response(Message)
     async def thing(thing_id: str) -> Message:
-        found.append(path_id(thing_id))
+        SEEN.append(path_id(thing_id))
         return Message(message="found")
 
     app.add_url_rule("/api/test/things", "test_things", listed)
     app.add_url_rule("/api/test/things/<thing_id>", "test_thing", thing)
-    return found
 
 
 async def test_parameters_are_read_from_the_query(app: QuartTrio, seen: list[Any]) -> None:

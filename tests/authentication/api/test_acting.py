@@ -3,7 +3,7 @@ memberships (security I-3, I-4, I-5, J-5, J-6, R-5; decisions 16, 17, 52, 54).
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -33,18 +33,22 @@ from tests.support.builders import (
 from tests.support.direct import PEER, ask
 from tests.support.platform import Platform
 
-pytestmark = pytest.mark.adds_routes
-
 Rows = list[tuple[Any, ...]]
 
 
-@pytest.fixture
-def seen(app: QuartTrio) -> list[Any]:
-    """Return the callers that additional test routes see. A route answers 404 on request."""
-    found: list[Any] = []
+SEEN: Final[list[Any]] = []
 
+
+@pytest.fixture
+def seen() -> list[Any]:
+    """The callers that the routes of this module saw. A route answers 404 on request."""
+    SEEN.clear()
+    return SEEN
+
+
+def add_routes(app: QuartTrio) -> None:
     async def view(**_: str) -> str:
-        found.append(caller())
+        SEEN.append(caller())
         if request.args.get("missing"):
             raise NotFound
         return "reached"
@@ -64,7 +68,6 @@ def seen(app: QuartTrio) -> list[Any]:
     }
     for number, (path, guarded) in enumerate(routes.items()):
         app.add_url_rule(path, f"test_{number}", guarded)
-    return found
 
 
 async def status(app: QuartTrio, path: str, token: str | None = None) -> int | tuple[int, str]:
