@@ -161,6 +161,25 @@ async def test_a_patch_with_a_mistake_changes_nothing(directory: Directory) -> N
     assert await directory.get(f"/Users/{user['id']}") == user
 
 
+async def test_a_change_with_an_invalid_query_changes_nothing(directory: Directory) -> None:
+    user = await directory.create_user(**FULL)
+    group = await directory.get(directory.group_path)
+    rename = {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "displayName", "value": "x"}]}
+    remove = {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": f'members[value eq "{user["id"]}"]'}]}
+    for method, path, body in (
+        ("POST", "/Users", {"schemas": [USER_URN], "userName": "other@acme.example"}),
+        ("PUT", f"/Users/{user['id']}", {"schemas": [USER_URN], "userName": GRACE}),
+        ("PATCH", f"/Users/{user['id']}", rename),
+        ("PUT", directory.group_path, {"members": []}),
+        ("PATCH", directory.group_path, remove),
+    ):
+        for query in ("attributes=user%00Name", "excludedAttributes=%00"):
+            assert problem(await directory.call(method, f"{path}?{query}", body))[0] == 400, (method, path)
+    assert (await directory.get("/Users"))["totalResults"] == len(group["members"])
+    assert await directory.get(f"/Users/{user['id']}") == user
+    assert await directory.get(directory.group_path) == group
+
+
 async def test_the_directory_changes_the_address_of_an_account_it_manages(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
     session = await sign_in(acme.ports, await account_of(acme, user["id"]))

@@ -70,7 +70,7 @@ async def list_groups() -> Response:
     if group is None or start > 1 or count == 0:
         return json_response(list_body([], 0 if group is None else 1, start))
     envelope = json.dumps({**list_body([{}], 1, start), "Resources": []})
-    return await _group_response(group, (envelope[:-2], envelope[-2:]))
+    return await _group_response(group, Projection(GROUP), (envelope[:-2], envelope[-2:]))
 
 
 @routes.get("/scim/v2/Groups/<group_id>")
@@ -83,7 +83,8 @@ async def get(group_id: str) -> Response:
     Users that your directory deactivated are members, too. `excludedAttributes=members` leaves the
     members out.
     """
-    return await _group_response(await scim_groups.find(ports(), acting_directory(), path_id(group_id)))
+    group = await scim_groups.find(ports(), acting_directory(), path_id(group_id))
+    return await _group_response(group, Projection(GROUP))
 
 
 @routes.post("/scim/v2/Groups")
@@ -136,12 +137,12 @@ async def delete(group_id: str) -> Response:
 async def _change_members(group_id: str, parse: Callable[[dict[str, Any]], MemberChanges]) -> Response:
     caller, id_ = acting_directory(), path_id(group_id)
     require_own_group(caller, id_)  # an unknown id is 404, whatever the body is
-    changes = await read_in_thread(parse)
-    return await _group_response(await scim_groups.change_members(ports(), caller, id_, changes))
-
-
-async def _group_response(group: ScimGroup, around: tuple[str, str] = ("", "")) -> Response:
     projection = Projection(GROUP)
+    changes = await read_in_thread(parse)
+    return await _group_response(await scim_groups.change_members(ports(), caller, id_, changes), projection)
+
+
+async def _group_response(group: ScimGroup, projection: Projection, around: tuple[str, str] = ("", "")) -> Response:
     resource = projection.apply(
         {
             "schemas": [GROUP_URN],

@@ -149,7 +149,11 @@ def refuse_filter() -> None:
 
 
 class Projection:
-    """The attributes to return, from the query of the current request (RFC 7644 section 3.9)."""
+    """The attributes to return, from the query of the current request (RFC 7644 section 3.9).
+
+    A handler that changes something creates it before the change, because an invalid query must
+    change nothing. Raises: AttributesInvalid.
+    """
 
     def __init__(self, schema: ScimSchema) -> None:
         self._schema = schema

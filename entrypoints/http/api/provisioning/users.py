@@ -39,9 +39,9 @@ def _to_json(user: ScimUser) -> dict[str, Any]:
     }
 
 
-def _user_response(user: ScimUser, status: int = 200) -> Response:
+def _user_response(user: ScimUser, projection: Projection, status: int = 200) -> Response:
     headers = {"Location": location(USER.endpoint, user.id)} if status == 201 else None
-    return json_response(Projection(USER).apply(_to_json(user)), status, headers)
+    return json_response(projection.apply(_to_json(user)), status, headers)
 
 
 def _parse_body(body: dict[str, Any]) -> ScimUserData:
@@ -81,7 +81,8 @@ async def get(user_id: str) -> Response:
 
     A former member has the email address they had when they left.
     """
-    return _user_response(await scim_users.find(ports(), acting_directory(), path_id(user_id)))
+    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
+    return _user_response(user, Projection(USER))
 
 
 @routes.post("/scim/v2/Users")
@@ -94,8 +95,9 @@ async def create() -> Response:
     This creates an account and sends a welcome email. If there already is an account with this
     email address, the request is refused with 409: invite the user instead.
     """
+    projection = Projection(USER)
     user = await scim_users.create(ports(), acting_directory(), await read_in_thread(_parse_body))
-    return _user_response(user, 201)
+    return _user_response(user, projection, 201)
 
 
 @routes.put("/scim/v2/Users/<user_id>")
@@ -108,7 +110,9 @@ async def replace(user_id: str) -> Response:
     Attributes that are missing are removed; only a missing `active` stays as it is.
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
-    return _user_response(await scim_users.replace(ports(), acting_directory(), user.id, await read_in_thread(_parse_body)))
+    projection = Projection(USER)
+    changed = await scim_users.replace(ports(), acting_directory(), user.id, await read_in_thread(_parse_body))
+    return _user_response(changed, projection)
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -122,7 +126,9 @@ async def patch(user_id: str) -> Response:
     organization's services, and cannot sign in at all if only this organization uses the account.
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
-    return _user_response(await scim_users.patch(ports(), acting_directory(), user, await read_user_patch()))
+    projection = Projection(USER)
+    changed = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch())
+    return _user_response(changed, projection)
 
 
 @routes.delete("/scim/v2/Users/<user_id>")
