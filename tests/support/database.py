@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -211,8 +211,8 @@ class Database:
         """
         self._connection.execute(self._delete)
 
-    def snapshot(self) -> Snapshot:
-        """Return the rows of all tables but SEEDED."""
+    def snapshot(self, *, without: Collection[str] = ()) -> Snapshot:
+        """Return the rows of all tables but SEEDED and those of `without`."""
         columns = """
             select string_agg(quote_ident(attname), ', ') from pg_attribute
             where attrelid = %s::regclass and attnum > 0 and attgenerated = '' and not attisdropped"""
@@ -220,6 +220,8 @@ class Database:
         insert = "insert into {table} ({columns}) select {columns} from jsonb_populate_recordset(null::{table}, {rows})"
         inserts = []
         for name in self._tables:
+            if name in without:
+                continue
             table = sql.Identifier(name)
             [(rows,)] = self._connection.execute(sql.SQL(stored).format(table=table))
             if rows is not None:

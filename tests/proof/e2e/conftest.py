@@ -1,10 +1,11 @@
 """Fixtures for tests of the running service: directories, databases, mail servers, browsers."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from adapters.crypto import generate_key
@@ -13,6 +14,7 @@ from tests.proof.e2e.browser import Browser, missing
 from tests.proof.e2e.process import DatabaseServer, Service
 from tests.proof.e2e.sink import MailSink
 from tests.support import database
+from tests.support.waiting import until
 
 Start = Callable[..., Service]
 
@@ -86,6 +88,67 @@ def service(home: Path) -> Iterator[Start]:
     yield make
     for each in made:
         each.clean_up()
+
+
+class SharedService:
+    """A service that the tests of a module share. Each test finds the database, the emails and the
+    output as they were at the start of the service.
+
+    A test that stops the service leaves it to the next one to start it again.
+    """
+
+    def __init__(self, home: Path, sink: MailSink, own: database.Database, settings: Mapping[str, str]) -> None:
+        self.sink = sink
+        self.conninfo = own.conninfo
+        self._database = own
+        own_settings = {"SSO_DATABASE_URL": own.conninfo, "SSO_ENCRYPTION_KEYS": generate_key(), "SSO_SMTP_URL": sink.url}
+        self.service = Service(home, **own_settings, **settings)
+        self._at_start: database.Snapshot | None = None
+
+    def serving(self) -> Service:
+        """Return the running service."""
+        if not self.service.runs:
+            self.service.start()
+        if self._at_start is None:
+            # The leases belong to a process: it takes them again, and another one must not wait for them.
+            self._at_start = self._database.snapshot(without=["leases"])
+        return self.service
+
+    def reset(self) -> None:
+        """Remove everything that a test has left behind."""
+        assert self._at_start is not None
+        if self.service.runs:
+            until(lambda: self._unsent() == 0, "no email of this test can reach the next one")
+        self._database.empty()
+        self._database.restore(self._at_start)
+        self.sink.forget()
+        os.truncate(self.service.output_file, 0)
+
+    def _unsent(self) -> int:
+        with psycopg.connect(self.conninfo) as connection:
+            [(count,)] = connection.execute("select count(*) from mails where finished_at is null").fetchall()
+        return int(count)
+
+
+@pytest.fixture(scope="module")
+def shared(request: pytest.FixtureRequest) -> Iterator[SharedService]:
+    """The service that the tests of a module share, with the SETTINGS of the module."""
+    with ExitStack() as stack:
+        home = stack.enter_context(service_home())
+        own = stack.enter_context(database.Database(os.environ[database.SERVER_VARIABLE]))
+        sink = MailSink()
+        sink.start()
+        stack.callback(sink.close)
+        made = SharedService(home, sink, own, request.module.SETTINGS)
+        stack.callback(made.service.clean_up)
+        yield made
+
+
+@pytest.fixture
+def running(shared: SharedService) -> Iterator[Service]:
+    """The shared service, for modules with SETTINGS."""
+    yield shared.serving()
+    shared.reset()
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,11 @@ class MailSink:
         with self._changed:
             return list(self._emails)
 
+    def forget(self) -> None:
+        """Forget all emails."""
+        with self._changed:
+            self._emails.clear()
+
     def emails_to(self, address: str) -> list[Received]:
         return [email for email in self.emails if email.recipients == (address,)]
 

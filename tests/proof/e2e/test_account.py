@@ -10,7 +10,6 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.proof.e2e.browser import Browser, named
-from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 from tests.support import database
 from tests.support.waiting import until
@@ -18,12 +17,8 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD, OTHER_PASSWORD = "ada@example.com", "nine lions at the river", "seven lions at the gate"
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
 STEP: Final = 30  # the validity of a code in seconds
-
-
-@pytest.fixture
-def running(service: Start, own_database: dict[str, str]) -> Service:
-    return service(SSO_PLATFORM_OWNER_EMAIL=ADA, SSO_PLATFORM_OWNER_PASSWORD=PASSWORD, **own_database).start()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The device flow with third-party clients against the running service, approved in a real browser
 (decisions 91, 92, 93, 94, 95, 96, 97, 98, 99, RFC 8628)."""
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,19 +14,14 @@ from oauthlib.oauth2.rfc6749.errors import AccessDeniedError, CustomOAuth2Error,
 from requests_oauthlib import OAuth2Session
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD = "ada@example.com", "nine lions at the river"
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-
-
-@pytest.fixture
-def running(service: Start, own_database: dict[str, str]) -> Service:
-    owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
-    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", **owner, **own_database).start()
 
 
 @pytest.fixture
@@ -57,9 +52,9 @@ def ask(known: dict[str, Any], client_id: str) -> dict[str, Any]:
     return codes
 
 
-def have_waited(own_database: dict[str, str]) -> None:
+def have_waited(shared: SharedService) -> None:
     """End the polling interval."""
-    with psycopg.connect(own_database["SSO_DATABASE_URL"], autocommit=True) as connection:
+    with psycopg.connect(shared.conninfo, autocommit=True) as connection:
         connection.execute("update device_codes set polled_at = null")
 
 
@@ -76,7 +71,7 @@ def check(running: Service, tokens: dict[str, Any]) -> None:
 
 
 def test_authlib_signs_in_through_a_browser(
-    running: Service, known: dict[str, Any], client_id: str, browser: Browser, own_database: dict[str, str]
+    running: Service, known: dict[str, Any], client_id: str, browser: Browser, shared: SharedService
 ) -> None:
     codes = ask(known, client_id)
     endpoint, grant = known["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
@@ -103,12 +98,12 @@ def test_authlib_signs_in_through_a_browser(
         assert browser.find("script") == []
         assert browser.complaints() == []
 
-        have_waited(own_database)
+        have_waited(shared)
         tokens = client.fetch_token(endpoint, **grant)
         check(running, tokens)
         # Refreshing tokens of a device needs no client secret (decision 92).
         check(running, client.refresh_token(endpoint))
-        have_waited(own_database)
+        have_waited(shared)
         with pytest.raises(OAuthError, match="invalid_grant"):
             client.fetch_token(endpoint, **grant)
     browser.open(f"{running.address}/app/account/devices")
@@ -120,7 +115,7 @@ def test_requests_oauthlib_signs_in_with_a_typed_code(
     known: dict[str, Any],
     client_id: str,
     browser: Browser,
-    own_database: dict[str, str],
+    shared: SharedService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
@@ -140,7 +135,7 @@ def test_requests_oauthlib_signs_in_with_a_typed_code(
         browser.fill("Code", codes["user_code"].lower().replace("-", " "))
         browser.press("Continue")
         browser.press("Approve")
-        have_waited(own_database)
+        have_waited(shared)
         check(running, client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True))
         check(running, client.refresh_token(endpoint, client_id=client_id))
         with pytest.raises((InvalidGrantError, CustomOAuth2Error)):

@@ -7,26 +7,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from entrypoints.http.app import describe
 from tests.proof.clients.service_providers import CLIENTS
-from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 # The generator for Python knows no such content types. All other operations must be generated completely.
 NOT_GENERATED = ["GET /assets/{name} within operations.", "GET /saml/{org_slug}/{service_slug}/metadata within saml."]
-
-
-@pytest.fixture
-def running(service: Start, own_database: dict[str, str]) -> Service:
-    owner = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
-    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", SSO_RATE_LIMITS="off", **owner, **own_database).start()
 
 
 @pytest.fixture

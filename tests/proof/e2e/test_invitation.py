@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import SharedService, Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
 from tests.support.waiting import until
@@ -18,6 +18,11 @@ pytestmark = pytest.mark.slow
 
 OWNER, OWNERS_PASSWORD = "grace@example.com", "nine lions at the river"
 INVITED, NEW_PASSWORD = "newcomer@example.com", "seven lions at the gate"
+SETTINGS = {
+    "SSO_PLATFORM_OWNER_EMAIL": OWNER,
+    "SSO_PLATFORM_OWNER_PASSWORD": OWNERS_PASSWORD,
+    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+}
 
 
 @dataclass
@@ -43,14 +48,12 @@ class Acme:
 
 
 @pytest.fixture
-def acme(service: Start, sink: MailSink, own_database: dict[str, str]) -> Acme:
-    running = service(
-        SSO_SMTP_URL=sink.url,
-        SSO_PLATFORM_OWNER_EMAIL=OWNER,
-        SSO_PLATFORM_OWNER_PASSWORD=OWNERS_PASSWORD,
-        SSO_AUTO_APPROVE_ORGANIZATIONS="true",
-        **own_database,
-    ).start()
+def sink(shared: SharedService) -> MailSink:
+    return shared.sink
+
+
+@pytest.fixture
+def acme(running: Service) -> Acme:
     token = running.login(OWNER, OWNERS_PASSWORD)["access_token"]
     answer = running.post("/api/organizations", {"slug": "acme", "name": "Acme & Sons"}, token=token)
     assert answer.status_code == 200, answer.text

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import SharedService, Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink, Received
 from tests.support.waiting import until
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 EMAIL = "newcomer@example.com"
 PASSWORD = "seven lions at the gate"
 NEW_PASSWORD = "eight lions in the yard"
+SETTINGS = {"SSO_MAIL_FROM": "Gatehouse <signin@id.example.com>", "SSO_RATE_LIMITS": "on"}
 
 
 @pytest.fixture
-def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Service:
-    sender = "Gatehouse <signin@id.example.com>"
-    return service(SSO_SMTP_URL=sink.url, SSO_MAIL_FROM=sender, SSO_RATE_LIMITS="on", **own_database).start()
+def sink(shared: SharedService) -> MailSink:
+    return shared.sink
 
 
 def check_letter(letter: Received, service: Service, path: str) -> None:

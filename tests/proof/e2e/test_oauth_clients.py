@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -17,12 +17,12 @@ from oauthlib.oauth2 import AccessDeniedError
 from requests_oauthlib import OAuth2Session
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD = "ada@example.com", "nine lions at the river"
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 
 
 class Callback:
@@ -55,12 +55,6 @@ def callback() -> Iterator[Callback]:
     waiting = Callback()
     yield waiting
     waiting.close()
-
-
-@pytest.fixture
-def running(service: Start, own_database: dict[str, str]) -> Service:
-    owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
-    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", SSO_RATE_LIMITS="off", **owner, **own_database).start()
 
 
 @pytest.fixture

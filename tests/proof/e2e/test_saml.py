@@ -5,7 +5,7 @@ import base64
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
@@ -14,7 +14,6 @@ import pytest
 from core.federation.saml.configuration_rules import SamlConfiguration
 from tests.proof.clients.service_providers import AcceptedUser, Python3Saml
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import ADA, PASSWORD, code_of, enrol
 from tests.support.saml import SamlApplication
@@ -22,6 +21,7 @@ from tests.support.saml import SamlApplication
 pytestmark = pytest.mark.slow
 
 NOBODY = UUID(int=0)
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 
 
 class Shop(ThreadingHTTPServer):
@@ -67,12 +67,6 @@ class Page(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
-
-
-@pytest.fixture
-def running(service: Start, own_database: dict[str, str]) -> Service:
-    owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
-    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", **owner, **own_database).start()
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, s
     running = service(**own_database).start()
     demo = gatehouse(home, "demo", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
     assert demo.returncode == 0, demo.stderr
-    [(email, password)] = re.findall(r"sign in as (\S+) with the password (\S+?),", demo.stdout)
+    [(email, password)] = re.findall(r"sign in as (\S+) with the password\n# (\S+?),", demo.stdout)
     *pieces, last = demo.stdout.split("code=...\n")  # where the reader copies a code from a browser
     assert len(pieces) == 2
     with Shell(home, environment(home)) as shell:
