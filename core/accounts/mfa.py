@@ -237,9 +237,9 @@ def redeem_code(tx: Transaction, user_id: UUID, pre_auth_id: UUID, code: Verifie
     longer pending. Pass it to `accept_code`.
     """
     if code.step is not None and code.setup_at is not None:
-        return tx.mfa.redeem_step(pre_auth_id, user_id, code.setup_at, code.step, now)
+        return tx.mfa.redeem_step_deferred(pre_auth_id, user_id, code.setup_at, code.step, now)
     assert code.code_hash is not None, "a verified code has a step or a hash"
-    return tx.mfa.redeem_backup_code(pre_auth_id, user_id, code.code_hash, now)
+    return tx.mfa.redeem_backup_code_deferred(pre_auth_id, user_id, code.code_hash, now)
 
 
 async def accept_code(tx: Transaction, caller: Caller, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:

@@ -99,7 +99,7 @@ async def sign_in_with_password(
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             # The account is read again under its lock: a password reset or a deactivation can have
             # committed during the hash.
-            locked = tx.accounts.lock_for_login(usable.id, old_hash)
+            locked = tx.accounts.lock_for_login_deferred(usable.id, old_hash)
             device = await devices.match_device(tx, usable.id, fingerprint, service.org_id if service else None, now)
             account = locked.value or refuse(CredentialsInvalid)
             if new_hash is not None:

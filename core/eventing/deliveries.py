@@ -24,8 +24,8 @@ from core.eventing.deliveries_rules import (
     DeliveryOutcome,
     DispatchCapacity,
     answered_outcome,
+    build_headers,
     failed_outcome,
-    signed_headers,
 )
 from core.kernel.outbound import SendFailed
 from core.kernel.principals import SYSTEM
@@ -47,7 +47,7 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
         return failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SIGNED, ports.clock.now(), spread)
     timeout = ports.policy.webhook_timeout.total_seconds()
     try:
-        reply = await ports.sender.post(delivery.url, delivery.body, signed_headers(delivery, ports.clock.now()), timeout)
+        reply = await ports.sender.post(delivery.url, delivery.body, build_headers(delivery, ports.clock.now()), timeout)
     except SendFailed as failure:
         return failed_outcome(ports.policy, delivery, failure.reason, ports.clock.now(), spread)
     return answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
@@ -65,7 +65,7 @@ async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], ca
         if outcomes:
             await tx.deliveries.record(outcomes)
         await tx.deliveries.wake(now, WAKE_LIMIT)
-        next_due = tx.deliveries.next_due()
+        next_due = tx.deliveries.next_due_deferred()
         lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
         claimed = await tx.deliveries.claim(now, lease_until, capacity) if capacity.free > 0 else []
     return DeliveryBatch(claimed, next_due.value)

@@ -67,11 +67,11 @@ class Accounts(AccountsRead, Protocol):
         """Lock and return the account of a one-time token. The token may have expired or been used."""
         ...
 
-    def lock_usable(self, user_id: UUID) -> Deferred[Account]:
+    def lock_usable_deferred(self, user_id: UUID) -> Deferred[Account]:
         """Lock the account with the next statement, if it allows sign-ins at all."""
         ...
 
-    def lock_for_login(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
+    def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
         """Lock the account with the next statement, if it is usable and verified, and still has this password hash."""
         ...
 
@@ -186,7 +186,9 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Replace all backup codes."""
         ...
 
-    def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[RedeemedCode]:
+    def redeem_step_deferred(
+        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime
+    ) -> Deferred[RedeemedCode]:
         """With the next statement, lock the account, consume its pending sign-in, and use up the code as `use_step` does.
 
         The result is None if the sign-in is no longer pending. Exactly one caller gets a result
@@ -194,8 +196,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """
         ...
 
-    def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[RedeemedCode]:
-        """Like `redeem_step`, but use up the backup code with this hash."""
+    def redeem_backup_code_deferred(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[RedeemedCode]:
+        """Like `redeem_step_deferred`, but use up the backup code with this hash."""
         ...
 
     async def remove(self, user_id: UUID) -> None:

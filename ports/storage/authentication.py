@@ -198,7 +198,10 @@ class FailedLogins(Protocol):
 
 
 class PreAuths(Protocol):
-    """Pending sign-ins. Callers lock the account before any method. `Mfa.redeem_step` and `Mfa.redeem_backup_code` use them up."""
+    """Pending sign-ins. Callers lock the account before any method.
+
+    `Mfa.redeem_step_deferred` and `Mfa.redeem_backup_code_deferred` use them up.
+    """
 
     async def add(self, pending: PendingSignIn) -> None:
         """Add a pending sign-in. The tokens of its identity are encrypted."""

@@ -134,7 +134,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """
         ...
 
-    def next_due(self) -> Deferred[datetime]:
+    def next_due_deferred(self) -> Deferred[datetime]:
         """Return, with the next statement, the earliest due time of a waiting delivery.
 
         None means that no delivery is waiting. The time is in the past if more deliveries were due

@@ -103,10 +103,12 @@ class Mfa(MfaLog, SealingRepository):
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> DeferredRow[RedeemedCode]:
+    def redeem_step_deferred(
+        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime
+    ) -> DeferredRow[RedeemedCode]:
         return self._redeem(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[RedeemedCode]:
+    def redeem_backup_code_deferred(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[RedeemedCode]:
         return self._redeem(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
     def _redeem(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:

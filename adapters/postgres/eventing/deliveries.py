@@ -228,7 +228,7 @@ class Deliveries(SealingRepository):
             limit=limit,
         )
 
-    def next_due(self) -> DeferredRow[datetime | None]:
+    def next_due_deferred(self) -> DeferredRow[datetime | None]:
         return self._one_deferred(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:

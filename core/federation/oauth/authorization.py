@@ -249,7 +249,7 @@ async def _redeem(ports: Ports, client: OAuthClient, code_hash: bytes, redirect_
     signed_in = None
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
-            locked = tx.accounts.lock_usable(issued.user_id)
+            locked = tx.accounts.lock_usable_deferred(issued.user_id)
             redeemed = await tx.authorization_codes.redeem(
                 code_hash, client.context, redirect_uri, challenge, person.session_id, now, registered=is_registered
             )

@@ -147,7 +147,7 @@ async def test_platform_owner_exists(storage: Postgres) -> None:
 
 
 async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
-    account = tx.accounts.lock_for_login(user_id, "hash")
+    account = tx.accounts.lock_for_login_deferred(user_id, "hash")
     await tx.accounts.platform_owner_exists()
     return account.value
 
@@ -156,7 +156,7 @@ LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
     "lock": lambda tx, user: tx.accounts.lock(user.id),
     "lock_by_email": lambda tx, user: tx.accounts.lock_by_email(user.email),
     "lock_by_token": lambda tx, user: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
-    "lock_for_login": lambda tx, user: locked_for_login(tx, user.id),
+    "lock_for_login_deferred": lambda tx, user: locked_for_login(tx, user.id),
 }
 
 

@@ -114,7 +114,7 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     pending = waiting(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
-        accepted = tx.mfa.redeem_backup_code(pending.id, user, code, NOW)
+        accepted = tx.mfa.redeem_backup_code_deferred(pending.id, user, code, NOW)
     assert accepted.value is not None
     assert accepted.value.account.id == user
     return accepted.value.code_taken

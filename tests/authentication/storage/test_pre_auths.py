@@ -129,7 +129,7 @@ async def end(storage: Postgres, begun: PendingSignIn, step: int = 1000, at: dat
     """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(begun.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step(begun.id, begun.user_id, NOW, step, at)
+        accepted = tx.mfa.redeem_step_deferred(begun.id, begun.user_id, NOW, step, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 
