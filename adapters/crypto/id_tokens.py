@@ -11,6 +11,8 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from adapters.crypto.tokens import REFUSED_HEADERS
+
 # No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign
 # (RFC 8725 section 3.1).
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
@@ -18,9 +20,6 @@ LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provid
 MIN_RSA_BITS: Final = 2048
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
 MAX_KEYS: Final = 50  # considered per provider
-# Headers that contain a key, refer to one, or require extensions that we do not implement (security
-# J-1).
-_REFUSED_HEADERS: Final = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
 Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
 _jws: Final = jwt.PyJWS(algorithms=list(ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
@@ -50,7 +49,7 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
     algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
     if algorithm not in ALGORITHMS:
         raise IdTokenInvalid("the ID token is signed in a way that is not accepted")
-    if not _REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
+    if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
         raise IdTokenInvalid("the ID token has a header that is not accepted")
     key = _key(keys, algorithm, header.get("kid"))
     try:

@@ -31,7 +31,7 @@ _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 _NEVER = datetime.min.replace(tzinfo=UTC)
 # Headers that contain a key, refer to one, or require extensions that we do not implement (security
 # J-1).
-_REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
+REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class JwtTokens:
         kid, type_ = header.get("kid"), header.get("typ")
         if header.get("alg") != ALGORITHM or type_ not in (ACCESS_TOKEN, PRE_AUTH_TOKEN) or not isinstance(kid, str):
             raise TokenInvalid
-        if not _REFUSED_HEADERS.isdisjoint(header):
+        if not REFUSED_HEADERS.isdisjoint(header):
             raise TokenInvalid
         key = self._keys.get(kid)
         if key is None:

@@ -28,6 +28,7 @@ from core.kernel.providers import (
     ProviderTokens,
     ReauthenticationNotConfirmed,
 )
+from core.kernel.uris import origin_of
 from core.kernel.values import Email, EmailInvalid, digest
 from ports.observe import Clock
 
@@ -101,7 +102,7 @@ class HttpProviders:
             return False
         if settings.issuer:
             return issuer == settings.issuer
-        return _origin(issuer) == _origin(settings.authorize_url)  # plain OAuth defines no issuer
+        return origin_of(issuer) == origin_of(settings.authorize_url)  # plain OAuth defines no issuer
 
     def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
         settings = self._settings[provider]
@@ -252,7 +253,7 @@ class HttpProviders:
         primary = next((entry for entry in emails if isinstance(entry, dict) and entry.get("primary") is True), {})
         address = _email(primary.get("email"))
         verified = address is not None and primary.get("verified") is True
-        return FederatedIdentity(_origin(settings.userinfo_url), str(user_id), address, verified, tokens)
+        return FederatedIdentity(origin_of(settings.userinfo_url), str(user_id), address, verified, tokens)
 
 
 class _Connection:
@@ -320,14 +321,6 @@ def _email(value: object) -> Email | None:
 def _challenge(verifier: str) -> str:
     """Return the code challenge of a verifier (RFC 7636 section 4.2)."""
     return urlsafe_b64encode(digest(verifier)).rstrip(b"=").decode()
-
-
-def _origin(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _fail(reason: str) -> NoReturn:

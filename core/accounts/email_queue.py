@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import LEASE, MAX_ATTEMPTS, NO_BUSY_SERVERS, BusyServers, EmailOutcome, QueuedEmail, backoff
+from core.accounts.email_queue_rules import LEASE, MAX_ATTEMPTS, NO_BUSY_SERVERS, BusyServers, EmailOutcome, QueuedEmail, compute_backoff
 from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def record_sent(ports: Ports, email: QueuedEmail) -> None:
 async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: float) -> datetime | None:
     """Record a failed attempt. Return when the email falls due again, or None if it is given up.
 
-    `spread` is a random number from 0 to 1 (see `backoff`).
+    `spread` is a random number from 0 to 1 (see `compute_backoff`).
     """
     now = ports.clock.now()
     attempts = email.attempts + 1
@@ -43,6 +43,6 @@ async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: 
         if attempts >= MAX_ATTEMPTS:
             await tx.email_queue.finish(email, EmailOutcome.GIVEN_UP, now, reason=reason)
             return None
-        due_at = now + backoff(attempts, spread)
+        due_at = now + compute_backoff(attempts, spread)
         await tx.email_queue.postpone(email, due_at, reason)
     return due_at

@@ -112,7 +112,7 @@ def new_email(
     )
 
 
-def backoff(attempts: int, spread: float) -> timedelta:
+def compute_backoff(attempts: int, spread: float) -> timedelta:
     """Return the wait after the given number of failed attempts: 5 s, doubling up to an hour, times 0.75 to 1.25.
 
     `spread` is a random number from 0 to 1. All attempts take about 14 hours, so that a mail server

@@ -140,7 +140,7 @@ class DeliveryBatch:
     next_due: datetime | None
 
 
-def ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetime) -> str:
+def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetime) -> str:
     """Return the payload of a test delivery. It names the webhook and the member who sends it."""
     payload = {
         "event": PING,
@@ -153,7 +153,7 @@ def ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def signed_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
+def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
     """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))

@@ -1,4 +1,8 @@
-"""The events of webhooks and of SIEM forwarding."""
+"""The events of webhooks and of SIEM forwarding.
+
+Path and query of a URL often contain a secret of the receiver, so events have only its origin
+(security L-3).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+from core.kernel.uris import origin_of
 
 if TYPE_CHECKING:
     from core.eventing.siem_rules import SiemConfiguration
@@ -25,7 +30,7 @@ def siem_removed(configuration: SiemConfiguration) -> Event:
 
 
 def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
-    return {"provider": configuration.provider.value, "endpoint_url": _origin(configuration.endpoint_url)}
+    return {"provider": configuration.provider.value, "endpoint_url": origin_of(configuration.endpoint_url)}
 
 
 def webhook_created(webhook: Webhook) -> Event:
@@ -40,8 +45,8 @@ def webhook_updated(old: Webhook, new: Webhook) -> Event:
     For the URL, they have only scheme and host, and whether path or query changed.
     """
     changes = field_changes(old, new, "name", "events", "is_active")
-    if _origin(old.url) != _origin(new.url):
-        changes["url"] = {"old": _origin(old.url), "new": _origin(new.url)}
+    if origin_of(old.url) != origin_of(new.url):
+        changes["url"] = {"old": origin_of(old.url), "new": origin_of(new.url)}
     if _path_and_query(old.url) != _path_and_query(new.url):
         changes["url_path"] = {"old": "(hidden)", "new": "(hidden)"}
     return Event(EVENT_KINDS["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook_details(new), "changes": changes})
@@ -58,14 +63,7 @@ def webhook_deleted(webhook: Webhook) -> Event:
 
 
 def _webhook_details(webhook: Webhook) -> dict[str, Any]:
-    return {"webhook_name": webhook.name, "url": _origin(webhook.url)}
-
-
-def _origin(url: str) -> str:
-    # Path and query often contain a secret of the receiver, so events have only scheme and host
-    # (security L-3).
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    return {"webhook_name": webhook.name, "url": origin_of(webhook.url)}
 
 
 def _path_and_query(url: str) -> tuple[str, str]:

@@ -24,10 +24,10 @@ from core.eventing.siem_rules import (
     SiemResult,
     SiemSink,
     SiemStatus,
-    backoff,
-    batch_limit,
+    build_headers,
+    compute_backoff,
+    compute_batch_limit,
     encode_entries,
-    headers,
     new_sink,
     result_of,
 )
@@ -119,7 +119,7 @@ def _test_entry(caller: Member, now: datetime) -> AuditEntry:
 async def post(ports: Ports, sink: SiemSink, content: bytes) -> SiemResult:
     """Send a request to the SIEM and return the result."""
     try:
-        return result_of(await ports.sender.post(sink.endpoint_url, content, headers(sink), POST_TIMEOUT))
+        return result_of(await ports.sender.post(sink.endpoint_url, content, build_headers(sink), POST_TIMEOUT))
     except SendFailed as failure:
         return _RESULTS[failure.reason]
 
@@ -143,7 +143,7 @@ async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None
     if claimed.sink is None:
         return SiemAttempt(SiemResult.NOT_SENT)
     async with ports.storage.reading() as read:
-        waiting = await read.siem.waiting(claimed.org_id, claimed.id, batch_limit(claimed.failures), MAX_BYTES)
+        waiting = await read.siem.waiting(claimed.org_id, claimed.id, compute_batch_limit(claimed.failures), MAX_BYTES)
     now = ports.clock.now()
     entries = [queued.entry for queued in waiting if queued.entry is not None]
     content, count = encode_entries(claimed.sink.provider, entries, now)
@@ -162,7 +162,7 @@ async def settle(ports: Ports, claimed: ClaimedSiemQueue, outcome: SiemAttempt, 
     `spread` is a random number from 0 to 1 that varies this time.
     """
     now = ports.clock.now()
-    due_at = None if outcome.result is SiemResult.GOOD else now + backoff(claimed.failures + 1, spread)
+    due_at = None if outcome.result is SiemResult.GOOD else now + compute_backoff(claimed.failures + 1, spread)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if due_at is None:
             await tx.siem.record_success(claimed, outcome.positions, now, posted=outcome.sent > 0, slow=slow)

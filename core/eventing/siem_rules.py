@@ -144,7 +144,7 @@ def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: 
     return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)
 
 
-def headers(sink: SiemSink) -> dict[str, str]:
+def build_headers(sink: SiemSink) -> dict[str, str]:
     """Return the HTTP headers of each request to the SIEM."""
     match sink.provider:
         case SiemProvider.HTTP:
@@ -209,7 +209,7 @@ def result_of(reply: Reply) -> SiemResult:
     return SiemResult.REFUSED if 400 <= reply.status < 500 and reply.status not in (408, 429) else SiemResult.FAILED
 
 
-def backoff(failures: int, spread: float) -> timedelta:
+def compute_backoff(failures: int, spread: float) -> timedelta:
     """Return the pause after this number of failures in a row: 5 seconds, doubling up to 5 minutes.
 
     `spread` is a random number from 0 to 1. It multiplies the pause by 0.75 to 1.25.
@@ -217,7 +217,7 @@ def backoff(failures: int, spread: float) -> timedelta:
     return min(timedelta(seconds=5 * 2 ** min(failures - 1, 10)), LONGEST_BACKOFF) * (0.75 + spread / 2)
 
 
-def batch_limit(failures: int) -> int:
+def compute_batch_limit(failures: int) -> int:
     """Return the largest number of entries to send after this number of failures in a row.
 
     The limit is halved with each failure. So when the SIEM refuses large requests or one bad entry,

@@ -161,7 +161,7 @@ async def send_ping(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive
-        payload = deliveries_rules.ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
+        payload = deliveries_rules.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
         return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.user_id, now)
 
 

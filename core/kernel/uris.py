@@ -61,6 +61,15 @@ def equals_except_loopback_port(registered: str, asked: str) -> bool:
     return without_port is not None and without_port == _without_loopback_port(asked)
 
 
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL, or an empty text if it is not a URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 def csp_source(uri: str) -> str:
     """Return the source expression that allows this URI in the form-action of a content security policy.
 

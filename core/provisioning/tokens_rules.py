@@ -37,7 +37,10 @@ class ScimTokenExpiryPast(Invalid):
 
 
 class TooManyScimTokens(Invalid):
-    """The organization already has the maximum of 100 SCIM tokens. Revoke one that you no longer need."""
+    """The organization already has the maximum number of SCIM tokens."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

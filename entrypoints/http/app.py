@@ -15,6 +15,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
+from core.kernel.uris import origin_of
 from core.kernel.values import is_printable
 from entrypoints.http.api import operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
@@ -159,7 +160,7 @@ def configure(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         base_url=edge.base_url,
-        origin=origin(edge.base_url),
+        origin=origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
         billing_secrets=edge.billing_secrets,
@@ -176,16 +177,10 @@ def configure(
         observe=observe,
         body_limit=body_limit,
         trusted_proxies=edge.trusted_proxies,
-        cors_origin=origin(edge.frontend_url) if edge.frontend_url else None,
+        cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
         render_error=partial(_render_error, routes, edge.scim_string_status),
         https=base.scheme == "https",
     )
-
-
-def origin(url: str) -> str:
-    """Return the origin of a URL: its scheme and host."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def acceptance_page(base_url: str, frontend_url: str | None) -> str:

@@ -124,7 +124,7 @@ async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Poo
 
 
 def test_delays_double_up_to_an_hour() -> None:
-    assert [email_queue_rules.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
+    assert [email_queue_rules.compute_backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
         5,
         10,
         20,
@@ -132,4 +132,4 @@ def test_delays_double_up_to_an_hour() -> None:
         3600,
         3600,
     ]
-    assert [email_queue_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+    assert [email_queue_rules.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

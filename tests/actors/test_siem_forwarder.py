@@ -242,13 +242,13 @@ async def test_a_siem_that_never_answers_times_out(
 async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
     reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headers = siem_rules.headers
+    headers = siem_rules.build_headers
 
     def defective(to: siem_rules.SiemSink) -> dict[str, str]:
         assert to.org_id == other_tenant, "a defect"
         return headers(to)
 
-    monkeypatch.setattr(siem, "headers", defective)
+    monkeypatch.setattr(siem, "build_headers", defective)
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(reaching, make_sink(org, sink.url(path)))
         await record(reaching, org, "x")

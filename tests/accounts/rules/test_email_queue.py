@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.accounts.email_queue_rules import MAX_ATTEMPTS, EmailKind, backoff, new_email
+from core.accounts.email_queue_rules import MAX_ATTEMPTS, EmailKind, compute_backoff, new_email
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -14,18 +14,18 @@ NOW = datetime(2026, 3, 14, tzinfo=UTC)
     ("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (9, 1280), (10, 2560), (11, 3600), (12, 3600), (MAX_ATTEMPTS, 3600)]
 )
 def test_waits_double_up_to_an_hour(attempts: int, seconds: int) -> None:
-    assert backoff(attempts, 0.5) == timedelta(seconds=seconds)
-    assert backoff(attempts, 0.0) == timedelta(seconds=seconds * 0.75)
-    assert backoff(attempts, 1.0) == timedelta(seconds=seconds * 1.25)
+    assert compute_backoff(attempts, 0.5) == timedelta(seconds=seconds)
+    assert compute_backoff(attempts, 0.0) == timedelta(seconds=seconds * 0.75)
+    assert compute_backoff(attempts, 1.0) == timedelta(seconds=seconds * 1.25)
 
 
 def test_all_attempts_together_take_about_14_hours() -> None:
-    total = sum((backoff(attempts, 0.5) for attempts in range(1, MAX_ATTEMPTS)), timedelta())
+    total = sum((compute_backoff(attempts, 0.5) for attempts in range(1, MAX_ATTEMPTS)), timedelta())
     assert timedelta(hours=13) < total < timedelta(hours=15)
 
 
 def test_a_very_large_count_does_not_overflow() -> None:
-    assert backoff(1000, 0.5) == timedelta(hours=1)
+    assert compute_backoff(1000, 0.5) == timedelta(hours=1)
 
 
 def test_a_new_email_is_due_at_once() -> None:

@@ -72,7 +72,7 @@ def test_datadog_gets_old_logs_without_a_timestamp() -> None:
 
 def test_each_provider_gets_the_token_in_its_own_header() -> None:
     common = {"Content-Type": "application/json"}
-    headers = {provider: siem_rules.headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
+    headers = {provider: siem_rules.build_headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
     assert headers == {
         SiemProvider.HTTP: {**common, "Authorization": "Bearer abc"},
         SiemProvider.SPLUNK_HEC: {**common, "Authorization": "Splunk abc"},
@@ -109,12 +109,13 @@ def test_every_reason_for_a_failed_request_has_a_result() -> None:
 
 
 def test_the_pause_doubles_up_to_five_minutes() -> None:
-    assert [siem_rules.backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)] == [5, 10, 20, 160, 300, 300, 300]
-    assert [siem_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+    pauses = [siem_rules.compute_backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)]
+    assert pauses == [5, 10, 20, 160, 300, 300, 300]
+    assert [siem_rules.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
 
 
 def test_each_failure_halves_the_number_of_entries() -> None:
-    assert [siem_rules.batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
+    assert [siem_rules.compute_batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
