@@ -40,7 +40,7 @@ from entrypoints.http.edge.context import AppContext, bind_context, request_reco
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.middleware import EdgeMiddleware, Headers, Refused, RequestRecord, json_error
+from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, Refused, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import account, account_access, email_links, sign_in, social
 from entrypoints.http.pages import device_flow as device_pages
@@ -175,11 +175,13 @@ def configure(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn has other names for these types
         routes=routes,
         observe=observe,
-        body_limit=body_limit,
-        trusted_proxies=edge.trusted_proxies,
-        cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
-        render_error=partial(_render_error, routes, edge.scim_string_status),
-        https=base.scheme == "https",
+        options=EdgeOptions(
+            body_limit=body_limit,
+            trusted_proxies=edge.trusted_proxies,
+            cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
+            render_error=partial(_render_error, routes, edge.scim_string_status),
+            https=base.scheme == "https",
+        ),
     )
 
 

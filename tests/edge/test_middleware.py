@@ -12,7 +12,18 @@ import pytest
 import trio
 import trio.testing
 
-from entrypoints.http.edge.middleware import App, EdgeMiddleware, Headers, Message, Receive, Refused, RequestRecord, Scope, Send
+from entrypoints.http.edge.middleware import (
+    App,
+    EdgeMiddleware,
+    EdgeOptions,
+    Headers,
+    Message,
+    Receive,
+    Refused,
+    RequestRecord,
+    Scope,
+    Send,
+)
 from tests.proof.wire.wire import Paths
 
 FRONTEND = "https://app.example"
@@ -29,7 +40,7 @@ PATHS = Paths(
 )
 
 
-class Asked:
+class RecordingApp:
     """An application that records its requests and sends the responses that a test sets."""
 
     def __init__(self, *headers: tuple[bytes, bytes], status: int = 200, body: bytes = b"{}") -> None:
@@ -72,8 +83,8 @@ async def ask(
 ) -> Answer:
     observed: list[RequestRecord] = []
     sent: list[Message] = []
-    settings: dict[str, Any] = {"routes": PATHS, "body_limit": lambda _: 1000, "cors_origin": FRONTEND, **options}
-    outer = EdgeMiddleware(app, observe=observed.append, **settings)
+    settings: dict[str, Any] = {"body_limit": lambda _: 1000, "cors_origin": FRONTEND, **options}
+    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(**settings))
 
     async def nothing() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -101,7 +112,7 @@ async def ask(
 
 
 async def test_every_response_has_the_security_headers() -> None:
-    answer = await ask(Asked())
+    answer = await ask(RecordingApp())
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.headers["cache-control"] == "no-store"
@@ -111,7 +122,7 @@ async def test_every_response_has_the_security_headers() -> None:
 
 
 async def test_strict_transport_security_is_sent_exactly_with_https() -> None:
-    assert "max-age=" in (await ask(Asked(), https=True)).headers["strict-transport-security"]
+    assert "max-age=" in (await ask(RecordingApp(), https=True)).headers["strict-transport-security"]
 
 
 @pytest.mark.parametrize(
@@ -119,19 +130,19 @@ async def test_strict_transport_security_is_sent_exactly_with_https() -> None:
     [(b"cache-control", b"public, max-age=300"), (b"referrer-policy", b"origin"), (b"content-security-policy", b"default-src 'self'")],
 )
 async def test_headers_of_the_application_stay(own: tuple[bytes, bytes]) -> None:
-    answer = await ask(Asked(own))
+    answer = await ask(RecordingApp(own))
     assert [value for name, value in answer.list if name == own[0].decode()] == [own[1].decode()]
 
 
 async def test_a_page_sets_its_own_content_security_policy() -> None:
-    assert "content-security-policy" not in (await ask(Asked((b"content-type", b"text/html; charset=utf-8")))).headers
+    assert "content-security-policy" not in (await ask(RecordingApp((b"content-type", b"text/html; charset=utf-8")))).headers
 
 
 async def test_the_application_completes_the_request_record_of_the_scope() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["request_record"].route = "/api/user"
         scope["request_record"].caller = "ada"
-        await Asked(status=418)(scope, receive, send)
+        await RecordingApp(status=418)(scope, receive, send)
 
     exchange = (await ask(app, monotonic=iter([10.0, 12.5]).__next__)).exchange
     assert exchange is not None
@@ -140,14 +151,14 @@ async def test_the_application_completes_the_request_record_of_the_scope() -> No
 
 
 async def test_unknown_paths_and_odd_methods_share_one_label() -> None:
-    exchange = (await ask(Asked(status=404), "BREW", "/coffee")).exchange
+    exchange = (await ask(RecordingApp(status=404), "BREW", "/coffee")).exchange
     assert exchange is not None
     assert (exchange.route, exchange.method) == ("(unknown)", "OTHER")
 
 
 @pytest.mark.parametrize("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
 async def test_a_harmless_request_id_is_kept(offered: str) -> None:
-    answer = await ask(Asked(), "GET", "/api/user", ("x-request-id", offered))
+    answer = await ask(RecordingApp(), "GET", "/api/user", ("x-request-id", offered))
     assert answer.headers["x-request-id"] == offered
     assert answer.exchange is not None
     assert answer.exchange.request_id == offered
@@ -156,7 +167,7 @@ async def test_a_harmless_request_id_is_kept(offered: str) -> None:
 @pytest.mark.parametrize("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
 async def test_other_request_ids_are_replaced(offered: str | None) -> None:
     headers = [] if offered is None else [("x-request-id", offered)]
-    first, second = [(await ask(Asked(), "GET", "/api/user", *headers)).headers["x-request-id"] for _ in range(2)]
+    first, second = [(await ask(RecordingApp(), "GET", "/api/user", *headers)).headers["x-request-id"] for _ in range(2)]
     assert first != second
     assert re.fullmatch(r"[A-Za-z0-9_-]{8,64}", first)
 
@@ -164,8 +175,8 @@ async def test_other_request_ids_are_replaced(offered: str | None) -> None:
 async def test_the_address_is_read_from_all_headers_of_a_trusted_proxy() -> None:
     proxies = (ip_network("10.0.0.0/8"),)
     lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "203.0.113.5"), ("x-forwarded-for", "10.0.0.2")]
-    trusting = await ask(Asked(), "GET", "/api/user", *lines, client="10.0.0.1", trusted_proxies=proxies)
-    wary = await ask(Asked(), "GET", "/api/user", *lines, client="10.0.0.1")
+    trusting = await ask(RecordingApp(), "GET", "/api/user", *lines, client="10.0.0.1", trusted_proxies=proxies)
+    wary = await ask(RecordingApp(), "GET", "/api/user", *lines, client="10.0.0.1")
     assert trusting.exchange is not None
     assert wary.exchange is not None
     assert (trusting.exchange.address, wary.exchange.address) == ("203.0.113.5", "10.0.0.1")
@@ -175,7 +186,7 @@ async def test_the_address_is_read_from_all_headers_of_a_trusted_proxy() -> None
 
 
 async def test_a_refusal_has_the_standard_error_body() -> None:
-    answer = await ask(Asked(), version="2")
+    answer = await ask(RecordingApp(), version="2")
     body = json.loads(answer.body)
     assert body.keys() == {"error", "error_code", "timestamp"}
     assert answer.headers["content-type"] == "application/json"
@@ -191,7 +202,7 @@ async def test_the_application_can_render_errors_itself() -> None:
     def rendered(refused: Refused, exchange: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
 
-    answer = await ask(Asked(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
+    answer = await ask(RecordingApp(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
     assert (answer.headers["content-type"], answer.body) == ("text/x", b"405 /scim/v2/Users text/x")
 
 
@@ -221,7 +232,7 @@ REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
 async def test_malformed_requests_are_refused_before_the_application_runs(
     version: str, headers: list[tuple[str, str]], error: tuple[int, str], close: bool
 ) -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "POST", "/api/auth/login", *headers, version=version)
     assert answer.error == error
     assert (answer.headers.get("connection") == "close") is close
@@ -229,7 +240,7 @@ async def test_malformed_requests_are_refused_before_the_application_runs(
 
 
 async def test_connect_is_refused_with_the_allowed_methods() -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "CONNECT", "example.com:443")
     assert answer.error == (405, "METHOD_NOT_ALLOWED")
     assert "GET" in answer.headers["allow"]
@@ -238,7 +249,7 @@ async def test_connect_is_refused_with_the_allowed_methods() -> None:
 
 @pytest.mark.parametrize("path", ["/api/\x00", "/api/a\nb", "/api/\u202euser", "/api/\x85"])
 async def test_a_path_with_control_characters_is_not_found(path: str) -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "GET", path)
     assert answer.error == (404, "NOT_FOUND")
     assert app.scopes == []
@@ -253,7 +264,9 @@ async def test_a_websocket_is_closed() -> None:
     async def never() -> Message:
         raise AssertionError
 
-    await EdgeMiddleware(Asked(), routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "websocket"}, never, send)
+    await EdgeMiddleware(RecordingApp(), routes=PATHS, observe=lambda _: None, options=EdgeOptions(body_limit=lambda _: 0))(
+        {"type": "websocket"}, never, send
+    )
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
@@ -276,7 +289,7 @@ async def test_a_websocket_is_closed() -> None:
     ],
 )
 async def test_the_path_is_normalized_for_the_routes(raw: bytes, path: str) -> None:
-    app = Asked()
+    app = RecordingApp()
     await ask(app, "GET", unquote(raw.decode()), raw_path=raw, query="a=/")
     assert app.scopes[0]["path"] == path
     assert app.scopes[0]["raw_path"] in (quote(path).encode(), raw)
@@ -288,14 +301,14 @@ async def test_the_path_is_normalized_for_the_routes(raw: bytes, path: str) -> N
     "raw", [b"http://elsewhere/api/user", b"http://a@test/api/user", b"ftp://test/api/user", b"api/user", b"*", b"test:80"]
 )
 async def test_a_target_that_is_not_a_path_is_refused(raw: bytes) -> None:
-    app = Asked()
+    app = RecordingApp()
     assert (await ask(app, "GET", raw.decode(), raw_path=raw)).error == (400, "BAD_REQUEST")
     assert app.scopes == []
 
 
 @pytest.mark.parametrize("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
 async def test_an_encoded_slash_is_not_a_separator(raw: bytes) -> None:
-    app = Asked()
+    app = RecordingApp()
     assert (await ask(app, "GET", unquote(raw.decode()), raw_path=raw)).error == (404, "NOT_FOUND")
     assert app.scopes == []
 
@@ -304,7 +317,7 @@ async def test_an_encoded_slash_is_not_a_separator(raw: bytes) -> None:
 
 
 async def test_options_lists_the_allowed_methods_and_runs_no_view() -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "OPTIONS", "/api/user/")
     assert (answer.status, answer.headers["allow"], answer.body) == (204, "GET, HEAD, OPTIONS, PATCH", b"")
     assert (await ask(app, "OPTIONS", "/api/auth/login")).headers["allow"] == "OPTIONS, POST"
@@ -313,13 +326,13 @@ async def test_options_lists_the_allowed_methods_and_runs_no_view() -> None:
 
 
 async def test_options_of_an_unknown_path_reaches_the_application() -> None:
-    app = Asked(status=404)
+    app = RecordingApp(status=404)
     assert (await ask(app, "OPTIONS", "/nowhere")).status == 404
     assert len(app.scopes) == 1
 
 
 async def test_head_does_not_run_views_with_side_effects() -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "HEAD", "/auth/verify-email/", query="token=x")
     assert (answer.status, answer.body, app.scopes) == (200, b"", [])
     assert (await ask(app, "HEAD", "/api/user")).status == 200
@@ -332,7 +345,7 @@ PREFLIGHT = ("access-control-request-method", "PATCH")
 
 @pytest.mark.parametrize("path", ["/api/user", "/api/auth/login", "/auth/token"])
 async def test_the_frontend_can_read_api_responses(path: str) -> None:
-    answer = await ask(Asked(status=401), "POST", path, ("origin", FRONTEND))
+    answer = await ask(RecordingApp(status=401), "POST", path, ("origin", FRONTEND))
     assert answer.headers["access-control-allow-origin"] == FRONTEND
     assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate"
     assert answer.headers["vary"] == "Origin"
@@ -340,7 +353,7 @@ async def test_the_frontend_can_read_api_responses(path: str) -> None:
 
 
 async def test_the_frontend_can_send_a_preflight() -> None:
-    app = Asked()
+    app = RecordingApp()
     answer = await ask(app, "OPTIONS", "/api/user", ("origin", FRONTEND), PREFLIGHT)
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == FRONTEND
@@ -352,7 +365,7 @@ async def test_the_frontend_can_send_a_preflight() -> None:
 @pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "null", "https://APP.example", f"{FRONTEND}/"])
 async def test_other_origins_get_no_cors_headers(origin: str) -> None:
     for method in ("GET", "OPTIONS"):
-        answer = await ask(Asked(), method, "/api/user", ("origin", origin), PREFLIGHT)
+        answer = await ask(RecordingApp(), method, "/api/user", ("origin", origin), PREFLIGHT)
         assert not [name for name in answer.headers if name.startswith("access-control-")]
         assert answer.headers["vary"] == "Origin"
 
@@ -362,12 +375,12 @@ async def test_other_origins_get_no_cors_headers(origin: str) -> None:
 )
 async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(path: str, frontend: str | None) -> None:
     for method in ("GET", "OPTIONS"):
-        answer = await ask(Asked(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
+        answer = await ask(RecordingApp(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "vary"]
 
 
 async def test_the_vary_header_of_the_application_is_kept() -> None:
-    answer = await ask(Asked((b"vary", b"Accept")), "GET", "/api/user", ("origin", FRONTEND))
+    answer = await ask(RecordingApp((b"vary", b"Accept")), "GET", "/api/user", ("origin", FRONTEND))
     assert [value for name, value in answer.list if name == "vary"] == ["Accept", "Origin"]
 
 
@@ -391,7 +404,7 @@ def piece(body: bytes, *, last: bool = False) -> Message:
     return {"type": "http.request", "body": body, "more_body": not last}
 
 
-class Reader(Asked):
+class Reader(RecordingApp):
     """Read the whole body first, and return without a response when the client disconnects, as
     Quart does."""
 
@@ -447,7 +460,7 @@ async def test_the_application_can_take_longer_than_the_body(autojump_clock: tri
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await trio.sleep(3600)
-        await Asked()(scope, receive, send)
+        await RecordingApp()(scope, receive, send)
 
     assert (await ask(app, "POST", "/api/user", ("content-length", "1"), receive=arriving(piece(b"x", last=True)))).status == 200
 
@@ -455,7 +468,7 @@ async def test_the_application_can_take_longer_than_the_body(autojump_clock: tri
 # Disconnecting clients
 
 
-class Watching(Asked):
+class Watching(RecordingApp):
     """Watch for a disconnect while working, as Quart-Trio does. The disconnect cancels the work."""
 
     completed = False
@@ -516,7 +529,7 @@ async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
             await trio.testing.wait_all_tasks_blocked()  # other tasks see the disconnect before this call returns
             sent.append({"type": "done"})
 
-    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -581,7 +594,7 @@ async def test_a_request_canceled_by_shutdown_gets_a_503(nested: bool) -> None:
         answers.append(message)
 
     observed: list[RequestRecord] = []
-    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -611,5 +624,7 @@ async def test_lifespan_messages_reach_the_application() -> None:
     async def nothing(message: Message | None = None) -> Any:
         return {}
 
-    await EdgeMiddleware(app, routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "lifespan"}, nothing, nothing)
+    await EdgeMiddleware(app, routes=PATHS, observe=lambda _: None, options=EdgeOptions(body_limit=lambda _: 0))(
+        {"type": "lifespan"}, nothing, nothing
+    )
     assert seen == ["lifespan"]

@@ -50,7 +50,7 @@ from core.tenancy.organizations_rules import Tier
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import EmailMessage, GeoIp, HttpSender, IdentityProviders, MailTransport, Payments, TxtRecords
+from ports.outside import EmailMessage, MailTransport
 from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
 from tests.support.waiting import eventually
 
@@ -143,14 +143,12 @@ async def make_ports(
     mail: MailTransport,
     metrics: Metrics,
     policy: Policy | None = None,
-    *,
-    dns: TxtRecords | None = None,
-    geoip: GeoIp | None = None,
-    providers: IdentityProviders | None = None,
-    payments: Payments | None = None,
-    sender: HttpSender | None = None,
+    **replaced: Any,
 ) -> Ports:
-    """Return real ports, except for the arguments, with a signing key that was generated before."""
+    """Return real ports with a signing key that was generated before.
+
+    The clock, mail, metrics, DNS and geolocation are fakes. `replaced` names other ports.
+    """
     policy = policy or Policy()
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
@@ -161,17 +159,18 @@ async def make_ports(
         saml=XmlDocuments(BASE_URL, clock),
         email_templates=EmailTemplates(BASE_URL, policy),
         mail=mail,
-        dns=dns or FakeTxtRecords(),
-        providers=providers or HttpProviders({}, clock),
-        payments=payments or HttpPayments(None, clock),
-        sender=sender or GuardedSender(Guard(), _authorities()),
+        dns=FakeTxtRecords(),
+        providers=HttpProviders({}, clock),
+        payments=HttpPayments(None, clock),
+        sender=GuardedSender(Guard(), _authorities()),
         user_agents=user_agents(),
-        geoip=geoip or FakeGeoIp(),
+        geoip=FakeGeoIp(),
         clock=clock,
         threads=TrioThreads(),
         metrics=metrics,
         policy=policy,
     )
+    ports = replace(ports, **replaced)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.add(SigningKey("test", _signing_key_pem(), clock.now(), None))
     await signing_keys.load(ports)

@@ -1,8 +1,9 @@
 """Linked identities, inserted into the database as a sign-in through a provider leaves them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from adapters.http.providers import ProviderSettings
@@ -22,28 +23,28 @@ NOWHERE: Final = ProviderSettings(
 )
 
 
-async def add_identity(
-    pool: Pool,
-    user: UUID,
-    provider: str = "codehost",
-    service: UUID | None = None,
-    *,
-    subject: str | None = None,
-    email: str | None = None,
-    linked_at: datetime = LINKED,
-    token: str | None = None,
-    expires_at: datetime | None = None,
-    scopes: Sequence[str] | None = None,
-) -> UUID:
-    """Add an identity, linked to the account, or at a service. `token` is its access token; a refresh token is added too."""
-    name, vault = new_id(), make_vault()
-    sealed = None if token is None else vault.seal(token.encode(), access_token_context(str(name)))
-    renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_token_context(str(name)))
+@dataclass(frozen=True, slots=True)
+class IdentityFields:
+    """The stored fields of an identity. With an access token, it has a refresh token, too."""
+
+    subject: str | None = None
+    email: str | None = None
+    linked_at: datetime = LINKED
+    token: str | None = None
+    expires_at: datetime | None = None
+    scopes: Sequence[str] | None = None
+
+
+async def add_identity(pool: Pool, user: UUID, provider: str = "codehost", service: UUID | None = None, **fields: Any) -> UUID:
+    """Add an identity with these fields, linked to the account, or at a service."""
+    name, vault, given = new_id(), make_vault(), IdentityFields(**fields)
+    access = None if given.token is None else vault.seal(given.token.encode(), access_token_context(str(name)))
+    refresh = None if given.token is None else vault.seal(f"renews {given.token}".encode(), refresh_token_context(str(name)))
     insert = """
         insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at, access_token, refresh_token,
                                 token_expires_at, scopes)
         values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
-    granted = None if scopes is None else list(scopes)
-    columns = (subject or str(name), email, linked_at, sealed, renewing, expires_at, granted)
+    scopes = None if given.scopes is None else list(given.scopes)
+    columns = (given.subject or str(name), given.email, given.linked_at, access, refresh, given.expires_at, scopes)
     await run_sql(pool, insert, name, user, service, provider, *columns)
     return name

@@ -117,34 +117,34 @@ def json_error(refused: Refused, record: RequestRecord, accept: str | None) -> t
     return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
 
 
+@dataclass(frozen=True, slots=True)
+class EdgeOptions:
+    """The limits and headers of the middleware. `body_limit` returns the largest body of a path, in bytes."""
+
+    body_limit: Callable[[str], int]
+    trusted_proxies: Sequence[Network] = ()
+    cors_origin: str | None = None
+    https: bool = False
+    body_within: float = BODY_WITHIN  # seconds
+    render_error: RenderError = json_error
+    monotonic: Callable[[], float] = time.perf_counter
+
+
 class EdgeMiddleware:
     """The middleware. It is an ASGI application around the application."""
 
-    def __init__(
-        self,
-        app: App,
-        *,
-        routes: Routes,
-        observe: Callable[[RequestRecord], None],
-        body_limit: Callable[[str], int],
-        trusted_proxies: Sequence[Network] = (),
-        cors_origin: str | None = None,
-        https: bool = False,
-        body_within: float = BODY_WITHIN,
-        render_error: RenderError = json_error,
-        monotonic: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, app: App, *, routes: Routes, observe: Callable[[RequestRecord], None], options: EdgeOptions) -> None:
         self._app = app
         self._routes = routes
         self._observe = observe
-        self._body_limit = body_limit
-        self._trusted = tuple(trusted_proxies)
-        self._cors_origin = cors_origin.encode() if cors_origin else None
-        self._body_within = body_within
-        self._render_error = render_error
-        self._monotonic = monotonic
+        self._body_limit = options.body_limit
+        self._trusted = tuple(options.trusted_proxies)
+        self._cors_origin = options.cors_origin.encode() if options.cors_origin else None
+        self._body_within = options.body_within
+        self._render_error = options.render_error
+        self._monotonic = options.monotonic
         self._always: Headers = [(b"x-content-type-options", b"nosniff")]
-        if https:
+        if options.https:
             self._always.append((b"strict-transport-security", b"max-age=31536000"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from entrypoints.http.edge.middleware import App, EdgeMiddleware, RequestRecord
+from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, RequestRecord
 from entrypoints.http.edge.server import listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
 
@@ -145,8 +145,8 @@ async def serving(
     under test.
     """
     exchanges: list[RequestRecord] = []
-    options: dict[str, Any] = {"routes": Paths(), "observe": exchanges.append, "body_limit": lambda path: 256 * 1024, **outer}
-    layered = EdgeMiddleware(app, **options)
+    options: dict[str, Any] = {"body_limit": lambda path: 256 * 1024, **outer}
+    layered = EdgeMiddleware(app, routes=Paths(), observe=exchanges.append, options=EdgeOptions(**options))
     listening = listen("127.0.0.1:0")
     served = Served(listening.getsockname()[1], exchanges)
     started = trio.Event()
