@@ -1,10 +1,9 @@
 """Webhook dispatchers that work on a queue, and their progress."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
-import structlog
 import trio
 import trio.testing
 
@@ -12,6 +11,7 @@ from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
+from tests.actors.helpers import wait_until_idle
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import queue
 
@@ -26,11 +26,6 @@ async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIter
                 nursery.start_soon(lambda inbox: webhook_dispatcher(ports, inbox, **options), inbox)
             yield inboxes
             nursery.cancel_scope.cancel()
-
-
-async def wait_until_idle(inbox: Mailbox) -> None:
-    """Wait until the dispatcher has found no more delivery to start, and waits for the next post."""
-    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the dispatcher waits")
 
 
 async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
@@ -50,12 +45,6 @@ async def all_delivered(pool: Pool) -> list[dict[str, Any]]:
 
 async def all_attempted(pool: Pool, times: int = 1) -> list[dict[str, Any]]:
     return await until_each(pool, f"all were attempted {times} times", lambda row: row["attempt_count"] == times)
-
-
-@contextmanager
-def logged() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
-        yield entries
 
 
 async def attempts_of(pool: Pool, inbox: Mailbox, attempt: int) -> dict[str, Any]:

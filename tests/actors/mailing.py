@@ -1,10 +1,9 @@
 """A queue of emails, mailers that work on it, and a storage with outages."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-import structlog
 import trio
 
 from actors.mailbox import Mailbox
@@ -69,20 +68,6 @@ async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator
                 nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
             yield inboxes
             nursery.cancel_scope.cancel()
-
-
-async def wait_until_idle(inbox: Mailbox) -> None:
-    """Wait until the mailer has handled every post, found no more email to start, and waits for the next post.
-
-    It is not enough that no task runs, because a task that waits for the database does not run either.
-    """
-    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
-
-
-@contextmanager
-def logged() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
-        yield entries
 
 
 class ShakyStorage:

@@ -12,7 +12,8 @@ from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult
 from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.values import digest
 from ports import Ports
-from tests.actors.mailing import ADA, BOB, MIDDLE, all_finished, claim_one, logged, mailing, prepared_one, queue, rows
+from tests.actors.helpers import capture_log
+from tests.actors.mailing import ADA, BOB, MIDDLE, all_finished, claim_one, mailing, prepared_one, queue, rows
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import add_account, link
 from tests.support.waiting import PATIENCE
@@ -51,7 +52,7 @@ async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> No
 @pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
 async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
     await queue(ports, kind, ADA)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(ports):
             await all_finished(pool)
     assert sent.emails == []

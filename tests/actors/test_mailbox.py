@@ -1,12 +1,12 @@
 """Mailboxes: posting never blocks, several posts wake once, and waiting ends."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import trio
 import trio.testing
 
 from actors.mailbox import Mailbox, TimedMailbox, jittered
-from tests.fakes.outside import FakeClock
+from tests.actors.helpers import TrioClock
 
 
 async def test_a_post_wakes_a_waiting_actor(autojump_clock: trio.testing.MockClock) -> None:
@@ -41,15 +41,6 @@ async def test_waiting_ends_without_a_post(autojump_clock: trio.testing.MockCloc
     assert trio.current_time() >= 30
     assert not await mailbox.wait(-1)
     assert trio.current_time() < 31
-
-
-class TrioClock:
-    """A clock that runs with Trio's, which a test can jump forward."""
-
-    start = FakeClock().now()
-
-    def now(self) -> datetime:
-        return self.start + timedelta(seconds=trio.current_time())
 
 
 async def test_a_timed_mailbox_wakes_at_the_earliest_posted_time(autojump_clock: trio.testing.MockClock) -> None:

@@ -22,6 +22,7 @@ from core.kernel.values import Email, digest
 from core.tenancy.mail_server_rules import MailServer
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
+from tests.actors.helpers import capture_log, is_idle, wait_until_idle
 from tests.actors.mailing import (
     ADA,
     BOB,
@@ -29,12 +30,10 @@ from tests.actors.mailing import (
     ShakyStorage,
     all_finished,
     claim_one,
-    logged,
     mailing,
     prepared_one,
     queue,
     rows,
-    wait_until_idle,
 )
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
@@ -53,7 +52,7 @@ async def test_a_queued_email_is_sent_and_its_token_deleted(
 ) -> None:
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(ports):
             [email_message] = await sent.arrived(1)
             await all_finished(pool)
@@ -118,7 +117,7 @@ async def test_an_outage_of_the_mail_server_delays_emails_but_loses_none(
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     sent.refusal = "mail.example.com port 25: Connection refused"
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(ports) as [inbox]:
             for attempt in range(1, 4):
 
@@ -202,7 +201,7 @@ async def test_giving_up_an_email_is_logged(ports: Ports, pool: Pool, sent: Fake
         clock.advance(due_at - clock.now())
     assert timedelta(hours=12) < clock.now() - mail.created_at < timedelta(hours=20)
     sent.refusal = "refused permanently"
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(ports):
             await all_finished(pool)
     [row] = await rows(pool)
@@ -226,7 +225,7 @@ async def test_a_defect_in_one_email_does_not_affect_others(ports: Ports, pool: 
             return ports.email_templates.compose(mail)
 
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA, BOB)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(replace(ports, email_templates=EmailTemplates())):
             await sent.arrived(1)
 
@@ -244,9 +243,9 @@ async def test_an_outcome_is_stored_once_the_database_is_back(ports: Ports, pool
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(replace(ports, storage=shaky)):
-            await sent.at_the_gate(ADA)
+            await sent.wait_for_attempt(ADA)
             shaky.outages = 1
             sent.gates[ADA].set()
             await all_finished(pool)
@@ -258,9 +257,9 @@ async def test_an_outage_of_the_database_interrupts_no_email(ports: Ports, pool:
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(replace(ports, storage=shaky)) as [inbox]:
-            await sent.at_the_gate(ADA)
+            await sent.wait_for_attempt(ADA)
             shaky.outages = 1
             inbox.post()
             await eventually(lambda: shaky.outages == 0)
@@ -287,10 +286,10 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
 
         nursery.start_soon(run)
         with trio.fail_after(PATIENCE):
-            await sent.at_the_gate(ADA)
+            await sent.wait_for_attempt(ADA)
         await wait_until_idle(inbox)
         stopping.cancel()
-        await eventually(lambda: not inbox._receiver.statistics().tasks_waiting_receive, "the mailer has left off")
+        await eventually(lambda: not is_idle(inbox), "the mailer has left off")
         sent.gates[ADA].set()
     assert [row["outcome"] for row in await rows(pool)] == ["sent"]
 
@@ -346,7 +345,7 @@ async def test_an_email_that_crashes_every_process_is_given_up(ports: Ports, poo
     for _ in range(email_queue_rules.MAX_LOST_CLAIMS):
         await prepared_one(ports)
         clock.advance(email_queue_rules.LEASE)
-    with logged() as log:
+    with capture_log() as log:
         async with mailing(ports):
             await all_finished(pool)
     [row] = await rows(pool)

@@ -3,16 +3,14 @@
 These tests cover the choice of the server, the order of organizations, and slow servers (decisions 30, 208; security E-1, L-1, P-7).
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 import trio
 
 import actors.mailer
-from actors.mailbox import Mailbox
-from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE, mailer
+from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
@@ -20,6 +18,8 @@ from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail,
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
+from tests.actors.helpers import wait_until_idle
+from tests.actors.mailing import mailing
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql
 from tests.support.waiting import PATIENCE, eventually
@@ -73,24 +73,9 @@ def gate(sent: FakeMailTransport, addresses: Sequence[str]) -> None:
     sent.gates.update({address: trio.Event() for address in addresses})
 
 
-@asynccontextmanager
-async def mailing(ports: Ports, slots: int = 8) -> AsyncIterator[Mailbox]:
-    inbox = Mailbox()
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: mailer(ports, inbox, slots=slots))
-            yield inbox
-            nursery.cancel_scope.cancel()
-
-
-async def wait_until_idle(inbox: Mailbox) -> None:
-    """Wait until the mailer has started all emails that it can."""
-    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
-
-
-def count_begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
-    """Return how many emails to these addresses the server has begun to receive."""
-    return sum(sent.begun[address] for address in addresses)
+def count_attempts(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
+    """Return how many emails to these addresses were started."""
+    return sum(sent.attempts[address] for address in addresses)
 
 
 # Choice of the server
@@ -152,7 +137,7 @@ async def test_an_unreadable_server_password_does_not_fall_back_to_another_serve
 ) -> None:
     await invite(ports, await add(ports, pool, "acme"), ADA)
     await run_sql(pool, "update smtp_settings set password = 'x'")
-    async with mailing(ports) as inbox:
+    async with mailing(ports) as [inbox]:
         await wait_until_idle(inbox)
     assert sent.emails == []
     [(attempts, failure)] = await run_sql(pool, "select attempts, last_failure from mails")
@@ -162,7 +147,7 @@ async def test_an_unreadable_server_password_does_not_fall_back_to_another_serve
 async def test_a_refusal_by_an_own_server_is_retried(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await invite(ports, await add(ports, pool, "acme"), ADA)
     sent.refusal = "the organization's server: the host is at an address that is not allowed"
-    async with mailing(ports) as inbox:
+    async with mailing(ports) as [inbox]:
 
         async def failed() -> bool:
             return await run_sql(pool, "select attempts, last_failure from mails") == [(1, sent.refusal)]
@@ -185,10 +170,10 @@ async def test_a_slow_server_delays_only_its_own_organization(ports: Ports, pool
     await invite(ports, await add(ports, pool, "twin"), *others)
     await invite(ports, await add(ports, pool, "plain", server=False), *platform)
     await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(3)))
-    async with mailing(ports) as inbox:
+    async with mailing(ports) as [inbox]:
         await sent.arrived(9)
         await wait_until_idle(inbox)
-        assert count_begun(sent, slow) == SLOTS_OF_ONE
+        assert count_attempts(sent, slow) == SLOTS_OF_ONE
         for event in sent.gates.values():
             event.set()
         await sent.arrived(15)
@@ -201,10 +186,10 @@ async def test_slow_servers_leave_slots_for_emails_of_the_platform(ports: Ports,
         await invite(ports, await add(ports, pool, slug), *people(slug, 2))
     await invite(ports, await add(ports, pool, "plain", server=False), "new@plain.example")
     await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(10)))
-    async with mailing(ports) as inbox:
+    async with mailing(ports) as [inbox]:
         await sent.arrived(11)
         await wait_until_idle(inbox)
-        assert count_begun(sent, slow) == OWN_SERVER_SLOTS
+        assert count_attempts(sent, slow) == OWN_SERVER_SLOTS
         for event in sent.gates.values():
             event.set()
         await sent.arrived(21)
@@ -230,15 +215,15 @@ async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
     gate(sent, [address for addresses in backlog.values() for address in addresses])
     for slug, addresses in backlog.items():
         await invite(ports, await add(ports, pool, slug), *addresses)
-    async with mailing(ports) as inbox:
+    async with mailing(ports) as [inbox]:
         await eventually(
-            lambda: all(count_begun(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn"
+            lambda: all(count_attempts(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn"
         )
         clock.advance(email_queue_rules.LEASE / 4)
         await invite(ports, await add(ports, pool, "late"), "new@late.example")
         inbox.post()
         await wait_until_idle(inbox)
-        [first] = [address for address in backlog["acme"] if sent.begun[address]]
+        [first] = [address for address in backlog["acme"] if sent.attempts[address]]
         sent.gates[first].set()
         assert [message.to for message in await sent.arrived(2)] == [first, "new@late.example"]
         for event in sent.gates.values():

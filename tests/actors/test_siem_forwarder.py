@@ -1,14 +1,13 @@
 """The SIEM forwarder: entries arrive in order despite outages, slow SIEMs, crashes and several processes."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
-import structlog
 import trio
 
 import actors.siem_forwarder
@@ -19,6 +18,7 @@ from adapters.postgres.engine.pool import Pool
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
+from tests.actors.helpers import capture_log, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import FakeSiem, siem_sink
@@ -66,11 +66,6 @@ async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncItera
             nursery.cancel_scope.cancel()
 
 
-async def wait_until_idle(inbox: Mailbox) -> None:
-    """Wait until the forwarder has found no more queue to start, and waits for the next post."""
-    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the forwarder waits")
-
-
 async def empty(pool: Pool, org: UUID) -> None:
     async def is_empty() -> bool:
         return not await queued(pool, org)
@@ -82,16 +77,10 @@ def targets(sink: FakeSiem, path: str | None = None) -> list[str]:
     return [entry["target_id"] for entry in sink.entries(path)]
 
 
-@contextmanager
-def logged() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
-        yield entries
-
-
 async def test_queued_entries_are_forwarded_in_order(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "1", "2")
-    with logged() as log:
+    with capture_log() as log:
         async with forwarding(reaching) as [inbox]:
             await empty(pool, acme)
             await wait_until_idle(inbox)
@@ -148,7 +137,7 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
 
         await eventually(have_failed, f"{count} failures")
 
-    with logged() as log:
+    with capture_log() as log:
         async with forwarding(reaching) as [inbox]:
             for number, status in enumerate((500, 429, 302, 401), 1):
                 sink.status = status
@@ -252,7 +241,7 @@ async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(reaching, make_sink(org, sink.url(path)))
         await record(reaching, org, "x")
-    with logged() as log:
+    with capture_log() as log:
         async with forwarding(reaching):
             await empty(pool, other_tenant)
             await eventually(lambda: metrics.siem_failures["not_sent"] == 1)
@@ -269,7 +258,7 @@ async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(reachin
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
     sink.gates["/collect"] = trio.Event()
-    with logged() as log:
+    with capture_log() as log:
         async with forwarding(ports) as [inbox]:
             await sink.until(lambda: sink.posts, "the entry is being sent")
             await wait_until_idle(inbox)

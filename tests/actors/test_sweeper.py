@@ -16,16 +16,8 @@ from actors.sweeper import SweepJob, sweeper
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from ports import Ports
-from tests.fakes.outside import FakeClock, FakeMetrics
-
-
-class TrioClock:
-    """A clock that runs with Trio's, which a test can jump forward."""
-
-    start = FakeClock().now()
-
-    def now(self) -> datetime:
-        return self.start + timedelta(seconds=trio.current_time())
+from tests.actors.helpers import TrioClock
+from tests.fakes.outside import FakeMetrics
 
 
 @dataclass

@@ -22,7 +22,8 @@ from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
 from core.kernel.outbound import Reply, SendFailure
 from core.kernel.principals import SYSTEM
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching, logged, wait_until_idle
+from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching
+from tests.actors.helpers import capture_log, wait_until_idle
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
 from tests.support.builders import add_organization, run_sql, with_loopback_sender
@@ -62,7 +63,7 @@ async def test_an_event_arrives_signed_and_unchanged(
     webhook = await add_webhook(running, acme, receiver.url("/in?token=s3cr3t"))
     await happen(ports, acme)
     receiver.answers["/in?token=s3cr3t"] = answer(201, b"thanks")
-    with logged() as log:
+    with capture_log() as log:
         async with dispatching(running):
             [got] = await receiver.wait_for_answered(1)
             [row] = await all_delivered(pool)
@@ -132,7 +133,7 @@ async def test_a_failure_is_retried_after_the_documented_delays(
     await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = answer(500, b"no")
     await happen(ports, acme)
-    with logged() as log:
+    with capture_log() as log:
         async with dispatching(ports) as [inbox]:
             for attempt, delay in enumerate((5, 300, 1800, 7200), 1):
                 row = await attempts_of(pool, inbox, attempt)
@@ -250,7 +251,7 @@ async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Poo
     for path in ("/broken", "/good"):
         await add_webhook(ports, acme, receiver.url(path))
     await happen(ports, acme)
-    with logged() as log:
+    with capture_log() as log:
         async with dispatching(replace(ports, sender=Sender())):
             rows = await all_attempted(pool)
     assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_SENT), (True, None)]

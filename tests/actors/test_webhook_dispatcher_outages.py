@@ -17,7 +17,8 @@ from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, dispatching, logged, wait_until_idle
+from tests.actors.dispatching import all_attempted, all_delivered, dispatching
+from tests.actors.helpers import capture_log, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
@@ -136,7 +137,7 @@ async def test_outcomes_are_stored_once_the_database_is_back(
     await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = wait
     await happen(ports, acme, 3)
-    with logged() as log:
+    with capture_log() as log:
         async with dispatching(replace(ports, storage=shaky)):
             await receiver.wait_for_requests("/", 3)
             shaky.outages = 3

@@ -24,15 +24,15 @@ def server() -> Iterator[DnsServer]:
 async def test_a_truncated_udp_answer_is_requested_again_over_tcp(server: DnsServer) -> None:
     server.texts[NAME] = [[b"x" * 255, b"y" * 255]]
     assert list(await DnsResolver([server.address]).texts(NAME)) == ["x" * 255 + "y" * 255]
-    assert server.asked == [("udp", NAME), ("tcp", NAME)]
+    assert server.queries == [("udp", NAME), ("tcp", NAME)]
 
 
 async def test_the_name_is_queried_once_and_without_a_search_list(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _: use(own, server, search="internal.example"))
     for resolver in (DnsResolver([server.address]), DnsResolver()):
-        server.asked.clear()
+        server.queries.clear()
         assert list(await resolver.texts(NAME)) == []
-        assert server.asked == [("udp", NAME)]
+        assert server.queries == [("udp", NAME)]
 
 
 def use(resolver: dns.resolver.BaseResolver, server: DnsServer, *, search: str) -> None:
@@ -75,7 +75,7 @@ async def test_after_a_silent_server_the_next_one_is_asked_in_time(server: DnsSe
     with DnsServer() as silent:
         silent.silent.add(NAME)
         assert list(await DnsResolver([silent.address, server.address], deadline=2).texts(NAME)) == ["a text"]
-        assert silent.asked
+        assert silent.queries
 
 
 async def test_an_alias_is_followed(server: DnsServer) -> None:
@@ -114,8 +114,8 @@ async def test_concurrent_lookups_are_limited_and_the_others_wait(server: DnsSer
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(look_up)
-        await eventually(lambda: len(server.asked) == 2, "two are asked about")
+        await eventually(lambda: len(server.queries) == 2, "two are asked about")
         await trio.testing.wait_all_tasks_blocked()
-        assert len(server.asked) == 2
+        assert len(server.queries) == 2
         server.gate.set()
     assert texts == ["a text"] * 5

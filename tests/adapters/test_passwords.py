@@ -28,20 +28,20 @@ class Gate:
     """A replacement for the C library. Each verification reports its start and then waits."""
 
     def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
         self.open = threading.Semaphore(0)
         self.verified: list[bytes] = []
         monkeypatch.setattr(passwords, "_matches", self.matches)
 
     def matches(self, password_hash: str, password: bytes) -> bool:
-        self.begun.release()
+        self.started.release()
         assert self.open.acquire(timeout=PATIENCE)
         self.verified.append(password)
         return True
 
     async def wait_begun(self, count: int) -> None:
         for _ in range(count):
-            assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE)
+            assert await trio.to_thread.run_sync(self.started.acquire, True, PATIENCE)
 
 
 async def test_only_the_right_password_verifies() -> None:
@@ -148,7 +148,7 @@ async def test_concurrent_hashes_are_limited_and_the_others_wait(monkeypatch: py
             nursery.start_soon(passwords.verify, None, f"password {number}")
         await gate.wait_begun(2)
         await trio.testing.wait_all_tasks_blocked()
-        assert not gate.begun.acquire(blocking=False)
+        assert not gate.started.acquire(blocking=False)
         gate.open.release(5)
     assert len(gate.verified) == 5
 

@@ -35,7 +35,7 @@ BACK = "https://id.example.com/auth/somewhere/callback"
 OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
 
 
-def asking(**changes: Any) -> AuthenticationRequest:
+def make_request(**changes: Any) -> AuthenticationRequest:
     plain = AuthenticationRequest(CLIENT, BACK, state=new_secret(), nonce=new_secret(), code_verifier=new_secret(), scopes=None)
     return replace(plain, **changes)
 
@@ -53,72 +53,72 @@ class Case:
         return self.server.provider
 
     def use(self, *, deadline: float = 10.0, **changes: Any) -> None:
-        """Return a provider with other settings."""
+        """Change our settings of the provider."""
         self.providers = HttpProviders({self.provider: self.server.settings(**changes)}, self.clock, deadline=deadline)
 
-    def go(self, wanted: AuthenticationRequest) -> str:
+    def authorize(self, request: AuthenticationRequest) -> str:
         """Redirect the visitor to the provider. Return the parameters of the callback."""
-        back = self.server.visit(self.providers.authorization_url(self.provider, wanted))
+        back = self.server.visit(self.providers.authorization_url(self.provider, request))
         address, _, query = back.partition("?")
         assert address == BACK
         found = {name: value for name, [value] in parse_qs(query).items()}
-        assert found["state"] == wanted.state
+        assert found["state"] == request.state
         assert self.providers.is_issuer(self.provider, found["iss"])
         return found["code"]
 
-    async def vouched(self, **changes: Any) -> FederatedIdentity:
-        wanted = asking(**changes)
-        return await self.providers.identify(self.provider, wanted, self.go(wanted))
+    async def identify(self, **changes: Any) -> FederatedIdentity:
+        request = make_request(**changes)
+        return await self.providers.identify(self.provider, request, self.authorize(request))
 
     async def refusal(self) -> str:
         with pytest.raises(ProviderFailed) as raised:
-            await self.vouched()
+            await self.identify()
         assert TRAP not in str(raised.value)
         return str(raised.value)
 
 
-def made(provider: Provider, clock: FakeClock) -> Iterator[Case]:
+def run_provider(provider: Provider, clock: FakeClock) -> Iterator[Case]:
     with FakeProvider(provider, now=lambda: clock.now().timestamp()) as server:
         yield Case(server, HttpProviders({provider: server.settings()}, clock), clock)
 
 
 @pytest.fixture(params=list(Provider))
 def case(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
-    yield from made(request.param, clock)
+    yield from run_provider(request.param, clock)
 
 
 @pytest.fixture(params=OPENID)
 def openid(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
-    yield from made(request.param, clock)
+    yield from run_provider(request.param, clock)
 
 
 @pytest.fixture
 def websuite(clock: FakeClock) -> Iterator[Case]:
-    yield from made(Provider.WEBSUITE, clock)
+    yield from run_provider(Provider.WEBSUITE, clock)
 
 
 @pytest.fixture
 def codehost(clock: FakeClock) -> Iterator[Case]:
-    yield from made(Provider.CODEHOST, clock)
+    yield from run_provider(Provider.CODEHOST, clock)
 
 
 # The redirect
 
 
 async def test_the_redirect_has_all_parameters_that_bind_the_response(case: Case) -> None:
-    wanted = asking()
-    query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.authorization_url(case.provider, wanted)).query).items()}
+    request = make_request()
+    query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.authorization_url(case.provider, request)).query).items()}
     assert query.pop("prompt") == "select", "what the operator's address has"
     identifying = "read:user user:email" if case.provider is Provider.CODEHOST else "openid email"
     assert query.pop("scope") == identifying
-    assert query.pop("nonce", wanted.nonce) == wanted.nonce
+    assert query.pop("nonce", request.nonce) == request.nonce
     challenge = query.pop("code_challenge")
-    assert (len(challenge), challenge != wanted.code_verifier) == (43, True)
+    assert (len(challenge), challenge != request.code_verifier) == (43, True)
     assert query == {
         "response_type": "code",
         "client_id": CLIENT.client_id,
         "redirect_uri": BACK,
-        "state": wanted.state,
+        "state": request.state,
         "code_challenge_method": "S256",
     }
 
@@ -128,7 +128,7 @@ async def test_the_redirect_has_all_parameters_that_bind_the_response(case: Case
 )
 async def test_scopes_are_those_of_the_service_or_the_defaults(websuite: Case, scopes: tuple[str, ...] | None, more: list[str]) -> None:
     websuite.use(scopes=("calendar", "files"))
-    query = parse_qs(urlsplit(websuite.providers.authorization_url(websuite.provider, asking(scopes=scopes))).query)
+    query = parse_qs(urlsplit(websuite.providers.authorization_url(websuite.provider, make_request(scopes=scopes))).query)
     assert query["scope"] == [" ".join(["openid", "email", *more])]
 
 
@@ -136,16 +136,18 @@ async def test_a_fresh_sign_in_can_be_requested(openid: Case) -> None:
     known = openid.server.settings()
     for said in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
         openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{said}".rstrip("?"))
-        address = openid.providers.authorization_url(openid.provider, asking(fresh_since=openid.clock.now()))
+        address = openid.providers.authorization_url(openid.provider, make_request(fresh_since=openid.clock.now()))
         query = parse_qs(urlsplit(address).query, strict_parsing=True)
         assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), said
         assert query.get("hd") == (["a&b"] if "hd" in said else None), "what else the operator's address has stays"
 
 
 async def test_codehost_has_no_fresh_sign_in(codehost: Case) -> None:
-    query = parse_qs(urlsplit(codehost.providers.authorization_url(codehost.provider, asking(fresh_since=codehost.clock.now()))).query)
+    query = parse_qs(
+        urlsplit(codehost.providers.authorization_url(codehost.provider, make_request(fresh_since=codehost.clock.now()))).query
+    )
     assert (query["prompt"], query.get("max_age")) == (["select"], None)
-    assert not (await codehost.vouched(fresh_since=codehost.clock.now())).is_fresh
+    assert not (await codehost.identify(fresh_since=codehost.clock.now())).is_fresh
 
 
 def test_a_provider_without_settings_is_unknown(clock: FakeClock) -> None:
@@ -161,7 +163,7 @@ async def test_a_provider_without_a_platform_client_is_known(case: Case) -> None
     assert case.providers.platform_client(case.provider) is None
     own = ProviderClient("of-a-service", "its secret")
     case.server.clients[own.client_id] = own.client_secret
-    assert (await case.vouched(client=own)).subject == "4711"
+    assert (await case.identify(client=own)).subject == "4711"
 
 
 async def test_an_issuer_is_compared_exactly(case: Case) -> None:
@@ -177,26 +179,26 @@ async def test_an_issuer_is_compared_exactly(case: Case) -> None:
 
 async def test_an_identity_has_every_field(case: Case) -> None:
     case.server.scope = "openid email calendar"
-    vouched = await case.vouched()
-    tokens = vouched.tokens
-    assert vouched == FederatedIdentity(
+    identity = await case.identify()
+    tokens = identity.tokens
+    assert identity == FederatedIdentity(
         issuer=case.server.address,
         subject="4711",
-        email=vouched.email,
+        email=identity.email,
         email_verified=case.provider is not Provider.OFFICESUITE,
         tokens=ProviderTokens(
             tokens.access_token, tokens.refresh_token, case.clock.now() + timedelta(seconds=3600), ("openid", "email", "calendar")
         ),
     )
-    assert vouched.email == "ada@example.com"
+    assert identity.email == "ada@example.com"
     assert tokens.access_token.startswith("access-")
     assert (tokens.refresh_token or "").startswith("refresh-")
     for secret in (tokens.access_token, tokens.refresh_token or ""):
-        assert secret not in repr(vouched)
+        assert secret not in repr(identity)
 
 
-async def test_redirects_and_compressed_or_large_responses_are_refused(case: Case) -> None:
-    await case.vouched()
+async def test_requests_accept_no_compression_and_carry_no_cookie(case: Case) -> None:
+    await case.identify()
     for headers in case.server.headers:
         assert headers["accept-encoding"] == "identity"
         assert headers["user-agent"] == "Gatehouse"
@@ -206,9 +208,9 @@ async def test_redirects_and_compressed_or_large_responses_are_refused(case: Cas
 async def test_codehost_can_answer_with_a_form(codehost: Case) -> None:
     codehost.server.in_form = True
     codehost.server.expires_in = 28800
-    vouched = await codehost.vouched()
-    assert vouched.tokens.expires_at == codehost.clock.now() + timedelta(hours=8)
-    assert vouched.tokens.scopes == ("read:user", "user:email"), "with commas between them"
+    identity = await codehost.identify()
+    assert identity.tokens.expires_at == codehost.clock.now() + timedelta(hours=8)
+    assert identity.tokens.scopes == ("read:user", "user:email"), "with commas between them"
     codehost.server.answers["/token"] = in_form({"error": "bad_verification_code", "error_description": TRAP})
     assert await codehost.refusal() == "the token endpoint refused"
 
@@ -225,28 +227,28 @@ async def test_codehost_can_answer_with_a_form(codehost: Case) -> None:
 )
 async def test_an_address_is_verified_only_if_the_provider_says_so(case: Case, person: Person, email: str | None, verified: bool) -> None:
     case.server.person = person
-    vouched = await case.vouched()
-    assert vouched.email == email
-    assert vouched.email_verified == (verified and case.provider is not Provider.OFFICESUITE)
+    identity = await case.identify()
+    assert identity.email == email
+    assert identity.email_verified == (verified and case.provider is not Provider.OFFICESUITE)
 
 
 async def test_strings_are_not_booleans(websuite: Case) -> None:
     for said in ("true", 1, "yes", [True]):
         websuite.server.claims = {"email_verified": said}
-        assert not (await websuite.vouched()).email_verified, said
+        assert not (await websuite.identify()).email_verified, said
 
 
 async def test_the_user_info_completes_the_id_token(openid: Case) -> None:
     openid.server.claims = {"email": None, "email_verified": None}
-    vouched = await openid.vouched()
-    assert (vouched.email, vouched.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
+    identity = await openid.identify()
+    assert (identity.email, identity.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
     openid.server.answers["/user"] = in_json({"sub": "4712", "email": "eve@example.com", "email_verified": True})
     assert await openid.refusal() == "the user info endpoint returned another user"
 
 
 async def test_expiry_and_refresh_token_are_optional(case: Case) -> None:
     case.server.expires_in, case.server.gives_refresh_token = None, False
-    tokens = (await case.vouched(scopes=["extra"])).tokens
+    tokens = (await case.identify(scopes=["extra"])).tokens
     assert (tokens.expires_at, tokens.refresh_token) == (None, None)
     assert tokens.scopes[-1] == "extra", "where it does not say, they are those that were asked for"
 
@@ -254,19 +256,19 @@ async def test_expiry_and_refresh_token_are_optional(case: Case) -> None:
 @pytest.mark.parametrize("emails", [[], [{"email": "ada@example.com", "verified": True}], [7, None, "x"], [{"primary": True}]])
 async def test_only_the_primary_address_of_codehost_counts(codehost: Case, emails: list[Any]) -> None:
     codehost.server.answers["/user/emails"] = in_json(emails)
-    assert (await codehost.vouched()).email is None
+    assert (await codehost.identify()).email is None
 
 
 async def test_a_fresh_sign_in_is_reported_as_such(openid: Case) -> None:
     now = openid.clock.now()
     openid.server.signed_in_at = 0.0
-    assert (await openid.vouched(fresh_since=now)).is_fresh
-    assert not (await openid.vouched()).is_fresh
+    assert (await openid.identify(fresh_since=now)).is_fresh
+    assert not (await openid.identify()).is_fresh
     for differs in (-59, 59):
         openid.server.claims = {"auth_time": int(now.timestamp()) + differs}
-        assert (await openid.vouched(fresh_since=now)).is_fresh, "clocks differ by a little"
+        assert (await openid.identify(fresh_since=now)).is_fresh, "clocks differ by a little"
     openid.server.claims = {"auth_time": None}
-    assert (await openid.vouched(fresh_since=now)).is_fresh, "not every provider says when"
+    assert (await openid.identify(fresh_since=now)).is_fresh, "not every provider says when"
 
 
 # Refused responses
@@ -277,11 +279,11 @@ async def test_an_old_sign_in_is_not_reported_as_fresh(openid: Case, at: Any) ->
     now = openid.clock.now()
     openid.server.claims = {"auth_time": int(now.timestamp()) + at if at in (-61, 61) else at}
     with pytest.raises(ReauthenticationNotConfirmed):
-        await openid.vouched(fresh_since=now)
-    assert (await openid.vouched()).subject == "4711", "which nobody asks otherwise"
+        await openid.identify(fresh_since=now)
+    assert (await openid.identify()).subject == "4711", "only a request for a fresh sign-in checks its age"
 
 
-NOBODY = "the request failed"
+UNREACHABLE = "the request failed"
 WRONG_TOKENS: dict[str, Answer] = {
     "an error in a success": in_json({"error": "invalid_grant", "error_description": TRAP}),
     "an error": in_json({"error": "invalid_grant", "error_description": TRAP}, 400),
@@ -303,7 +305,7 @@ WRONG_TOKENS: dict[str, Answer] = {
 async def test_wrong_responses_of_the_token_endpoint_are_refused(case: Case, what: str) -> None:
     case.server.answers["/token"] = WRONG_TOKENS[what]
     assert await case.refusal()
-    assert case.server.counted["/user"] == 0, "and nobody goes on with it"
+    assert case.server.counted["/user"] == 0, "no further endpoint is called"
 
 
 @pytest.mark.parametrize("path", ["/user", "/user/emails", "/keys"])
@@ -332,28 +334,28 @@ async def test_the_deadline_covers_all_requests_together(case: Case, path: str, 
 
 
 async def test_an_unreachable_provider_is_an_error(case: Case) -> None:
-    wanted = asking()
-    code = case.go(wanted)
+    request = make_request()
+    code = case.authorize(request)
     case.use(token_url="http://127.0.0.1:9/token")
-    with pytest.raises(ProviderFailed, match=NOBODY):
-        await case.providers.identify(case.provider, wanted, code)
+    with pytest.raises(ProviderFailed, match=UNREACHABLE):
+        await case.providers.identify(case.provider, request, code)
 
 
 @pytest.mark.parametrize("change", ["code_verifier", "redirect_uri", "client"])
 async def test_a_code_works_only_with_the_parameters_of_its_request(case: Case, change: str) -> None:
-    wanted = asking()
-    code = case.go(wanted)
+    request = make_request()
+    code = case.authorize(request)
     other = {"code_verifier": new_secret(), "redirect_uri": BACK + "x", "client": ProviderClient(CLIENT.client_id, "guessed")}[change]
     with pytest.raises(ProviderFailed, match="refused"):
-        await case.providers.identify(case.provider, replace(wanted, **{change: other}), code)  # type: ignore[arg-type]
+        await case.providers.identify(case.provider, replace(request, **{change: other}), code)  # type: ignore[arg-type]
 
 
 async def test_a_code_works_once(case: Case) -> None:
-    wanted = asking()
-    code = case.go(wanted)
-    await case.providers.identify(case.provider, wanted, code)
+    request = make_request()
+    code = case.authorize(request)
+    await case.providers.identify(case.provider, request, code)
     with pytest.raises(ProviderFailed):
-        await case.providers.identify(case.provider, wanted, code)
+        await case.providers.identify(case.provider, request, code)
 
 
 # ID tokens
@@ -379,7 +381,7 @@ def by_another_key(claims: dict[str, Any]) -> str:
     )
 
 
-def altered(claims: dict[str, Any]) -> str:
+def with_another_subject(claims: dict[str, Any]) -> str:
     head, _, signature = sign(claims).split(".")
     return ".".join((head, sign({**claims, "sub": "4712"}).split(".")[1], signature))
 
@@ -388,14 +390,14 @@ def altered(claims: dict[str, Any]) -> str:
 async def test_three_signature_algorithms_are_accepted(openid: Case, algorithm: str) -> None:
     kid = "curve" if algorithm == "ES256" else "first"
     openid.server.sign = partial(sign, algorithm=algorithm, kid=kid)
-    assert (await openid.vouched()).subject == "4711"
+    assert (await openid.identify()).subject == "4711"
     openid.server.sign = partial(sign, algorithm=algorithm, kid=None)
-    assert (await openid.vouched()).subject == "4711", "there is one key of the kind"
+    assert (await openid.identify()).subject == "4711", "there is one key of the kind"
 
 
 @pytest.mark.parametrize(
     "forge",
-    [as_hmac, unsigned, by_another_key, altered, partial(sign, algorithm="RS512"), partial(sign, jku="http://evil.example"),
+    [as_hmac, unsigned, by_another_key, with_another_subject, partial(sign, algorithm="RS512"), partial(sign, jku="http://evil.example"),
      partial(sign, typ="at+jwt"), lambda _: "x.y.z", lambda _: "", lambda claims: sign(claims) + "="],
 )  # fmt: skip
 async def test_forged_tokens_are_refused(openid: Case, forge: Callable[[dict[str, Any]], str]) -> None:
@@ -438,7 +440,7 @@ async def test_tokens_with_wrong_claims_are_refused(openid: Case, what: str) -> 
 
 async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(openid: Case) -> None:
     openid.server.claims = {"aud": ["another", CLIENT.client_id], "azp": CLIENT.client_id, "exp": NOW - 29, "iat": NOW + 29}
-    assert (await openid.vouched()).subject == "4711"
+    assert (await openid.identify()).subject == "4711"
 
 
 # Keys
@@ -446,13 +448,13 @@ async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(open
 
 async def test_keys_are_loaded_once_and_again_for_a_new_key_id(openid: Case) -> None:
     for _ in range(3):
-        await openid.vouched()
+        await openid.identify()
     assert openid.server.counted["/keys"] == 1
     openid.server.sign = partial(sign, kid="second")
     openid.server.published.append(key("RSA", "second").as_dict(private=False))
     assert "does not publish" in await openid.refusal(), "not so soon"
     openid.clock.advance(timedelta(seconds=61))
-    assert (await openid.vouched()).subject == "4711"
+    assert (await openid.identify()).subject == "4711"
     assert openid.server.counted["/keys"] == 2
 
 
@@ -468,9 +470,9 @@ async def test_an_unknown_key_id_reloads_the_keys_at_most_once_a_minute(openid: 
 
 
 async def test_a_withdrawn_key_is_accepted_for_an_hour_at_most(openid: Case) -> None:
-    await openid.vouched()
+    await openid.identify()
     openid.server.published.clear()
-    assert (await openid.vouched()).subject == "4711"
+    assert (await openid.identify()).subject == "4711"
     openid.clock.advance(timedelta(hours=1))
     assert "does not publish" in await openid.refusal()
 
@@ -491,7 +493,7 @@ async def test_a_weak_key_is_ignored(openid: Case) -> None:
 
 
 async def test_tokens_are_refreshed(case: Case) -> None:
-    first = (await case.vouched()).tokens
+    first = (await case.identify()).tokens
     assert first.refresh_token is not None
     case.clock.advance(timedelta(hours=2))
     second = await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
@@ -503,7 +505,7 @@ async def test_tokens_are_refreshed(case: Case) -> None:
 
 
 async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) -> None:
-    first = (await case.vouched()).tokens
+    first = (await case.identify()).tokens
     assert first.refresh_token is not None
     case.server.rotates = False
     for _ in range(2):
@@ -511,7 +513,7 @@ async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) ->
 
 
 async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
-    found = await everyone(8, lambda _: websuite.vouched())
+    found = await everyone(8, lambda _: websuite.identify())
     assert {each.subject for each in found} == {"4711"}
     assert len({each.tokens.access_token for each in found}) == 8
 

@@ -58,11 +58,11 @@ async def test_one_idempotency_key_creates_one_customer(payments: HttpPayments, 
 
 async def test_a_checkout_is_created_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
     wanted, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
-    begun = await payments.begin_checkout(wanted, customer)
-    assert begun == CheckoutSession(next(iter(provider.sessions)), f"{provider.address}/pay/{begun.session_id}")
-    assert await payments.begin_checkout(wanted, customer) == begun
+    session = await payments.begin_checkout(wanted, customer)
+    assert session == CheckoutSession(next(iter(provider.sessions)), f"{provider.address}/pay/{session.session_id}")
+    assert await payments.begin_checkout(wanted, customer) == session
     assert len(provider.sessions) == 1
-    assert begun.url not in repr(begun)
+    assert session.url not in repr(session)
 
 
 async def test_a_deleted_customer_has_its_own_error(payments: HttpPayments, clock: FakeClock) -> None:

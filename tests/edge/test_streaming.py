@@ -220,7 +220,7 @@ async def test_an_object_of_lists_is_valid_json_in_its_order(counts: tuple[int, 
     assert list(found.items()) == list(({**lists, **head} if first else {**head, **lists}).items())
 
 
-class Asked:
+class RecordedLists:
     """Lists of three items, and the order in which they were read."""
 
     def __init__(self) -> None:
@@ -235,22 +235,22 @@ class Asked:
 
 
 async def test_head_of_an_object_reads_only_the_first_batches() -> None:
-    asked = Asked()
+    lists = RecordedLists()
     async with several().test_request_context("/object", method="HEAD"):
-        response = await streamed_object(asked.part("a"), asked.part("b"))
+        response = await streamed_object(lists.part("a"), lists.part("b"))
     assert (response.status_code, response.content_type) == (200, "application/json")
     assert "Content-Length" not in response.headers
     async with response.response as body:
         assert b"".join([piece async for piece in body]) == b""
-    assert asked.names == ["a", "b"]
+    assert lists.names == ["a", "b"]
 
 
 async def test_the_first_batch_of_every_list_is_read_before_anything_is_sent() -> None:
     """An outage is an ordinary error then."""
-    asked = Asked()
+    lists = RecordedLists()
     async with several().test_request_context("/object"):
-        response = await streamed_object(asked.part("a"), asked.part("b"))
-    assert asked.names == ["a", "b"]
+        response = await streamed_object(lists.part("a"), lists.part("b"))
+    assert lists.names == ["a", "b"]
     async with response.response as body:
         assert json.loads(b"".join([piece async for piece in body])).keys() == {"a", "b"}
-    assert asked.names == ["a", "b", "a", "b"]
+    assert lists.names == ["a", "b", "a", "b"]

@@ -57,7 +57,7 @@ def test_each_configured_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -
         assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
         for finding, server in ((fine, good), (bad, failing)):
             assert "127.0.0.1:{1}".format(*server.address) in finding.text
-            assert set(server.asked) == {("udp", "")}, "only the root is queried, which reveals no domain"
+            assert set(server.queries) == {("udp", "")}, "only the root is queried, which reveals no domain"
         assert "SERVFAIL" in bad.text
     monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # the server has ended
     [silent] = doctor.check_name_servers(Settings(dns_servers=(good.address,)))
@@ -119,7 +119,9 @@ def check_billing(provider: FakePayments) -> None:
         Health.WARNING,
         f"the payment provider is at {elsewhere}: its key is sent unencrypted",
     )
-    assert {(method, path, tuple(sent.items())) for method, path, sent in provider.asked} == {("GET", "subscriptions", (("limit", "1"),))}
+    assert {(method, path, tuple(sent.items())) for method, path, sent in provider.requests} == {
+        ("GET", "subscriptions", (("limit", "1"),))
+    }
     refused = (Health.BAD, f"the payment provider at {provider.address} refuses the key. Check SSO_BILLING_API_KEY")
     assert check(**{**on, "billing_api_key": "sk_wrong"}) == refused
     provider.answers["subscriptions"] = error(403)

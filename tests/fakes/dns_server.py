@@ -29,7 +29,7 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
         self.silent: set[str] = set()
         self.gate = Event()  # no answer is sent while it is closed
         self.gate.set()
-        self.asked: list[tuple[str, str]] = []  # the protocol and the name
+        self.queries: list[tuple[str, str]] = []  # the protocol and the name
         self._servers: Sequence[Any] = ()
         self._threads: list[Thread] = []
 
@@ -62,7 +62,7 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
     def resolve(self, request: DNSRecord, handler: DNSHandler) -> DNSRecord:
         """The method that dnslib calls in its threads."""
         name = str(request.q.qname).removesuffix(".").lower()
-        self.asked.append((handler.protocol, name))
+        self.queries.append((handler.protocol, name))
         self.gate.wait()
         if name in self.silent:
             raise DNSError("not answered")

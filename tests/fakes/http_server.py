@@ -37,7 +37,7 @@ def in_form(value: dict[str, Any]) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReceivedRequest:
     """A request.
 
     `sent` is the form of a POST, otherwise the query. Header names are in lower case.
@@ -98,7 +98,7 @@ class FakeServer:
         self._thread.join()
         self._server.server_close()
 
-    def _reply(self, asked: Asked) -> Answer:
+    def _reply(self, request: ReceivedRequest) -> Answer:
         """Return the response to this request. Called from many threads."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class FakeServer:
         length = int(handler.headers.get("Content-Length") or 0)
         sent = dict(parse_qsl(handler.rfile.read(length).decode() if handler.command == "POST" else parts.query))
         headers = {name.lower(): value for name, value in handler.headers.items()}
-        self._send(handler, self._reply(Asked(handler.command, parts.path, sent, headers)))
+        self._send(handler, self._reply(ReceivedRequest(handler.command, parts.path, sent, headers)))
 
     def _send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
         try:

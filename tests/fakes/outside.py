@@ -36,9 +36,9 @@ class FakeMailTransport:
     def __init__(self) -> None:
         self.emails: list[EmailMessage] = []
         self.servers: dict[str, MailServer | None] = {}  # by message id
-        self.tried: list[MailServer] = []
-        self.trial = MailServerCheck.GOOD
-        self.begun: Counter[str] = Counter()
+        self.checked_servers: list[MailServer] = []
+        self.check_result = MailServerCheck.GOOD
+        self.attempts: Counter[str] = Counter()  # started deliveries, by address
         self.refusal: str | None = None
         self.gates: dict[str, trio.Event] = {}
         self.stuck_after: set[str] = set()
@@ -46,22 +46,22 @@ class FakeMailTransport:
 
     async def check_server(self, server: MailServer) -> MailServerCheck:
         await trio.lowlevel.checkpoint()
-        self.tried.append(server)
-        return self.trial
+        self.checked_servers.append(server)
+        return self.check_result
 
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
         await trio.lowlevel.checkpoint()
         if not all(is_printable(header) for header in (message.message_id, message.to, message.subject)):
             raise MailRefused("a header of the message contains a control character")
-        self.begun[message.to] += 1
-        self._tell()
+        self.attempts[message.to] += 1
+        self._wake_waiters()
         if message.to in self.gates:
             await self.gates[message.to].wait()
         if self.refusal is not None:
             raise MailRefused(self.refusal)
         self.emails.append(message)
         self.servers[message.message_id] = server
-        self._tell()
+        self._wake_waiters()
         if message.to in self.stuck_after:
             await trio.sleep_forever()
 
@@ -71,12 +71,12 @@ class FakeMailTransport:
             await self._changed.wait()
         return self.emails
 
-    async def at_the_gate(self, address: str) -> None:
+    async def wait_for_attempt(self, address: str) -> None:
         """Return as soon as the delivery of an email to the address has started."""
-        while not self.begun[address]:
+        while not self.attempts[address]:
             await self._changed.wait()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
@@ -85,7 +85,7 @@ class FakeMetrics:
     """ports.observe.Metrics that keeps the values."""
 
     def __init__(self) -> None:
-        self.exchanges: list[tuple[str, str, int, float]] = []
+        self.requests: list[tuple[str, str, int, float]] = []
         self.login_failures: Counter[str] = Counter()
         self.tokens_issued = 0
         self.jobs: list[tuple[str, float]] = []
@@ -97,7 +97,7 @@ class FakeMetrics:
         self.figures: tuple[int, int, int] | None = None
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
-        self.exchanges.append((method, route, status, seconds))
+        self.requests.append((method, route, status, seconds))
 
     def login_failed(self, reason: LoginFailure) -> None:
         self.login_failures[reason] += 1
@@ -138,14 +138,14 @@ class FakeTxtRecords:
     def __init__(self) -> None:
         self.published: dict[str, list[str]] = {}
         self.failing: set[str] = set()
-        self.asked: list[str] = []
-        self.begun = trio.Event()  # set at the first question
+        self.lookups: list[str] = []
+        self.lookup_started = trio.Event()  # set at the first lookup
         self.gate: trio.Event | None = None
 
     async def texts(self, name: str) -> list[str]:
         await trio.lowlevel.checkpoint()
-        self.asked.append(name)
-        self.begun.set()
+        self.lookups.append(name)
+        self.lookup_started.set()
         found, fails = list(self.published.get(name.lower(), ())), name in self.failing
         if self.gate is not None:
             await self.gate.wait()

@@ -20,7 +20,7 @@ import stripe
 from adapters.http.payments import PaymentSettings
 from core.billing.checkout_rules import Checkout, CheckoutSession
 from core.billing.provider_objects import ProviderSnapshot
-from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_json
+from tests.fakes.http_server import TRAP, Answer, FakeServer, ReceivedRequest, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"
 SECRET: Final = "whsec_of_the_provider"
@@ -71,7 +71,7 @@ class FakePayments(FakeServer):
         self.customers: dict[str, Object] = {}
         self.sessions: dict[str, Object] = {}
         self.subscriptions: dict[str, Object] = {}
-        self.asked: list[tuple[str, str, dict[str, str]]] = []  # method, path, and query or form
+        self.requests: list[tuple[str, str, dict[str, str]]] = []  # method, path, and query or form
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
         self.events: list[Object] = []  # not yet delivered
@@ -141,24 +141,24 @@ class FakePayments(FakeServer):
 
     # HTTP
 
-    def _reply(self, asked: Asked) -> Answer:
-        path = asked.path.removeprefix("/v1/")
+    def _reply(self, request: ReceivedRequest) -> Answer:
+        path = request.path.removeprefix("/v1/")
         with self._lock:
-            self.asked.append((asked.method, path, asked.sent))
-            self.headers.append(asked.headers)
-            self.counted[f"{asked.method} {path}"] += 1
-        answer = self._once(asked, path)
+            self.requests.append((request.method, path, request.sent))
+            self.headers.append(request.headers)
+            self.counted[f"{request.method} {path}"] += 1
+        answer = self._once(request, path)
         if path in self.lost:
             answer = Answer(502, TRAP.encode(), {"Content-Type": "text/html"})
         return answer
 
-    def _once(self, asked: Asked, path: str) -> Answer:
-        sent, key = asked.sent, asked.headers.get("idempotency-key")
-        if asked.headers.get("authorization") != f"Bearer {API_KEY}":
+    def _once(self, request: ReceivedRequest, path: str) -> Answer:
+        sent, key = request.sent, request.headers.get("idempotency-key")
+        if request.headers.get("authorization") != f"Bearer {API_KEY}":
             return error(401)
-        if asked.method != "POST":
+        if request.method != "POST":
             with self._lock:
-                return self.answers.get(path) or self._answer(asked.method, path, sent)
+                return self.answers.get(path) or self._answer(request.method, path, sent)
         if key is None:
             return error(400)
         with self._lock:

@@ -21,7 +21,7 @@ from joserfc import jwk, jws
 
 from adapters.http.providers import ProviderSettings
 from core.kernel.providers import Provider, ProviderClient
-from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_form, in_json
+from tests.fakes.http_server import TRAP, Answer, FakeServer, ReceivedRequest, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")
 
@@ -65,16 +65,16 @@ class FakeProvider(FakeServer):
         self.person = Person()
         self.clients = {CLIENT.client_id: CLIENT.client_secret}
         self.refuses: str | None = None
-        self.says_iss = True  # RFC 9207
+        self.sends_iss = True  # RFC 9207
         self.signed_in_at: float | None = None  # the visitor signed in some time ago
-        self.asks_again = True  # if the request asks for it
-        self.says_auth_time = True
+        self.reauthenticates = True  # if the request asks for it
+        self.sends_auth_time = True
         self.in_form = False  # the content type of the token endpoint
         self.expires_in: int | None = 3600
         self.gives_refresh_token = True
         self.rotates = True  # refreshing replaces the refresh token
         self.scope: str | None = None
-        self.asked: list[tuple[str, dict[str, str]]] = []  # path, and query or form
+        self.requests: list[tuple[str, dict[str, str]]] = []  # path, and query or form
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
         # Failures: responses by path, changed claims of ID tokens, and their signatures.
@@ -127,7 +127,7 @@ class FakeProvider(FakeServer):
         assert query["code_challenge_method"] == "S256"
         assert len(query["state"]) >= 43, "128 bits and more"
         assert ("nonce" in query) == (self.provider is not Provider.CODEHOST)
-        back = {"state": query["state"]} | ({"iss": self.issuer} if self.says_iss else {})
+        back = {"state": query["state"]} | ({"iss": self.issuer} if self.sends_iss else {})
         if self.refuses is not None:
             back |= {"error": self.refuses, "error_description": TRAP}
         else:
@@ -138,17 +138,17 @@ class FakeProvider(FakeServer):
 
     # -- over HTTP
 
-    def _reply(self, asked: Asked) -> Answer:
+    def _reply(self, request: ReceivedRequest) -> Answer:
         with self._lock:
-            self.asked.append((asked.path, asked.sent))
-            self.headers.append(asked.headers)
-            self.counted[asked.path] += 1
-        if asked.path == "/token" and self.gate is not None:
+            self.requests.append((request.path, request.sent))
+            self.headers.append(request.headers)
+            self.counted[request.path] += 1
+        if request.path == "/token" and self.gate is not None:
             self.gate.wait(10)
-        return self.answers.get(asked.path) or self._answer(asked)
+        return self.answers.get(request.path) or self._answer(request)
 
-    def _answer(self, asked: Asked) -> Answer:
-        path, sent = asked.path, asked.sent
+    def _answer(self, request: ReceivedRequest) -> Answer:
+        path, sent = request.path, request.sent
         if path == "/authorize":
             return Answer(302, b"", {"Location": self._authorize(sent)})
         if path == "/keys":
@@ -156,7 +156,7 @@ class FakeProvider(FakeServer):
         if path == "/token":
             with self._lock:
                 return self._token(sent)
-        person = self._tokens.get(asked.headers.get("authorization", "").removeprefix("Bearer "))
+        person = self._tokens.get(request.headers.get("authorization", "").removeprefix("Bearer "))
         if person is None:
             return in_json({"message": TRAP}, 401)
         if path == "/user/emails":
@@ -192,17 +192,17 @@ class FakeProvider(FakeServer):
     def _give(self, person: Person, more: dict[str, str], scope: str = "") -> Answer:
         access_token, refresh_token = f"access-{secrets.token_urlsafe()}", f"refresh-{secrets.token_urlsafe()}"
         self._tokens[access_token] = person
-        given: dict[str, Any] = {"access_token": access_token, "token_type": "bearer", **more}
+        fields: dict[str, Any] = {"access_token": access_token, "token_type": "bearer", **more}
         if self.expires_in is not None:
-            given["expires_in"] = self.expires_in
+            fields["expires_in"] = self.expires_in
         if self.gives_refresh_token and self.rotates:
             self._refresh_tokens[refresh_token] = person
-            given["refresh_token"] = refresh_token
+            fields["refresh_token"] = refresh_token
         if self.scope is not None:
-            given["scope"] = self.scope
+            fields["scope"] = self.scope
         elif self.provider is Provider.CODEHOST:
-            given["scope"] = scope.replace(" ", ",")
-        return in_form(given) if self.in_form else in_json(given)
+            fields["scope"] = scope.replace(" ", ",")
+        return in_form(fields) if self.in_form else in_json(fields)
 
     def _id_token(self, consent: _Consent, client_id: str) -> dict[str, str]:
         if self.provider is Provider.CODEHOST:
@@ -217,9 +217,9 @@ class FakeProvider(FakeServer):
             "exp": now + 300,
             **_email_claims(consent.person),
         }
-        if self.says_auth_time and "max_age" in consent.query:
-            asked = self.asks_again and consent.query.get("prompt") == "login"
-            claims["auth_time"] = now if asked or self.signed_in_at is None else int(self.signed_in_at)
+        if self.sends_auth_time and "max_age" in consent.query:
+            is_fresh = self.reauthenticates and consent.query.get("prompt") == "login"
+            claims["auth_time"] = now if is_fresh or self.signed_in_at is None else int(self.signed_in_at)
         changed = {name: value for name, value in {**claims, **self.claims}.items() if value is not None}
         return {"id_token": self.sign(changed)}
 

@@ -35,8 +35,8 @@ class Support:
     async def begin(self, **fields: Any) -> dict[str, Any]:
         answer = await self.ask(**fields)
         assert answer.status == 200, answer.text
-        begun: dict[str, Any] = answer.json
-        return begun
+        impersonation: dict[str, Any] = answer.json
+        return impersonation
 
     async def profile(self, token: str) -> Answer:
         return await self.api.get("/api/user", token=token)

@@ -170,13 +170,13 @@ async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) ->
 
     Its starting session is unknown, unless one is given.
     """
-    begun = session(user_id, **changes)
-    if begun.impersonator_id is not None and begun.impersonator_session_id is None:
-        behind = await begin(storage, begun.impersonator_id, f"behind {token}")
-        begun = replace(begun, impersonator_session_id=behind.id)
+    new_session = session(user_id, **changes)
+    if new_session.impersonator_id is not None and new_session.impersonator_session_id is None:
+        behind = await begin(storage, new_session.impersonator_id, f"behind {token}")
+        new_session = replace(new_session, impersonator_session_id=behind.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.sessions.begin(begun, digest(token))
-    return begun
+        await tx.sessions.begin(new_session, digest(token))
+    return new_session
 
 
 def mail(**changes: Any) -> QueuedEmail:

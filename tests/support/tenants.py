@@ -111,14 +111,14 @@ class Tenant:
         """Send an invitation. Return the response."""
         answer = await self.try_invite(email, role, by)
         assert answer.status == 200, answer.text
-        made: dict[str, Any] = answer.json
-        return made
+        invitation: dict[str, Any] = answer.json
+        return invitation
 
-    async def has_invited(self, by: str, email: str, role: Role) -> str:
+    async def add_pending_invitation(self, by: str, email: str, role: Role) -> str:
         """Return the id of a pending invitation, which is inserted directly."""
         return str((await add_invitation(self.ports, self.org, email, role, invited_by=self.people[by].id)).id)
 
-    async def listed(self, query: str = "", by: str = "owner") -> Answer:
+    async def list_invitations(self, query: str = "", by: str = "owner") -> Answer:
         """Return the invitations as the API shows them."""
         return await self.api.get(f"{self.invitations}{query}", token=self.token(by))
 
@@ -146,7 +146,7 @@ class Tenant:
         [found] = [entry for entry in await self.log() if entry["action"] == action]
         return found
 
-    async def told(self) -> list[tuple[Any, ...]]:
+    async def webhook_events(self) -> list[tuple[Any, ...]]:
         """Return name, target and data of the events for webhooks."""
         return await run_sql(
             self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org
@@ -155,15 +155,15 @@ class Tenant:
     async def actions(self) -> Counter[str]:
         """Return the counts of recorded actions, after checking that log and webhooks agree."""
         actions = Counter(entry["action"] for entry in await self.log())
-        assert actions == Counter(name for name, *_ in await self.told())
+        assert actions == Counter(name for name, *_ in await self.webhook_events())
         return actions
 
     # Decisions of platform owners
 
-    async def allow(self, seats: int) -> None:
+    async def set_member_limit(self, seats: int) -> None:
         await run_sql(self.pool, "update organizations set max_users = %s where id = %s", seats, self.org)
 
-    async def become(self, status: str) -> None:
+    async def set_status(self, status: str) -> None:
         await run_sql(self.pool, "update organizations set status = %s where id = %s", status, self.org)
 
 

@@ -19,9 +19,9 @@ async def buy(till: Till, provider: FakePayments, *, delivered: bool) -> Object:
     """Let the member buy a subscription, and deliver its events only if `delivered`."""
     subscription = provider.complete((await till.begin()).json["session_id"])
     if delivered:
-        await provider.deliver(till.sent)
+        await provider.deliver(till.send_for_status)
     provider.events.clear()
-    provider.asked.clear()
+    provider.requests.clear()
     return subscription
 
 
@@ -57,7 +57,7 @@ async def buy_twice(till: Till, provider: FakePayments) -> tuple[Object, Object]
     """Let the member complete two checkouts. Return the subscription that became active, and the duplicate."""
     sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
     purchases = {subscription["id"]: subscription for subscription in map(provider.complete, sessions)}
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     [ours] = await active_subscriptions(till)
     provider.events.clear()
     return purchases.pop(ours), next(iter(purchases.values()))

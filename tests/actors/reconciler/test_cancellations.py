@@ -27,8 +27,8 @@ async def test_a_subscription_ended_by_a_key_is_canceled_at_the_provider_and_sta
     assert (await till.by_key(status=status)).json["status"] == status
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     rows, before = await till.rows(), await till.recorded()
-    await provider.deliver(till.sent)
-    await till.tell("invoice.paid", invoice(subscription["id"], till.ends + MONTH, customer=subscription["customer"]))  # late
+    await provider.deliver(till.send_for_status)
+    await till.deliver("invoice.paid", invoice(subscription["id"], till.ends + MONTH, customer=subscription["customer"]))  # late
     assert (await till.begin()).status == 200, "the user pays for nothing else"
     till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
@@ -43,13 +43,13 @@ async def test_a_subscription_ended_by_a_key_stays_ended_while_the_provider_is_d
     provider.answers[f"subscriptions/{subscription['id']}"] = Answer(500)
     assert (await till.by_key(status="expired")).status == 200
     till.clock.advance(timedelta(seconds=1))
-    await till.tell("customer.subscription.updated", {**subscription, "status": "past_due"})
+    await till.deliver("customer.subscription.updated", {**subscription, "status": "past_due"})
     assert await till.status() == "expired", "otherwise the user would pay for an ended subscription"
     provider.answers.clear()
     till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await till.status() == "expired"
 
 
@@ -58,7 +58,7 @@ async def test_a_subscription_already_ended_at_the_provider_is_not_canceled_ther
 ) -> None:
     subscription = await buy(till, provider, delivered=True)
     provider.change(subscription["id"], status="canceled")
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert (await till.by_key(status="expired")).status == 200
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
@@ -75,7 +75,7 @@ async def test_a_subscription_reactivated_before_its_cancellation_stays_active_a
     await reconcile(ports)
     assert provider.subscriptions[subscription["id"]]["status"] == "active"
     provider.change(subscription["id"], status="past_due")
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await till.status() == "past_due"
 
 
@@ -93,7 +93,7 @@ async def test_a_subscription_reactivated_during_its_cancellation_is_detached_fr
     object.__setattr__(ports, "payments", Slow(provider.settings, clock))
     assert (await till.by_key("DELETE")).status == 204
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await run_sql(pool, "select status, provider_subscription_id from subscriptions") == [("active", None)]
     till.clock.advance(timedelta(seconds=MONTH))
     await subscriptions.sweep(ports, HOLDER)
@@ -132,7 +132,7 @@ async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_c
     names = ("sub_second", "sub_else")
     for name in names:
         provider.subscriptions[name] = till.subscription(name, customer=subscription["customer"])
-    await till.tell("customer.subscription.created", provider.subscriptions["sub_second"])
+    await till.deliver("customer.subscription.created", provider.subscriptions["sub_second"])
     await run_sql(pool, "delete from billing_checkouts")  # as after some time, and as in another installation
     if deleted == "users":
         await run_sql(pool, "delete from subscriptions")
@@ -140,21 +140,21 @@ async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_c
         await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
     else:
         await run_sql(pool, "delete from services" if deleted == "services" else "delete from organizations")
-    await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
+    await till.deliver("customer.subscription.created", provider.subscriptions["sub_else"])
     counts = await reconcile(ports)
     assert (counts["orphaned"], counts.get("mismatch")) == (1, None)
     till.clock.advance(cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
     assert [provider.subscriptions[name]["status"] for name in (subscription["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
-        await provider.deliver(till.sent)
+        await provider.deliver(till.send_for_status)
     assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_managed_here"] * 2, "nothing is left to manage"
 
 
 async def test_an_unpaid_purchase_is_not_canceled_with_its_service(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
     subscription = await buy(till, provider, delivered=True)
     provider.change(subscription["id"], status="incomplete_expired")
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     till.clock.advance(cancellations_rules.LEASE)
     assert "failed" not in await reconcile(ports)

@@ -46,7 +46,7 @@ async def test_an_abandoned_checkout_is_checked_for_some_days(till: Till, provid
 
 async def test_a_subscription_is_checked_if_only_its_checkout_event_arrived(till: Till, provider: FakePayments, ports: Ports) -> None:
     provider.complete((await till.begin()).json["session_id"])
-    await till.sent(provider.events[-1])
+    await till.send_for_status(provider.events[-1])
     assert await till.rows() == []
     till.clock.advance(SOON)
     await reconcile(ports)
@@ -119,7 +119,7 @@ async def test_the_last_paid_period_counts_for_a_subscription_unknown_to_the_pro
 ) -> None:
     subscription = await buy(till, provider, delivered=True)
     ends = till.now + 2 * MONTH
-    await till.tell("invoice.paid", invoice(subscription["id"], ends, customer=subscription["customer"]), till.now + 1)
+    await till.deliver("invoice.paid", invoice(subscription["id"], ends, customer=subscription["customer"]), till.now + 1)
     del provider.subscriptions[subscription["id"]]
     till.clock.advance(timedelta(seconds=2 * MONTH) + AFTER_PERIOD)
     assert (await reconcile(ports))["lapsed"] == 1
@@ -133,7 +133,7 @@ async def test_a_check_is_newer_than_a_late_event(till: Till, provider: FakePaym
     provider.subscriptions[subscription["id"]]["status"] = "active"
     provider.subscriptions[subscription["id"]]["current_period_end"] += MONTH
     await reconcile(ports)
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await till.status() == "active"
 
 
@@ -163,7 +163,7 @@ async def test_a_new_state_at_the_provider_overrides_a_change_by_an_api_key(till
     subscription = await buy(till, provider, delivered=True)
     provider.change(subscription["id"], status="past_due")
     till.clock.advance(timedelta(seconds=1))
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     for theirs, counts, ours in (("past_due", {}, "active"), ("unpaid", {"changed": 1}, "past_due"), ("unpaid", {}, "active")):
         assert (await till.by_key(status="active")).status == 200
         provider.subscriptions[subscription["id"]]["status"] = theirs
@@ -191,7 +191,7 @@ async def test_a_second_paid_checkout_without_events_is_found(
     first = provider.complete(pages[0])
     if not is_known:
         provider.events = [one for one in provider.events if one["type"] != "checkout.session.completed"]
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     open_ = [session for (session,) in await run_sql(pool, "select session_id from billing_checkouts where check_at is not null")]
     assert sorted(open_) == sorted(pages[1:] if is_known else pages)
     till.clock.advance(SOON)
@@ -223,7 +223,7 @@ async def test_the_checkout_event_may_arrive_first_or_last(till: Till, provider:
     for name, order in (("member", 1), ("owner", -1)):
         provider.complete((await till.begin(by=name)).json["session_id"])
         for one in provider.events[::order]:
-            assert await till.sent(one) == 200
+            assert await till.send_for_status(one) == 200
         provider.events.clear()
         assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
     assert [row[0] for row in await till.rows()] == ["active"] * 2
@@ -263,11 +263,11 @@ async def test_an_unreadable_subscription_delays_no_others(till: Till, provider:
     subscription = await buy(till, provider, delivered=True)
     provider.answers[f"subscriptions/{subscription['id']}"] = Answer(200, b"{{{")
     till.clock.advance(CHECK_INTERVAL)
-    provider.asked.clear()
+    provider.requests.clear()
     with structlog.testing.capture_logs() as log:
         counts = await run_rounds(till, ports, 60, timedelta(minutes=1))
     assert counts == [{"subscriptions": 1, "failed": 1}] * 12
-    assert len(provider.asked) == 12
+    assert len(provider.requests) == 12
     assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {
         subscription["id"]
     }
@@ -282,7 +282,7 @@ async def test_without_a_provider_a_subscription_that_is_not_renewed_ends_after_
     object.__setattr__(ports, "payments", HttpPayments(None, clock))
     for id_ in ("sub_1", "sub_else"):
         metadata = till.metadata() if id_ == "sub_1" else {}
-        await till.tell("customer.subscription.created", till.subscription(id_, metadata=metadata))
+        await till.deliver("customer.subscription.created", till.subscription(id_, metadata=metadata))
     for moment, status in (
         (timedelta(seconds=MONTH), "active"),
         (LATE_EVENTS - timedelta(hours=1), "active"),

@@ -24,10 +24,10 @@ async def test_a_duplicate_becomes_active_when_the_first_subscription_ends(
 ) -> None:
     first, second = await buy_twice(till, provider)
     bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
-    await till.tell("invoice.paid", bill, till.now + 1)  # it names no organization
+    await till.deliver("invoice.paid", bill, till.now + 1)  # it names no organization
     if delivered:
         ended = provider.change(first["id"], status="canceled")
-        await till.tell("customer.subscription.deleted", ended, till.now + 2)
+        await till.deliver("customer.subscription.deleted", ended, till.now + 2)
     else:
         provider.subscriptions[first["id"]]["status"] = "canceled"
         till.clock.advance(CHECK_INTERVAL + SOON)
@@ -59,7 +59,7 @@ async def test_a_purchase_becomes_active_when_the_organizations_own_subscription
     for end in ("time", "key", "statement"):
         subscription = provider.complete((await till.begin()).json["session_id"])
         await add_subscription(ports, pool, till.service, member, till.silver, ends=till.clock.now() + timedelta(minutes=1))
-        await provider.deliver(till.sent)
+        await provider.deliver(till.send_for_status)
         assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
         match end:
             case "time":
@@ -83,16 +83,16 @@ async def test_a_duplicate_without_metadata_is_checked_once_and_again_when_the_f
     await run_sql(pool, "delete from billing_checkouts")  # as after some time
     provider.subscriptions[second["id"]]["metadata"] = {}
 
-    async def asked() -> int:
-        provider.asked.clear()
+    async def count_requests() -> int:
+        provider.requests.clear()
         for _ in range(24):
             till.clock.advance(timedelta(hours=1))
             await reconcile(ports)
-        return [path for _, path, _ in provider.asked].count(f"subscriptions/{second['id']}")
+        return [path for _, path, _ in provider.requests].count(f"subscriptions/{second['id']}")
 
-    assert [await asked() for _ in range(3)] == [1, 0, 0]
+    assert [await count_requests() for _ in range(3)] == [1, 0, 0]
     assert (await till.by_key("DELETE")).status == 204
-    assert [await asked() for _ in range(2)] == [1, 0]
+    assert [await count_requests() for _ in range(2)] == [1, 0]
     assert await till.status() == "cancelled"
 
 
@@ -100,9 +100,9 @@ async def test_a_duplicate_without_a_customer_becomes_active_too(till: Till, pro
     subscription = await buy(till, provider, delivered=True)
     second = {**till.subscription("sub_second"), "customer": None}
     provider.subscriptions["sub_second"] = second
-    await till.tell("customer.subscription.created", second)
+    await till.deliver("customer.subscription.created", second)
     provider.subscriptions[subscription["id"]]["status"] = "canceled"
-    await till.tell("customer.subscription.deleted", provider.subscriptions[subscription["id"]])
+    await till.deliver("customer.subscription.deleted", provider.subscriptions[subscription["id"]])
     await reconcile(ports)
     assert sorted(row[0] for row in await till.rows()) == ["active", "cancelled"]
 
@@ -114,14 +114,14 @@ async def test_a_revived_subscription_is_checked_when_the_other_one_ends(
     """An event without a status in between does not change that."""
     subscription = await buy(till, provider, delivered=True)
     provider.change(subscription["id"], status="incomplete_expired")
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     other = await buy(till, provider, delivered=True)
     provider.change(subscription["id"], status="active")
     till.clock.advance(timedelta(seconds=1))
-    await till.tell("customer.subscription.updated", provider.subscriptions[subscription["id"]])
+    await till.deliver("customer.subscription.updated", provider.subscriptions[subscription["id"]])
     provider.events.clear()
     if is_paid:
-        await till.tell("invoice.paid", invoice(subscription["id"], till.ends, customer=subscription["customer"]))
+        await till.deliver("invoice.paid", invoice(subscription["id"], till.ends, customer=subscription["customer"]))
     assert await active_subscriptions(till) == [other["id"]]
     till.clock.advance(timedelta(seconds=1))
     assert (await till.by_key("DELETE")).status == 204

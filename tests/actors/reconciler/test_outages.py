@@ -21,7 +21,7 @@ from tests.support.builders import run_sql
 async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provider: FakePayments, ports: Ports) -> None:
     subscription = await buy(till, provider, delivered=True)
     till.clock.advance(CHECK_INTERVAL)
-    await till.tell("customer.subscription.updated", {**subscription, "status": "past_due"})
+    await till.deliver("customer.subscription.updated", {**subscription, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
         state = parse_subscription(subscription)
         await provider_state.apply_provider_state(tx, state, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
@@ -31,10 +31,10 @@ async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provide
 async def test_many_checkouts_of_one_customer_take_one_request(till: Till, provider: FakePayments, ports: Ports) -> None:
     for _ in range(5):
         assert (await till.begin()).status == 200
-    provider.asked.clear()
+    provider.requests.clear()
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 5}
-    assert len(provider.asked) == 1
+    assert len(provider.requests) == 1
 
 
 async def test_checkouts_started_one_after_the_other_take_one_request(till: Till, provider: FakePayments, ports: Ports) -> None:
@@ -45,11 +45,11 @@ async def test_checkouts_started_one_after_the_other_take_one_request(till: Till
     assert await reconcile(ports) == {"checkouts": 1}
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 5}
-    provider.asked.clear()
+    provider.requests.clear()
     for _ in range(60):
         till.clock.advance(timedelta(minutes=1))
         await reconcile(ports)
-    assert len(provider.asked) == 1
+    assert len(provider.requests) == 1
 
 
 async def test_a_subscription_unknown_to_the_provider_does_not_count_as_canceled(
@@ -88,15 +88,15 @@ async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provi
     names = [f"sub_{number}" for number in range(8)]
     for number, name in enumerate(names):
         await add_failing_check(till, provider, name, till.clock.now() - timedelta(minutes=10 - number))
-    provider.asked.clear()
+    provider.requests.clear()
     with structlog.testing.capture_logs() as log:
         assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert ["sub_" in str(line) for line in log if line["event"] == "payments_failed"] == [False] * 3
-    assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names[:3]]
+    assert [path for _, path, _ in provider.requests] == [f"subscriptions/{name}" for name in names[:3]]
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
-    assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
+    assert [path for _, path, _ in provider.requests] == [f"subscriptions/{name}" for name in names]
     till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 6}
 
@@ -121,7 +121,7 @@ async def test_an_event_during_a_failing_check_sets_the_next_check(till: Till, p
     async with ports.storage.transaction(by=SYSTEM) as tx:
         until = till.clock.now() + reconciliation_rules.RECHECK_INTERVAL
         assert await tx.billing.claim_check(till.clock.now(), until) == subscription["id"]
-    await till.tell("customer.subscription.updated", subscription)
+    await till.deliver("customer.subscription.updated", subscription)
     check_at = await run_sql(pool, "select check_at from billing_facts")
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.reschedule_check(subscription["id"], until, till.clock.now())

@@ -108,7 +108,7 @@ async def test_members_can_read_analytics_and_other_callers_cannot(tenants: Tena
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_inactive_organizations_get_no_analytics(shop: Shop, status: str) -> None:
-    await shop.tenant.become(status)
+    await shop.tenant.set_status(status)
     for what in (*RANGED, "recent-logins"):
         assert refused(await shop.request(what)) == NOT_ACTIVE
     assert refused(await shop.of_service()) == NOT_ACTIVE

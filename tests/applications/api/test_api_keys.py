@@ -349,7 +349,7 @@ async def test_the_organization_must_be_active_and_have_the_service(shop: Shop, 
         assert refused(await CALLS[call](Shop(shop.tenant, shop.id, slug), token, created_key["id"])) == MISSING, slug
     nowhere = Shop(Tenant(other_tenant.api, other_tenant.ports, other_tenant.pool, other_tenant.org, "nowhere"), shop.id)
     assert refused(await CALLS[call](nowhere, token, created_key["id"])) == MISSING
-    await shop.tenant.become("suspended")
+    await shop.tenant.set_status("suspended")
     for slug in ("shop", "nothing"):
         assert refused(await CALLS[call](Shop(shop.tenant, shop.id, slug), token, created_key["id"])) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await shop.ids() == [created_key["id"]]

@@ -356,7 +356,7 @@ async def test_revocation_ends_only_sessions_in_the_organization(apps: Applicati
         "address": entry["address"],
         "details": {"sessions_revoked": 3},
     }
-    assert await apps.acme.told() == [("user.sessions_revoked", str(user.id), {"sessions_revoked": 3})]
+    assert await apps.acme.webhook_events() == [("user.sessions_revoked", str(user.id), {"sessions_revoked": 3})]
     assert await apps.other_tenant.log() == []
     again = await apps.session("ada", "shop")
     assert await apps.live_sessions(again) == [True], "the user can sign in again"
@@ -429,7 +429,7 @@ async def test_plain_members_can_read_but_not_revoke(apps: Applications) -> None
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_inactive_organizations_are_refused(apps: Applications, status: str) -> None:
     await apps.person("ada", "shop")
-    await apps.acme.become(status)
+    await apps.acme.set_status(status)
     for answer in (await apps.page(), await apps.show("ada"), await apps.revoke("ada")):
         assert refused(answer) == NOT_ACTIVE
     assert refused(await apps.revoke("ada", by="member")) == FORBIDDEN

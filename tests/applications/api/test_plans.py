@@ -128,7 +128,7 @@ async def test_a_creation_is_recorded(shops: Workshop, acme: Tenant) -> None:
     plan = await shops.created_plan("admin", **FULL)
     details = {"plan_name": "Gold", "service_id": plan["service_id"], "service_slug": "shop", "price_cents": 999, "currency": "eur", **FULL}
     assert await acme.recorded() == [("plan.created", "plan", plan["id"], acme.people["admin"].id, details)]
-    assert await acme.told() == [("plan.created", plan["id"], details)]
+    assert await acme.webhook_events() == [("plan.created", plan["id"], details)]
 
 
 async def test_names_need_not_be_unique(shops: Workshop) -> None:
@@ -184,7 +184,7 @@ async def test_an_update_replaces_only_the_fields_in_the_request(shops: Workshop
         changed = body_of(await shops.update_plan(plan["id"], "admin", **{name: value}))
         plan = {**plan, name: {"name": "Silver", "currency": "usd"}.get(name, value)}
         assert changed == plan == (await shops.list_plans())["plans"][0]
-    events = [details["changes"].keys() for name, _, details in await acme.told() if name == "plan.updated"]
+    events = [details["changes"].keys() for name, _, details in await acme.webhook_events() if name == "plan.updated"]
     assert events == [{name} for name in CHANGES]
     assert await run_sql(acme.pool, "select updated_at from plans") == [(clock.now(),)]
 
@@ -202,7 +202,7 @@ async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: 
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("plan", plan["id"], acme.people["owner"].id)
     changes = {"name": {"old": "Gold", "new": "Silver"}, "features": {"old": FULL["features"], "new": []}}
     assert entry["details"] == {"plan_name": "Silver", "service_id": plan["service_id"], "service_slug": "shop", "changes": changes}
-    assert (await acme.told())[-1] == ("plan.updated", plan["id"], entry["details"])
+    assert (await acme.webhook_events())[-1] == ("plan.updated", plan["id"], entry["details"])
 
 
 async def test_an_empty_update_is_refused_and_an_update_without_effect_leaves_no_trace(
@@ -298,7 +298,7 @@ async def test_plain_members_can_list_plans_but_not_change_them(shops: Workshop,
         assert refused(answer) == FORBIDDEN
     assert (await shops.list_plans("member"))["total"] == 1
     for status in STATUSES:
-        await acme.become(status)
+        await acme.set_status(status)
         for answer in (
             await shops.create_plan(),
             await shops.update_plan(plan, name="New"),

@@ -112,7 +112,7 @@ async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: 
     [entry] = await acme.log()
     assert (entry["action"], entry["target_type"], entry["target_id"]) == ("service.updated", "service", service)
     assert entry["details"] == {"service_slug": "shop", "service_name": "New", "changes": changes}
-    assert await acme.told() == [("service.updated", service, entry["details"])]
+    assert await acme.webhook_events() == [("service.updated", service, entry["details"])]
     kinds = await run_sql(acme.pool, "select actor_kind from audit_log")
     assert kinds == [("api_key" if change is by_key else None,)]
     assert (entry["actor_id"] == acme.people["admin"].id) == (change is by_member)
@@ -180,7 +180,7 @@ async def test_plain_members_and_inactive_organizations_are_refused(shops: Works
     assert refused(await shops.update("member", name="New")) == FORBIDDEN
     assert refused(await shops.rotate("member")) == FORBIDDEN
     for status in STATUSES:
-        await acme.become(status)
+        await acme.set_status(status)
         for answer in (await shops.update(name="New"), await shops.update(), await shops.rotate(), await by_key(shops, name="New")):
             assert refused(answer) == NOT_ACTIVE
     assert await shops.stored() == before
@@ -243,7 +243,7 @@ async def test_a_rotated_secret_is_new_and_returned_once(shops: Workshop, acme: 
     assert await acme.recorded() == [
         ("service.client_secret.rotated", "service", service["id"], acme.people[name].id, details) for name in ("admin", "owner")
     ]
-    assert [data for *_, data in await acme.told()] == [details, details]
+    assert [data for *_, data in await acme.webhook_events()] == [details, details]
 
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])

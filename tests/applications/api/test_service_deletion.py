@@ -129,7 +129,7 @@ async def test_a_deletion_is_recorded(shop: Shop, acme: Tenant) -> None:
     await Workshop(acme).delete()
     details = {"service_slug": "shop", "service_name": "Shop"}
     assert await acme.recorded() == [("service.deleted", "service", str(shop.id), acme.people["owner"].id, details)]
-    assert (await acme.told())[-1] == ("service.deleted", str(shop.id), details)
+    assert (await acme.webhook_events())[-1] == ("service.deleted", str(shop.id), details)
 
 
 async def test_only_the_owner_can_delete_a_service(shop: Shop, acme: Tenant) -> None:
@@ -138,7 +138,7 @@ async def test_only_the_owner_can_delete_a_service(shop: Shop, acme: Tenant) -> 
         assert refused(await Workshop(acme).delete(caller)) == FORBIDDEN
         assert refused(await Workshop(acme).delete(caller, "unknown")) == FORBIDDEN
     for status in STATUSES:
-        await acme.become(status)
+        await acme.set_status(status)
         assert refused(await Workshop(acme).delete()) == NOT_ACTIVE
     assert await Workshop(acme).stored() == before
     assert (await acme.log()) == []

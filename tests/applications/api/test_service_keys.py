@@ -131,9 +131,9 @@ async def test_refusals_have_a_fixed_order(tenants: Tenants, acme: Tenant) -> No
 
     assert [await send(key) for key in ("sk_x", reads, writes)] == [UNAUTHORIZED, FORBIDDEN, (400, "BAD_REQUEST")]
     for status in ("pending", "suspended", "rejected"):
-        await acme.become(status)
+        await acme.set_status(status)
         assert [await send(key) for key in ("sk_x", reads, writes)] == [UNAUTHORIZED, FORBIDDEN, NOT_ACTIVE]
-    await acme.become("active")
+    await acme.set_status("active")
     assert await send(writes, b'{"email": "ada@example.com"}') == (200, "")
 
 

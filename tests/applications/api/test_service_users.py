@@ -141,7 +141,7 @@ async def test_a_new_user_originates_from_the_organization_and_uses_the_service(
     await check_counts(shop.tenant.pool)
     # The sign-up event goes to webhooks, but not into the audit log (docs/reference/events.md).
     created = {"service_slug": "shop"}
-    assert await shop.tenant.told() == [
+    assert await shop.tenant.webhook_events() == [
         ("user.signup.success", user, {"service_id": str(shop.id)}),
         ("user.created", user, created),
     ]
@@ -151,7 +151,7 @@ async def test_a_new_user_originates_from_the_organization_and_uses_the_service(
     # A second request returns the same user.
     clock.advance(SECOND)
     assert (await shop.create("NEW@example.com")).json == answer.json
-    assert len(await shop.tenant.told()) == 2
+    assert len(await shop.tenant.webhook_events()) == 2
     await deliver(shop.tenant.ports)
     assert sent.emails == []
 

@@ -37,7 +37,10 @@ async def test_twenty_concurrent_creations_make_one_account(shop: Shop) -> None:
     answers = await everyone(20, lambda _: shop.create(EMAIL))
     assert {answer.status for answer in answers} == {200}
     [user] = {answer.json["id"] for answer in answers}
-    assert [(name, target) for name, target, _ in await shop.tenant.told()] == [("user.signup.success", user), ("user.created", user)]
+    assert [(name, target) for name, target, _ in await shop.tenant.webhook_events()] == [
+        ("user.signup.success", user),
+        ("user.created", user),
+    ]
     assert (await shop.list_users()).json["total"] == 1
     await check_counts(shop.tenant.pool)
 

@@ -107,7 +107,7 @@ async def test_confidential_clients_get_a_secret_that_is_stored_as_a_hash(
         return
     assert stored == digest(secret)
     assert len(secret) == 43
-    for text in ((await shops.get()).text, str(await shops.list_services()), str(await acme.log()), str(await acme.told())):
+    for text in ((await shops.get()).text, str(await shops.list_services()), str(await acme.log()), str(await acme.webhook_events())):
         assert secret not in text
         assert "secret" not in text
 
@@ -130,14 +130,14 @@ async def test_a_creation_is_recorded_with_the_free_plan(shops: Workshop, acme: 
         ("service.created", "service", service["id"], admin, details),
         ("plan.created", "plan", plan["id"], admin, planned),
     ]
-    assert await acme.told() == [("service.created", service["id"], details), ("plan.created", plan["id"], planned)]
+    assert await acme.webhook_events() == [("service.created", service["id"], details), ("plan.created", plan["id"], planned)]
 
 
 async def test_plain_members_and_inactive_organizations_cannot_create_services(shops: Workshop, acme: Tenant) -> None:
     assert refused(await shops.create("member")) == FORBIDDEN
     assert refused(await shops.create("member", slug="")) == FORBIDDEN
     for status in STATUSES:
-        await acme.become(status)
+        await acme.set_status(status)
         assert refused(await shops.create()) == NOT_ACTIVE
         assert refused(await shops.create("admin", slug="")) == NOT_ACTIVE
     assert await shops.stored() == []
@@ -376,7 +376,7 @@ async def test_an_organization_without_services_has_an_empty_list(shops: Worksho
 async def test_inactive_organizations_cannot_read_services(shops: Workshop, acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     for status in STATUSES:
-        await acme.become(status)
+        await acme.set_status(status)
         assert refused(await acme.api.get(shops.path, token=acme.token("owner"))) == NOT_ACTIVE
         assert refused(await shops.get()) == NOT_ACTIVE
 

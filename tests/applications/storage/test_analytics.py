@@ -54,8 +54,8 @@ async def count(pool: Pool, service: ServiceContext, day: date = TODAY, provider
 
 
 async def login(storage: Postgres, user: UUID, service: ServiceContext | None, **changes: Any) -> None:
-    begun = session(user, service=service, **{"created_at": NOW, **changes})
-    await within(storage, lambda tx: tx.logins.record_success(begun, "password"))
+    new_session = session(user, service=service, **{"created_at": NOW, **changes})
+    await within(storage, lambda tx: tx.logins.record_success(new_session, "password"))
 
 
 async def test_totals_are_summed_by_day_over_shards_services_and_providers(
@@ -146,8 +146,8 @@ async def test_a_day_with_a_total_of_zero_is_left_out(storage: Postgres, shop: S
 
 
 async def test_recent_logins_have_all_fields(storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID) -> None:
-    begun = session(user, service=shop, created_at=NOW)
-    await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
+    new_session = session(user, service=shop, created_at=NOW)
+    await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
     [(id_,)] = await run_sql(pool, "select id from login_events")
     async with storage.reading() as read:
         assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, user, shop.id, "websuite", NOW)]

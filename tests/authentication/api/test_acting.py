@@ -90,15 +90,15 @@ async def test_a_member_can_do_what_their_role_allows(
     await add_member(pool, org, account.id, role)
     other_tenant = await add_organization(pool, "twin")
     await add_member(pool, other_tenant, account.id, "owner")  # a role in another organization does not help
-    begun = await sign_in(ports, account)
-    assert await status(app, "/test/in/acme/view", begun.access_token) == 200
-    assert await status(app, "/test/in/acme/manage", begun.access_token) == manage
-    assert await status(app, "/test/in/acme/own", begun.access_token) == own
+    signed_in = await sign_in(ports, account)
+    assert await status(app, "/test/in/acme/view", signed_in.access_token) == 200
+    assert await status(app, "/test/in/acme/manage", signed_in.access_token) == manage
+    assert await status(app, "/test/in/acme/own", signed_in.access_token) == own
     assert seen[0] == Member(
         user_id=account.id,
         email=account.email,
         email_verified=True,
-        session_id=begun.session_id,
+        session_id=signed_in.session_id,
         address=PEER,
         acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
     )
@@ -185,15 +185,15 @@ async def test_a_token_of_a_deleted_organization_is_invalid_for_its_successor(
 ) -> None:
     account, former = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, former, account.id, "owner")
-    begun = await sign_in(ports, account, former)
-    assert await status(app, "/test/in/acme/own", begun.access_token) == 200
+    signed_in = await sign_in(ports, account, former)
+    assert await status(app, "/test/in/acme/own", signed_in.access_token) == 200
     await run_sql(pool, "delete from organizations")
-    assert await status(app, "/test/in/acme/own", begun.access_token) == NOT_FOUND
+    assert await status(app, "/test/in/acme/own", signed_in.access_token) == NOT_FOUND
     successor = await add_organization(pool, "acme")
     await add_member(pool, successor, account.id, "owner")
     for path in ("/test/in/acme/own", "/test/in/acme/view", "/test/person", "/api/user", "/api/organizations/acme/audit-log"):
-        assert await status(app, path, begun.access_token) == FORBIDDEN, path
-    assert (await api.post("/api/auth/refresh", {"refresh_token": begun.refresh_token})).status in (401, 403)
+        assert await status(app, path, signed_in.access_token) == FORBIDDEN, path
+    assert (await api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})).status in (401, 403)
     fresh = await sign_in(ports, account, successor)
     assert await status(app, "/test/in/acme/own", fresh.access_token) == 200
     assert seen[-1].acts_in.id == successor

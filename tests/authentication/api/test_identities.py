@@ -276,8 +276,8 @@ async def test_unlinking_is_reported_to_the_users_organizations(user: Person, ac
     await user.unlink()
     name, ada_id, details = "security.identity.unlinked", str(user.account.id), {"provider": "codehost"}
     assert await acme.recorded() == [(name, "user", ada_id, user.account.id, details)]
-    assert await acme.told() == [(name, ada_id, details)]
-    assert (await other_tenant.log(), await other_tenant.told()) == ([], [])
+    assert await acme.webhook_events() == [(name, ada_id, details)]
+    assert (await other_tenant.log(), await other_tenant.webhook_events()) == ([], [])
 
 
 async def test_unlinking_from_a_service_is_reported_to_its_organization_only(user: Person, acme: Tenant, other_tenant: Tenant) -> None:
@@ -287,8 +287,8 @@ async def test_unlinking_from_a_service_is_reported_to_its_organization_only(use
     await user.unlink(where=DESK)
     details = {"provider": "codehost", "service_slug": "desk"}
     assert await other_tenant.recorded() == [("security.identity.unlinked", "user", str(user.account.id), user.account.id, details)]
-    assert await other_tenant.told() == [("security.identity.unlinked", str(user.account.id), details)]
-    assert (await acme.log(), await acme.told()) == ([], [])
+    assert await other_tenant.webhook_events() == [("security.identity.unlinked", str(user.account.id), details)]
+    assert (await acme.log(), await acme.webhook_events()) == ([], [])
 
 
 async def test_identities_that_services_lose_are_reported_to_their_organizations(user: Person, acme: Tenant, other_tenant: Tenant) -> None:
@@ -301,7 +301,7 @@ async def test_identities_that_services_lose_are_reported_to_their_organizations
     for tenant, service in ((acme, "shop"), (other_tenant, "desk")):
         details = {"provider": "codehost", "service_slug": service}
         assert await tenant.recorded() == [(name, "user", ada_id, user.account.id, details)]
-        assert await tenant.told() == [(name, ada_id, details)]
+        assert await tenant.webhook_events() == [(name, ada_id, details)]
 
 
 async def test_an_identity_linked_during_the_request_is_unlinked_too(user: Person) -> None:

@@ -32,13 +32,13 @@ from tests.tenancy.organizations import claims, refresh
 
 async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
     answer = await support.ask()
-    begun = answer.json
-    assert set(begun) == {"access_token", "refresh_token", "impersonated_user", "session_id", "expires_at", "audit_log_id"}
-    assert begun["impersonated_user"] == {"id": str(support.user.id), "email": support.user.email}
-    assert datetime.fromisoformat(begun["expires_at"]) == clock.now() + HOUR
-    assert begun["expires_at"].endswith("Z")
+    impersonation = answer.json
+    assert set(impersonation) == {"access_token", "refresh_token", "impersonated_user", "session_id", "expires_at", "audit_log_id"}
+    assert impersonation["impersonated_user"] == {"id": str(support.user.id), "email": support.user.email}
+    assert datetime.fromisoformat(impersonation["expires_at"]) == clock.now() + HOUR
+    assert impersonation["expires_at"].endswith("Z")
     assert answer.headers["Cache-Control"] == "no-store"
-    assert (await support.profile(begun["access_token"])).json == {
+    assert (await support.profile(impersonation["access_token"])).json == {
         "id": str(support.user.id),
         "email": support.user.email,
         "org": "",
@@ -47,34 +47,34 @@ async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: S
     columns = "id, user_id, impersonator_id, impersonator_session_id, org_id, service_id, expires_at, ends_at, address"
     end = clock.now() + HOUR
     assert await run_sql(pool, f"select {columns} from sessions where user_id = %s", support.user.id) == [  # noqa: S608
-        (UUID(begun["session_id"]), support.user.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
+        (UUID(impersonation["session_id"]), support.user.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
     ]
 
 
 async def test_the_tokens_name_the_user_and_the_impersonator(support: Support) -> None:
-    begun = await support.begin()
-    said = claims(begun["access_token"])
-    assert (said["sub"], said["email"], said["sid"]) == (str(support.user.id), support.user.email, begun["session_id"])
-    assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+    impersonation = await support.begin()
+    said = claims(impersonation["access_token"])
+    assert (said["sub"], said["email"], said["sid"]) == (str(support.user.id), support.user.email, impersonation["session_id"])
+    assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
     own = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
     assert not {"impersonator", "impersonation_session"} & own.keys()
 
 
 async def test_the_tokens_name_both_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
     await add_member(pool, await add_organization(pool, "acme"), support.user.id)
-    begun = await support.begin()
-    renewed = (await refresh(support.api, begun["refresh_token"])).json
+    impersonation = await support.begin()
+    renewed = (await refresh(support.api, impersonation["refresh_token"])).json
     selected = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
     last = (await refresh(support.api, selected["refresh_token"])).json
     for pair in (renewed, selected, last):
         said = claims(pair["access_token"])
-        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
     assert claims(last["access_token"])["org"] == "acme"
 
 
 async def test_no_refreshed_token_outlives_the_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
-    begun = await support.begin()
-    pair = begun
+    impersonation = await support.begin()
+    pair = impersonation
     for _ in range(5):
         clock.advance(timedelta(minutes=11))
         pair = (await refresh(support.api, pair["refresh_token"])).json
@@ -106,19 +106,19 @@ async def test_an_impersonation_is_not_recorded_as_a_login(support: Support, met
 
 
 async def test_without_a_context_only_the_platform_records_it(support: Support, acme: Tenant, pool: Pool) -> None:
-    begun = await support.begin(target=acme.id("member"))
-    assert "org" not in claims(begun["access_token"])
+    impersonation = await support.begin(target=acme.id("member"))
+    assert "org" not in claims(impersonation["access_token"])
     assert await acme.log() == []
     assert len(await support.log()) == 1
 
 
 async def test_in_an_organization_the_impersonator_acts_as_the_member(support: Support, acme: Tenant) -> None:
-    begun = await support.begin(target=acme.id("admin"), org_slug="acme")
-    said = claims(begun["access_token"])
+    impersonation = await support.begin(target=acme.id("admin"), org_slug="acme")
+    said = claims(impersonation["access_token"])
     assert (said["org"], said["org_id"]) == ("acme", str(acme.org))
-    assert (await support.profile(begun["access_token"])).json["org"] == "acme"
-    assert (await support.api.get(acme.invitations, token=begun["access_token"])).status == 200
-    assert claims((await refresh(support.api, begun["refresh_token"])).json["access_token"])["org"] == "acme"
+    assert (await support.profile(impersonation["access_token"])).json["org"] == "acme"
+    assert (await support.api.get(acme.invitations, token=impersonation["access_token"])).status == 200
+    assert claims((await refresh(support.api, impersonation["refresh_token"])).json["access_token"])["org"] == "acme"
 
 
 async def test_in_a_service_the_token_is_the_applications(support: Support, acme: Tenant, clock: FakeClock) -> None:
@@ -126,13 +126,13 @@ async def test_in_a_service_the_token_is_the_applications(support: Support, acme
     gold = await add_plan(acme.pool, shop)
     await add_service_user(support.ports, shop, support.user.id)
     await add_subscription(support.ports, acme.pool, shop, support.user.id, gold, ends=clock.now() + HOUR)
-    begun = await support.begin(org_slug="acme", service_slug="shop")
+    impersonation = await support.begin(org_slug="acme", service_slug="shop")
     [(client_id,)] = await run_sql(acme.pool, "select client_id from services")
-    renewed = (await refresh(support.api, begun["refresh_token"])).json
-    for token in (begun["access_token"], renewed["access_token"]):
+    renewed = (await refresh(support.api, impersonation["refresh_token"])).json
+    for token in (impersonation["access_token"], renewed["access_token"]):
         said = claims(token)
         assert (said["aud"], said["org"], said["service"], said["plan"]) == (str(client_id), "acme", "shop", "Gold")
-        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
         assert (await support.profile(token)).json["service"] == "shop"
         # The same rights as any token of an application (security J-9)
         for path in (acme.path, "/api/platform/tiers", "/api/organizations"):
@@ -174,7 +174,7 @@ async def test_the_context_must_belong_to_the_user(support: Support, acme: Tenan
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_an_inactive_organization_is_refused_as_context(support: Support, acme: Tenant, status: str) -> None:
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
-    await acme.become(status)
+    await acme.set_status(status)
     before = await support.everything()
     for named in ({"org_slug": "acme"}, {"org_slug": "acme", "service_slug": "shop"}, {"org_slug": "acme", "service_slug": "nothing"}):
         assert refused(await support.ask(target=acme.id("member"), **named)) == NOT_ACTIVE
@@ -248,10 +248,10 @@ async def test_an_invalid_reason_is_refused(support: Support) -> None:
 
 
 async def test_the_platforms_log_stores_the_reason(support: Support) -> None:
-    begun = await support.begin()
+    impersonation = await support.begin()
     assert await support.log() == [
         {
-            "id": UUID(begun["audit_log_id"]),
+            "id": UUID(impersonation["audit_log_id"]),
             "action": "user.impersonated",
             "target_type": "user",
             "target_id": str(support.user.id),
@@ -260,8 +260,8 @@ async def test_the_platforms_log_stores_the_reason(support: Support) -> None:
             "address": CLIENT,
             "agent": AGENT["User-Agent"],
             "details": {
-                "session_id": begun["session_id"],
-                "expires_at": begun["expires_at"],
+                "session_id": impersonation["session_id"],
+                "expires_at": impersonation["expires_at"],
                 "org_id": None,
                 "service_slug": None,
                 "reason": REASON,
@@ -273,21 +273,21 @@ async def test_the_platforms_log_stores_the_reason(support: Support) -> None:
 @pytest.mark.parametrize("service", [None, "shop"])
 async def test_the_organization_sees_the_impersonator_but_not_the_reason(support: Support, acme: Tenant, service: str | None) -> None:
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
-    begun = await support.begin(target=acme.id("member"), org_slug="acme", service_slug=service)
+    impersonation = await support.begin(target=acme.id("member"), org_slug="acme", service_slug=service)
     [entry] = (await support.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"]
     who = {"id": str(support.account.id), "email": support.account.email}
     assert (entry["action"], entry["target_type"], entry["target_id"]) == ("user.impersonated", "user", acme.id("member"))
     assert entry["actor"] == {**who, "is_platform_owner": True}
     assert entry["details"] == {
-        "session_id": begun["session_id"],
-        "expires_at": begun["expires_at"],
+        "session_id": impersonation["session_id"],
+        "expires_at": impersonation["expires_at"],
         "service_slug": service,
         "impersonator": who,
     }
     [kept] = await support.log()
-    assert entry["id"] != begun["audit_log_id"] == str(kept["id"])
+    assert entry["id"] != impersonation["audit_log_id"] == str(kept["id"])
     assert (kept["details"]["reason"], kept["details"]["org_id"]) == (REASON, str(acme.org))
-    [(_, told, data)] = await acme.told()
+    [(_, told, data)] = await acme.webhook_events()
     assert told == acme.id("member")
     assert "reason" not in data
 

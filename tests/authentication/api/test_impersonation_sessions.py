@@ -57,11 +57,11 @@ async def test_the_user_sees_one_support_device_that_is_not_current(support: Sup
 
 async def test_revoking_the_support_device_ends_the_impersonation(support: Support) -> None:
     mine = (await sign_in(support.ports, support.user)).access_token
-    begun = await support.begin()
+    impersonation = await support.begin()
     [device] = (await support.api.get("/api/user/devices", token=mine)).json["devices"]
     assert (await support.api.delete(f"/api/user/devices/{device['id']}", token=mine)).status == 200
-    assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
-    assert refused(await refresh(support.api, begun["refresh_token"])) == UNAUTHORIZED
+    assert refused(await support.profile(impersonation["access_token"])) == UNAUTHORIZED
+    assert refused(await refresh(support.api, impersonation["refresh_token"])) == UNAUTHORIZED
     assert (await support.profile(mine)).status == 200
     await support.begin()
     [another] = (await support.api.get("/api/user/devices", token=mine)).json["devices"]
@@ -87,10 +87,10 @@ async def sign_out(support: Support, token: str) -> None:
 
 
 async def test_a_sign_out_ends_only_the_impersonation(support: Support) -> None:
-    mine, begun, another = (await sign_in(support.ports, support.user)).access_token, await support.begin(), await support.begin()
-    await sign_out(support, begun["access_token"])
-    assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
-    assert refused(await refresh(support.api, begun["refresh_token"])) == UNAUTHORIZED
+    mine, impersonation, another = (await sign_in(support.ports, support.user)).access_token, await support.begin(), await support.begin()
+    await sign_out(support, impersonation["access_token"])
+    assert refused(await support.profile(impersonation["access_token"])) == UNAUTHORIZED
+    assert refused(await refresh(support.api, impersonation["refresh_token"])) == UNAUTHORIZED
     for token in (mine, another["access_token"], support.session.access_token):
         assert (await support.profile(token)).status == 200
 
@@ -136,19 +136,19 @@ async def test_an_impersonation_ends_when_one_of_its_conditions_ends(
     shop = await add_service(acme.pool, acme.org)
     await add_service_user(support.ports, shop, support.user.id)
     colleague = await sign_in(support.ports, await add_platform_owner(support.ports, "colleague@platform.example"))
-    begun = [await support.begin(), await support.begin(org_slug="acme"), await support.begin(org_slug="acme", service_slug="shop")]
+    impersonation = [await support.begin(), await support.begin(org_slug="acme"), await support.begin(org_slug="acme", service_slug="shop")]
     await change(support, colleague.access_token)
-    for one in begun:
+    for one in impersonation:
         assert refused(await support.profile(one["access_token"])) == UNAUTHORIZED
         assert refused(await refresh(support.api, one["refresh_token"])) == UNAUTHORIZED
-    for one in begun[:2]:
+    for one in impersonation[:2]:
         assert refused(await support.api.get(acme.path, token=one["access_token"])) == UNAUTHORIZED
 
 
 async def test_the_end_of_the_membership_ends_an_impersonation_in_the_organization(support: Support, acme: Tenant) -> None:
-    begun, beside = await support.begin(target=acme.id("member"), org_slug="acme"), await support.begin(target=acme.id("member"))
+    impersonation, beside = await support.begin(target=acme.id("member"), org_slug="acme"), await support.begin(target=acme.id("member"))
     assert (await acme.remove("owner", "member")).status == 200
-    assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
+    assert refused(await support.profile(impersonation["access_token"])) == UNAUTHORIZED
     assert (await support.profile(beside["access_token"])).status == 200
 
 
@@ -285,8 +285,8 @@ async def test_forbidden_requests_are_refused_before_validation(support: Support
 
 async def test_an_impersonator_does_not_confirm_a_membership(support: Support, acme: Tenant) -> None:
     await add_member(acme.pool, acme.org, support.user.id)
-    begun = await support.begin(org_slug="acme")
-    assert (await support.api.get(f"{acme.path}/members", token=begun["access_token"])).status == 200
+    impersonation = await support.begin(org_slug="acme")
+    assert (await support.api.get(f"{acme.path}/members", token=impersonation["access_token"])).status == 200
     assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.user.id) == [(None,)]
 
 

@@ -53,7 +53,7 @@ async def test_admins_can_set_the_credentials_of_a_service(acme: Tenant, by: str
     assert await stored(acme) == {(service, "codehost"): ("0oa1b2c3", "the provider's own secret")}
     details = {"service_slug": "shop", "provider": "codehost", "client_id": "0oa1b2c3"}
     assert await acme.recorded() == [("service.oauth_credentials.updated", "service", str(service), acme.people[by].id, details)]
-    assert await acme.told() == [("service.oauth_credentials.updated", str(service), details)]
+    assert await acme.webhook_events() == [("service.oauth_credentials.updated", str(service), details)]
 
 
 async def test_new_credentials_replace_the_old_ones(acme: Tenant, clock: FakeClock) -> None:
@@ -70,7 +70,7 @@ async def test_no_response_contains_the_secret(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     answers = [await put(acme), await look(acme), await put(acme, {**GIVEN, "client_id": 5}), await remove(acme)]
     assert all("secret" not in answer.text.replace("has_secret", "") for answer in answers)
-    written = [*await acme.recorded(), *await acme.told(), *await run_sql(acme.pool, "select * from oauth_credentials")]
+    written = [*await acme.recorded(), *await acme.webhook_events(), *await run_sql(acme.pool, "select * from oauth_credentials")]
     assert "own secret" not in str(written)
 
 

@@ -228,7 +228,7 @@ async def test_a_service_that_closes_before_the_code_refuses_the_login(
     acme = await tenants.add("acme")
     await add_service(pool, acme.org, "shop")
     token = await pre_auth(api, org_slug="acme", service_slug="shop")
-    await acme.become("suspended")
+    await acme.set_status("suspended")
     answer = await verify(api, token, app_of_ada.code())
     assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select 1 from guesses where secret = 'mfa'") == []  # the code was right

@@ -194,13 +194,13 @@ async def test_an_unknown_service_is_not_found(shop: Shop, other_tenant: Tenant,
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_an_inactive_organization_refuses_logins(shop: Shop, tenants: Tenants, status: str) -> None:
     await add_service(tenants.pool, shop.tenant.org, "mobile", "mobile")
-    await shop.tenant.become(status)
+    await shop.tenant.set_status(status)
     before = await shop.recorded()
     for service in ("shop", "mobile", "nothing-there"):
         for password in (PASSWORD, "wrong password"):
             assert refused(await shop.login(service=service, password=password)) == NOT_ACTIVE
     assert await shop.recorded() == before
-    await shop.tenant.become("active")
+    await shop.tenant.set_status("active")
     assert (await shop.login()).status == 200
 
 
@@ -332,10 +332,10 @@ async def test_a_refresh_keeps_the_service(shop: Shop, clock: FakeClock) -> None
 async def test_a_suspension_refuses_refreshes_but_not_the_profile(shop: Shop) -> None:
     pair = await shop.tokens()
     for status in ("suspended", "rejected", "pending"):
-        await shop.tenant.become(status)
+        await shop.tenant.set_status(status)
         assert refused(await shop.refresh(pair)) == NOT_ACTIVE
         assert (await shop.profile(pair)).json["service"] == "shop"
-    await shop.tenant.become("active")
+    await shop.tenant.set_status("active")
     assert (await shop.refresh(pair)).status == 200
 
 
@@ -346,9 +346,9 @@ async def test_a_user_removed_from_the_service_is_refused(shop: Shop, tenants: T
     assert refused(await shop.profile(pair)) == FORBIDDEN
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED
     assert refused(await shop.api.get("/api/organizations/acme", token=pair["access_token"])) == FORBIDDEN
-    await shop.tenant.become("suspended")
+    await shop.tenant.set_status("suspended")
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED, "an activation of the organization would not change this"
-    await shop.tenant.become("active")
+    await shop.tenant.set_status("active")
     assert (await shop.api.post("/api/auth/logout", token=other["access_token"])).status == 200, "a sign-out always works"
     assert (await shop.profile(await shop.tokens())).status == 200, "a new login works"
 
@@ -431,7 +431,7 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
     in_shop, in_wiki, in_theirs = [await sign_in_to(ports, pool, service, shop.user) for service in (shop.id, wiki, theirs)]
     plain, selected = await sign_in(ports, shop.user), await sign_in(ports, shop.user, shop.tenant.org)
     of_shop, of_wiki, of_plain, of_org = [
-        ports.tokens.read(begun.access_token, ports.clock.now()) for begun in (in_shop, in_wiki, plain, selected)
+        ports.tokens.read(session.access_token, ports.clock.now()) for session in (in_shop, in_wiki, plain, selected)
     ]
     assert refused(await shop.profile({"access_token": in_shop.access_token + "x"})) == (401, "JWT_ERROR")
     for said in (
@@ -451,14 +451,19 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
         token = ports.tokens.sign(said)
         assert refused(await shop.profile({"access_token": token})) == UNAUTHORIZED, said
         assert (await shop.api.get("/api/organizations/acme", token=token)).status in (401, 403), said
-    for begun, org, service in ((in_shop, "acme", "shop"), (in_wiki, "acme", "wiki"), (in_theirs, "twin", "shop"), (selected, "acme", "")):
-        profile = (await shop.profile({"access_token": begun.access_token})).json
+    for session, org, service in (
+        (in_shop, "acme", "shop"),
+        (in_wiki, "acme", "wiki"),
+        (in_theirs, "twin", "shop"),
+        (selected, "acme", ""),
+    ):
+        profile = (await shop.profile({"access_token": session.access_token})).json
         assert (profile["org"], profile["service"]) == (org, service)
 
 
 async def test_organization_and_plan_claims_give_no_rights(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
-    begun = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
-    said = tenants.ports.tokens.read(begun.access_token, tenants.ports.clock.now())
+    session = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
+    said = tenants.ports.tokens.read(session.access_token, tenants.ports.clock.now())
     token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=other_tenant.org, service="other", plan="Gold"))
     assert (await shop.profile({"access_token": token})).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 

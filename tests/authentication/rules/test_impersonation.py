@@ -32,20 +32,20 @@ def session(org_id: UUID | None = None, service: ServiceContext | None = None) -
 
 
 @pytest.mark.parametrize(
-    ("begun", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")]
+    ("new_session", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")]
 )
 def test_the_organizations_event_has_the_impersonator_but_not_the_reason(
-    begun: Session, org_id: UUID | None, service_slug: str | None
+    new_session: Session, org_id: UUID | None, service_slug: str | None
 ) -> None:
-    event = events.impersonated(begun)
+    event = events.impersonated(new_session)
     assert (event.kind.name, event.target_id, event.org_id, event.of_person) == ("user.impersonated", str(ADA), org_id, None)
     assert (event.impersonator_id, event.id) == (SUPPORT, None)
-    assert event.details == {"session_id": str(begun.id), "expires_at": "2026-03-14T15:09:26Z", "service_slug": service_slug}
+    assert event.details == {"session_id": str(new_session.id), "expires_at": "2026-03-14T15:09:26Z", "service_slug": service_slug}
 
 
-@pytest.mark.parametrize("begun", [session(), session(ORG), session(None, SHOP)])
-def test_the_platforms_event_has_the_reason(begun: Session) -> None:
-    heard = events.impersonated(begun)
+@pytest.mark.parametrize("new_session", [session(), session(ORG), session(None, SHOP)])
+def test_the_platforms_event_has_the_reason(new_session: Session) -> None:
+    heard = events.impersonated(new_session)
     event = events.impersonated_for_the_platform(heard, ENTRY, "a reason")
     assert (event.kind, event.target_id, event.org_id, event.of_person) == (heard.kind, str(ADA), None, None)
     assert (event.impersonator_id, event.id) == (SUPPORT, ENTRY)

@@ -40,9 +40,9 @@ async def user(storage: Postgres) -> UUID:
 
 
 async def login(storage: Postgres, user: UUID, service: ServiceContext | None, provider: str = "password", **changes: Any) -> Session:
-    begun = session(user, service=service, **{"created_at": NOW, **changes})
-    await within(storage, lambda tx: tx.logins.record_success(begun, provider))
-    return begun
+    new_session = session(user, service=service, **{"created_at": NOW, **changes})
+    await within(storage, lambda tx: tx.logins.record_success(new_session, provider))
+    return new_session
 
 
 async def totals(pool: Pool) -> list[tuple[Any, ...]]:
@@ -55,10 +55,10 @@ async def totals(pool: Pool) -> list[tuple[Any, ...]]:
 async def test_a_login_to_a_service_is_stored_with_the_service_and_organization(
     storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID
 ) -> None:
-    begun = await login(storage, user, shop, "codehost")
+    new_session = await login(storage, user, shop, "codehost")
     query = "select user_id, session_id, org_id, service_id, provider, success, address, agent, created_at from login_events"
     assert await run_sql(pool, query) == [
-        (user, begun.id, shop.org_id, shop.id, "codehost", True, begun.address, begun.agent, begun.created_at)
+        (user, new_session.id, shop.org_id, shop.id, "codehost", True, new_session.address, new_session.agent, new_session.created_at)
     ]
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "codehost", 1)]
 
@@ -110,11 +110,11 @@ async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
 
 @pytest.mark.slow
 async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID) -> None:
-    begun = session(user, service=shop, created_at=NOW)
+    new_session = session(user, service=shop, created_at=NOW)
 
     async def sign_in(_: int) -> None:
         for _ in range(5):
-            await within(storage, lambda tx: tx.logins.record_success(replace(begun), "password"))
+            await within(storage, lambda tx: tx.logins.record_success(replace(new_session), "password"))
 
     await everyone(20, sign_in)
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "password", 100)]

@@ -85,9 +85,9 @@ async def test_an_impersonation_is_listed_only_while_it_is_live(storage: Postgre
 
 
 async def test_only_the_newest_sessions_are_listed_and_all_are_counted(storage: Postgres, user: Account) -> None:
-    begun = [await begin(storage, user.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
+    new_session = [await begin(storage, user.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
     items, total = await live_of(storage, user, 2)
-    assert ([one.id for one in items], total) == ([begun[0].id, begun[1].id], 3)
+    assert ([one.id for one in items], total) == ([new_session[0].id, new_session[1].id], 3)
 
 
 async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, pool: Pool, user: Account) -> None:
@@ -106,15 +106,15 @@ async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, p
 
 
 async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, pool: Pool, user: Account) -> None:
-    begun = session(user.id, provider="codehost")
-    await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
+    new_session = session(user.id, provider="codehost")
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(new_session, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
     standing = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
-    expected = BrowserSession(begun.id, "codehost", None, begun.created_at)
+    expected = BrowserSession(new_session.id, "codehost", None, new_session.created_at)
     async with storage.reading() as read:
         assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, standing)
         assert await read.sessions.load_browser_session(digest("another"), NOW) is None
-        assert await read.sessions.load_browser_session(digest("cookie"), begun.expires_at) is None
+        assert await read.sessions.load_browser_session(digest("cookie"), new_session.expires_at) is None
 
 
 @pytest.mark.parametrize(

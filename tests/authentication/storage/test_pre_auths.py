@@ -30,15 +30,15 @@ def pending(user_id: UUID) -> PendingSignIn:
 
 async def begin(storage: Postgres, email: Email = EVE) -> PendingSignIn:
     person = await add(storage, account(email=email))
-    begun = pending(person.id)
-    await within(storage, lambda tx: tx.pre_auths.add(begun))
-    return begun
+    sign_in = pending(person.id)
+    await within(storage, lambda tx: tx.pre_auths.add(sign_in))
+    return sign_in
 
 
-async def take(storage: Postgres, begun: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
+async def take(storage: Postgres, sign_in: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
     async with storage.autocommit() as count:
         tried = await count.pre_auths.count_attempt(
-            begun.id, begun.user_id, MAX_CODE_ATTEMPTS, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + after
+            sign_in.id, sign_in.user_id, MAX_CODE_ATTEMPTS, attempt_subject(sign_in.user_id), AttemptLimit(12, TTL), NOW + after
         )
     if tried is None:
         return None
@@ -55,12 +55,12 @@ async def failures(pool: Pool, user_id: UUID) -> int:
 
 
 async def test_an_attempt_returns_the_pending_sign_in(storage: Postgres) -> None:
-    begun = await begin(storage)
-    assert await take(storage, begun) == begun
-    without = replace(begun, id=uuid4(), service_id=None)
+    sign_in = await begin(storage)
+    assert await take(storage, sign_in) == sign_in
+    without = replace(sign_in, id=uuid4(), service_id=None)
     await within(storage, lambda tx: tx.pre_auths.add(without))
     assert await take(storage, without) == without
-    assert await take(storage, replace(begun, id=uuid4())) is None
+    assert await take(storage, replace(sign_in, id=uuid4())) is None
 
 
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
@@ -73,80 +73,80 @@ BARE = PendingIdentity(
 @pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
 async def test_the_pending_identity_is_stored_with_the_sign_in(storage: Postgres, unlinked: PendingIdentity) -> None:
     person = await add(storage, account())
-    begun, plain = replace(pending(person.id), provider="codehost", identity=unlinked), replace(pending(person.id), provider="codehost")
-    for one in (begun, plain):
+    sign_in, plain = replace(pending(person.id), provider="codehost", identity=unlinked), replace(pending(person.id), provider="codehost")
+    for one in (sign_in, plain):
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
-    assert [await take(storage, one) for one in (begun, plain, begun)] == [begun, plain, begun]
+    assert [await take(storage, one) for one in (sign_in, plain, sign_in)] == [sign_in, plain, sign_in]
 
 
 async def test_tokens_are_encrypted_for_their_sign_in_and_column(storage: Postgres, pool: Pool) -> None:
     person = await add(storage, account())
-    begun, other = [replace(pending(person.id), provider="codehost", identity=UNLINKED) for _ in range(2)]
-    for one in (begun, other):
+    sign_in, other = [replace(pending(person.id), provider="codehost", identity=UNLINKED) for _ in range(2)]
+    for one in (sign_in, other):
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
     rows = await run_sql(pool, "select access_token, refresh_token from pre_auths")
     assert not any(b"token" in value for row in rows for value in row)
     for moved in ("refresh_token", "(select p.access_token from pre_auths p where p.id <> pre_auths.id)"):
-        await run_sql(pool, f"update pre_auths set access_token = {moved} where id = %s", begun.id)  # noqa: S608
+        await run_sql(pool, f"update pre_auths set access_token = {moved} where id = %s", sign_in.id)  # noqa: S608
         with pytest.raises(SealBroken):
-            await take(storage, begun)
+            await take(storage, sign_in)
     assert await take(storage, other) == other
 
 
 async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres, pool: Pool) -> None:
-    begun = await begin(storage)
-    taken = await everyone(20, lambda _: take(storage, begun))
+    sign_in = await begin(storage)
+    taken = await everyone(20, lambda _: take(storage, sign_in))
     assert sum(one is not None for one in taken) == MAX_CODE_ATTEMPTS
-    assert await failures(pool, begun.user_id) == MAX_CODE_ATTEMPTS
+    assert await failures(pool, sign_in.user_id) == MAX_CODE_ATTEMPTS
 
 
 async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_attempt_does_not(storage: Postgres, pool: Pool) -> None:
-    begun = await begin(storage)
-    others = [replace(begun, id=uuid4()) for _ in range(3)]
+    sign_in = await begin(storage)
+    others = [replace(sign_in, id=uuid4()) for _ in range(3)]
     for other in others:
         await within(storage, lambda tx, other=other: tx.pre_auths.add(other))  # type: ignore[misc]
-    taken = await everyone(20, lambda number: take(storage, [begun, *others][number % 4]))
+    taken = await everyone(20, lambda number: take(storage, [sign_in, *others][number % 4]))
     assert sum(one is not None for one in taken) == 12
-    assert await failures(pool, begun.user_id) == 12
+    assert await failures(pool, sign_in.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.autocommit() as count:
         tried = await count.pre_auths.count_attempt(
-            begun.id, begun.user_id, 100, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + SECOND
+            sign_in.id, sign_in.user_id, 100, attempt_subject(sign_in.user_id), AttemptLimit(12, TTL), NOW + SECOND
         )
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 
 
 async def test_a_pending_sign_in_lives_until_it_expires(storage: Postgres) -> None:
-    begun = await begin(storage)
-    assert await take(storage, begun, after=TTL - SECOND) == begun
-    assert await take(storage, begun, after=TTL) is None
-    assert await end(storage, begun, at=NOW + TTL) is None
-    assert await end(storage, begun, at=NOW + TTL - SECOND) is True
+    sign_in = await begin(storage)
+    assert await take(storage, sign_in, after=TTL - SECOND) == sign_in
+    assert await take(storage, sign_in, after=TTL) is None
+    assert await end(storage, sign_in, at=NOW + TTL) is None
+    assert await end(storage, sign_in, at=NOW + TTL - SECOND) is True
 
 
-async def end(storage: Postgres, begun: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
+async def end(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
     """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.save_pending_secret(begun.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step_deferred(begun.id, begun.user_id, NOW, step, at)
+        await tx.mfa.save_pending_secret(sign_in.user_id, "SECRET", NOW)
+        accepted = tx.mfa.redeem_step_deferred(sign_in.id, sign_in.user_id, NOW, step, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 
 async def test_exactly_one_request_completes_a_sign_in(storage: Postgres) -> None:
-    begun = await begin(storage)
-    outcomes = await everyone(20, lambda number: end(storage, begun, number + 1))
+    sign_in = await begin(storage)
+    outcomes = await everyone(20, lambda number: end(storage, sign_in, number + 1))
     assert Counter(outcomes) == {None: 19, True: 1}
-    assert await take(storage, begun) is None
+    assert await take(storage, sign_in) is None
 
 
 async def test_another_user_cannot_complete_a_sign_in(storage: Postgres) -> None:
-    begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
-    assert await end(storage, replace(begun, user_id=other.user_id)) is None
-    assert await take(storage, begun) == begun
+    sign_in, other = await begin(storage), await begin(storage, Email("grace@example.com"))
+    assert await end(storage, replace(sign_in, user_id=other.user_id)) is None
+    assert await take(storage, sign_in) == sign_in
 
 
 async def test_removing_all_sign_ins_of_a_user_keeps_those_of_others(storage: Postgres, pool: Pool) -> None:
-    begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
-    await within(storage, lambda tx: tx.pre_auths.remove_all(begun.user_id))
+    sign_in, other = await begin(storage), await begin(storage, Email("grace@example.com"))
+    await within(storage, lambda tx: tx.pre_auths.remove_all(sign_in.user_id))
     assert await run_sql(pool, "select id from pre_auths") == [(other.id,)]

@@ -22,32 +22,32 @@ from tests.support.services import add_plan, add_service, add_subscription, serv
 async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     how = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
-    begun = await begin(storage, user.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
+    new_session = await begin(storage, user.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
     columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
     assert await run_sql(pool, f"select {columns} from sessions") == [  # noqa: S608
-        (begun.id, user.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
+        (new_session.id, user.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
     ]
     assert await run_sql(pool, "select provider, grant_type from sessions") == [("codehost", "device_code")]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
-    assert tokens == [(digest("token"), begun.id, 1, None, NOW - HOUR)]
+    assert tokens == [(digest("token"), new_session.id, 1, None, NOW - HOUR)]
 
 
 async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account(is_platform_owner=True))
-    begun = await begin(storage, user.id, "token")
+    new_session = await begin(storage, user.id, "token")
     org = await add_organization(pool, "acme", "suspended")
     other_tenant = await add_organization(pool, "twin")
     await add_member(pool, org, user.id, "admin")
     plain = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
         load = read.sessions.load_session_context
-        assert await load(begun.id, user.id, None, NOW) == plain
-        assert await load(begun.id, user.id, uuid4(), NOW) == plain
-        assert await load(begun.id, user.id, org, NOW) == replace(
+        assert await load(new_session.id, user.id, None, NOW) == plain
+        assert await load(new_session.id, user.id, uuid4(), NOW) == plain
+        assert await load(new_session.id, user.id, org, NOW) == replace(
             plain,
             organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
         )
-        elsewhere = await load(begun.id, user.id, other_tenant, NOW)
+        elsewhere = await load(new_session.id, user.id, other_tenant, NOW)
         assert elsewhere is not None
         assert elsewhere.organization is None, "a membership of another organization does not count"
 
@@ -79,13 +79,13 @@ async def test_the_session_context_needs_the_users_own_session(storage: Postgres
 )
 async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool: Pool, end: str) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "token")
+    new_session = await begin(storage, user.id, "token")
     async with storage.reading() as read:
-        assert await read.sessions.load_session_context(begun.id, user.id, None, NOW)
+        assert await read.sessions.load_session_context(new_session.id, user.id, None, NOW)
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_session_context(begun.id, user.id, None, NOW) is None
+        assert await tx.sessions.load_session_context(new_session.id, user.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
         presented = await tx.sessions.explain_refresh_token(digest("token"), NOW)
     assert presented is None or not presented.session_is_live
@@ -93,7 +93,7 @@ async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool
 
 async def test_the_context_in_an_organization_has_the_role(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun = await begin(storage, user.id, "token")
+    new_session = await begin(storage, user.id, "token")
     org, other_tenant = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
     await add_member(pool, org, user.id, "admin")
     await add_member(pool, org, eve.id, "owner")
@@ -102,17 +102,17 @@ async def test_the_context_in_an_organization_has_the_role(storage: Postgres, po
     here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
     there = OrganizationStanding(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
-        plain = await read.sessions.load_session_context(begun.id, user.id, None, NOW)
+        plain = await read.sessions.load_session_context(new_session.id, user.id, None, NOW)
         assert plain is not None
         for token_org, organization in ((None, None), (org, context), (other_tenant, None), (uuid4(), None)):
             for slug, acts_in in (("acme", here), ("twin", there), ("Acme", None), ("acm_", None), ("", None)):
-                found = await read.sessions.load_session_context_in(slug, begun.id, user.id, token_org, NOW)
+                found = await read.sessions.load_session_context_in(slug, new_session.id, user.id, token_org, NOW)
                 assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
 
 
 async def test_the_context_in_an_organization_tells_if_the_membership_is_confirmed(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun = await begin(storage, user.id, "token")
+    new_session = await begin(storage, user.id, "token")
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for organization, person in ((org, user), (org, eve), (other_tenant, user)):
         await add_member(pool, organization, person.id)
@@ -121,7 +121,7 @@ async def test_the_context_in_an_organization_tells_if_the_membership_is_confirm
     for organization, person in ((org, eve), (other_tenant, user), (org, user)):
         await run_sql(pool, confirmed, NOW, organization, person.id)
         async with storage.reading() as read:
-            standing = await read.sessions.load_session_context_in("acme", begun.id, user.id, None, NOW)
+            standing = await read.sessions.load_session_context_in("acme", new_session.id, user.id, None, NOW)
         found.append(standing is not None and standing.acts_in is not None and standing.acts_in.confirmed)
     assert found == [False, False, True]
 
@@ -230,15 +230,15 @@ async def test_a_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, 
 
 async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun, other = await begin(storage, user.id, "first"), await begin(storage, eve.id, "eve")
+    new_session, other = await begin(storage, user.id, "first"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
     await add_organization(pool, "twin")
     await add_member(pool, org, user.id)
-    await run_sql(pool, "update sessions set org_id = %s where id = %s", org, begun.id)
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", org, new_session.id)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
-            session_id=begun.id,
+            session_id=new_session.id,
             user_id=user.id,
             email=ADA,
             email_verified_at=NOW,
@@ -256,13 +256,13 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
     assert sorted(tokens, key=str) == sorted(
         [
             (digest("eve"), other.id, 1, None, NOW - HOUR),
-            (digest("first"), begun.id, 1, NOW, NOW - HOUR),
-            (digest("second"), begun.id, 2, None, NOW),
+            (digest("first"), new_session.id, 1, NOW, NOW - HOUR),
+            (digest("second"), new_session.id, 2, None, NOW),
         ],
         key=str,
     )
     lives = await run_sql(pool, "select id, expires_at from sessions")
-    assert set(lives) == {(begun.id, NOW + 31 * DAY), (other.id, NOW + 30 * DAY)}
+    assert set(lives) == {(new_session.id, NOW + 31 * DAY), (other.id, NOW + 30 * DAY)}
 
 
 async def test_a_rotation_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
@@ -281,7 +281,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
     storage: Postgres, pool: Pool, status: str, member: bool, passes: bool
 ) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
     await add_member(pool, other_tenant, user.id, "owner")  # a membership of another organization does not help
     await add_member(pool, org, eve.id)  # nor does another user's membership
@@ -293,7 +293,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
         assert (rotated is not None) == passes
         if not passes:
             assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
-                session_id=begun.id,
+                session_id=new_session.id,
                 rotated_at=None,
                 is_previous=False,
                 session_is_live=True,
@@ -308,13 +308,13 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
 
 async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "1")
+    new_session = await begin(storage, user.id, "1")
     async with storage.transaction(by=SYSTEM) as tx:
         for number in (1, 2):
             assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
         known = [await tx.sessions.explain_refresh_token(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
     plain = RefreshTokenState(
-        session_id=begun.id,
+        session_id=new_session.id,
         rotated_at=None,
         is_previous=False,
         session_is_live=True,
@@ -347,10 +347,10 @@ async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage:
 
 async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
-        nursery.start_soon(within, storage, lambda tx: tx.sessions.end(begun.id, NOW))
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.end(new_session.id, NOW))
         await until_blocked(pool)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
@@ -358,7 +358,7 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
 
 async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     outcome: list[object] = []
 
     async def rotate() -> None:
@@ -366,7 +366,7 @@ async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postg
             outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        await tx.sessions.end(begun.id, NOW)
+        await tx.sessions.end(new_session.id, NOW)
         nursery.start_soon(rotate)
         await until_blocked(pool)
     assert outcome == [None]
@@ -395,8 +395,8 @@ async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgr
     await add(storage, user := account(), eve := account(EVE))
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for number, (person, where) in enumerate([(user, org), (user, org), (user, other_tenant), (user, None), (eve, org)]):
-        begun = await begin(storage, person.id, f"{number}")
-        await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
+        new_session = await begin(storage, person.id, f"{number}")
+        await run_sql(pool, "update sessions set org_id = %s where id = %s", where, new_session.id)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.end_in_organization(uuid4(), [user.id], NOW) == 0
         assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 2
@@ -450,8 +450,8 @@ async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
 async def test_a_session_of_a_service_is_stored_with_the_service_and_organization(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    begun = await begin(storage, user.id, "token", service=await service_context(pool, shop))
-    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(begun.id, user.id, shop, org)]
+    new_session = await begin(storage, user.id, "token", service=await service_context(pool, shop))
+    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(new_session.id, user.id, shop, org)]
 
 
 @pytest.mark.parametrize("status", OrganizationStatus)
@@ -463,7 +463,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
     shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
     context = await service_context(pool, shop)
-    begun = await begin(storage, user.id, "token", service=context)
+    new_session = await begin(storage, user.id, "token", service=context)
     # Other users of the service and other services of the user do not count.
     await use(storage, shop, eve.id)
     for service in (wiki, other):
@@ -471,7 +471,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     if uses:
         await use(storage, shop, user.id)
     async with storage.reading() as read:
-        assert await read.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW) == SessionContext(
+        assert await read.sessions.load_application_session_context(context.client_id, new_session.id, user.id, NOW) == SessionContext(
             user_id=user.id,
             email=ADA,
             email_verified_at=NOW,
@@ -535,15 +535,15 @@ async def test_an_application_session_that_is_not_live_has_no_context(storage: P
     shop = await add_service(pool, await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
     await use(storage, shop, user.id)
-    begun = await begin(storage, user.id, "token", service=context, impersonator_id=support.id)
+    new_session = await begin(storage, user.id, "token", service=context, impersonator_id=support.id)
     async with storage.reading() as read:
-        found = await read.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW)
+        found = await read.sessions.load_application_session_context(context.client_id, new_session.id, user.id, NOW)
     assert found is not None
     assert found.impersonator_id == support.id
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW) is None
+        assert await tx.sessions.load_application_session_context(context.client_id, new_session.id, user.id, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 
@@ -552,10 +552,10 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
     await use(storage, shop, user.id)
-    begun = await begin(storage, user.id, "first", service=context)
+    new_session = await begin(storage, user.id, "first", service=context)
     rotated = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
     assert rotated == RotatedSession(
-        session_id=begun.id,
+        session_id=new_session.id,
         user_id=user.id,
         email=ADA,
         email_verified_at=NOW,
@@ -621,7 +621,7 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
     await add(storage, user := account(), eve := account(EVE))
     org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
     shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
-    begun = await begin(storage, user.id, "first", service=await service_context(pool, shop))
+    new_session = await begin(storage, user.id, "first", service=await service_context(pool, shop))
     await use(storage, shop, eve.id)
     for service in (wiki, other):
         await use(storage, service, user.id)
@@ -636,7 +636,7 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
         assert (rotated is not None) == passes
         if not passes:
             assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
-                session_id=begun.id,
+                session_id=new_session.id,
                 rotated_at=None,
                 is_previous=False,
                 session_is_live=True,
@@ -695,35 +695,35 @@ async def test_sessions_and_their_tokens_are_removed_even_ended_ones(storage: Po
     await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     shop, second = [await service_context(pool, await add_service(pool, org, slug)) for slug in ("shop", "second")]
-    begun = {
+    new_session = {
         (target.id, service): await begin(storage, target.id, f"{target.id} {service}", service=service)
         for target in (user, eve)
         for service in (None, shop, second)
     }
-    await within(storage, lambda tx: tx.sessions.end(begun[user.id, shop].id, NOW))
+    await within(storage, lambda tx: tx.sessions.end(new_session[user.id, shop].id, NOW))
 
     async def left() -> set[UUID]:
         rows = await run_sql(pool, "select s.id from sessions s join refresh_tokens t on t.session_id = s.id")
         return {id_ for (id_,) in rows}
 
     await within(storage, lambda tx: tx.sessions.remove(user.id, shop.id))
-    assert await left() == {one.id for whose, one in begun.items() if whose != (user.id, shop)}
+    assert await left() == {one.id for whose, one in new_session.items() if whose != (user.id, shop)}
     await within(storage, lambda tx: tx.sessions.remove(user.id))
-    assert await left() == {one.id for (target, _), one in begun.items() if target == eve.id}
+    assert await left() == {one.id for (target, _), one in new_session.items() if target == eve.id}
     assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
 
 
 async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(storage: Postgres, pool: Pool) -> None:
     """A rotation locks the token and then the session. A removal that locked the session first would deadlock."""
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     succeeding = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("update refresh_tokens set rotated_at = now()")
         nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(user.id))
         await until_blocked(pool)
         await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
-        await connection.execute(succeeding, (digest("second"), begun.id))
+        await connection.execute(succeeding, (digest("second"), new_session.id))
     assert await run_sql(pool, "select count(*) from sessions") == await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
 
 
@@ -732,18 +732,20 @@ async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(sto
 
 async def test_a_selection_sets_the_organization_and_replaces_the_token(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun, other, hers = [await begin(storage, who, token) for who, token in ((user.id, "first"), (user.id, "other"), (eve.id, "eve"))]
+    new_session, other, hers = [
+        await begin(storage, who, token) for who, token in ((user.id, "first"), (user.id, "other"), (eve.id, "eve"))
+    ]
     org = await add_organization(pool, "acme")
-    ends_at = await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY))
+    ends_at = await within(storage, lambda tx: tx.sessions.select_organization(new_session.id, org, digest("second"), NOW, NOW + 31 * DAY))
     assert ends_at == NOW + 90 * DAY
     assert set(await run_sql(pool, "select id, org_id, expires_at, ends_at from sessions")) == {
-        (begun.id, org, NOW + 31 * DAY, NOW + 90 * DAY),
+        (new_session.id, org, NOW + 31 * DAY, NOW + 90 * DAY),
         (other.id, None, NOW + 30 * DAY, NOW + 90 * DAY),
         (hers.id, None, NOW + 30 * DAY, NOW + 90 * DAY),
     }
     assert set(await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")) == {
-        (digest("first"), begun.id, 1, NOW, NOW - HOUR),
-        (digest("second"), begun.id, 2, None, NOW),
+        (digest("first"), new_session.id, 1, NOW, NOW - HOUR),
+        (digest("second"), new_session.id, 2, None, NOW),
         (digest("other"), other.id, 1, None, NOW - HOUR),
         (digest("eve"), hers.id, 1, None, NOW - HOUR),
     }
@@ -751,10 +753,11 @@ async def test_a_selection_sets_the_organization_and_replaces_the_token(storage:
 
 async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
+    new_session = await begin(storage, user.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
     assert (
-        await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
+        await within(storage, lambda tx: tx.sessions.select_organization(new_session.id, org, digest("second"), NOW, NOW + 31 * DAY))
+        == NOW + DAY
     )
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
 
@@ -762,10 +765,10 @@ async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, po
 @pytest.mark.parametrize("end", ["ended_at", "expires_at"])
 async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool: Pool, end: str) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     org = await add_organization(pool, "acme")
     await run_sql(pool, f"update sessions set {end} = %s", NOW)  # noqa: S608
-    for session_id in (begun.id, uuid4()):
+    for session_id in (new_session.id, uuid4()):
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.sessions.select_organization(session_id, org, digest("second"), NOW, NOW + DAY) is None
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
@@ -775,7 +778,7 @@ async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool:
 @pytest.mark.slow
 async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "first")
+    new_session = await begin(storage, user.id, "first")
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id)
 
@@ -784,7 +787,7 @@ async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(stor
             new = digest(f"next {number}")
             if number % 2:
                 return await tx.sessions.rotate(digest("first"), new, NOW, NOW + DAY) is not None
-            return await tx.sessions.select_organization(begun.id, org, new, NOW, NOW + DAY) is not None
+            return await tx.sessions.select_organization(new_session.id, org, new, NOW, NOW + DAY) is not None
 
     won = sum(await everyone(20, act))
     generations = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by 1")
@@ -797,13 +800,13 @@ async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(stor
 
 async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "token")
-    await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
+    new_session = await begin(storage, user.id, "token")
+    await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
     async with storage.autocommit() as count:
         await count.logins.record_failure(user.id, "password", NOW + SECOND, "2001:db8::1", None)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
-        (user.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
+        (user.id, new_session.id, "websuite", True, new_session.address, new_session.agent, new_session.created_at, None),
         (user.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
     ]
 
@@ -820,19 +823,19 @@ async def test_recording_a_failed_login_leaves_the_connection_synchronous(storag
 
 async def test_a_live_session_of_the_user_has_an_absolute_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    begun, hers = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
+    new_session, hers = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
     async with storage.transaction(by=SYSTEM) as tx:
         ends_at = tx.sessions.ends_at
-        assert await ends_at(begun.id, user.id, NOW) == NOW + 90 * DAY
+        assert await ends_at(new_session.id, user.id, NOW) == NOW + 90 * DAY
         assert await ends_at(hers.id, eve.id, NOW) == NOW + DAY
-        for session_id, user_id in ((hers.id, user.id), (begun.id, eve.id), (uuid4(), user.id)):
+        for session_id, user_id in ((hers.id, user.id), (new_session.id, eve.id), (uuid4(), user.id)):
             assert await ends_at(session_id, user_id, NOW) is None
 
 
 @pytest.mark.parametrize("column", ["ended_at", "expires_at"])
 async def test_a_session_that_is_not_live_has_no_absolute_end(storage: Postgres, pool: Pool, column: str) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "ada")
+    new_session = await begin(storage, user.id, "ada")
     await run_sql(pool, f"update sessions set {column} = %s", NOW)  # noqa: S608
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.ends_at(begun.id, user.id, NOW) is None
+        assert await tx.sessions.ends_at(new_session.id, user.id, NOW) is None

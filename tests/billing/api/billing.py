@@ -58,10 +58,10 @@ class Till:
         self.clock.advance(timedelta(milliseconds=1))  # so that the order of audit entries is defined
         return await self.post(json.dumps(one).encode())
 
-    async def sent(self, one: Mapping[str, Any]) -> int:
+    async def send_for_status(self, one: Mapping[str, Any]) -> int:
         return (await self.send(one)).status
 
-    async def tell(self, type_: str, about: Mapping[str, Any], at: int | None = None, **changes: Any) -> None:
+    async def deliver(self, type_: str, about: Mapping[str, Any], at: int | None = None, **changes: Any) -> None:
         """Send an event, which must be accepted."""
         answer = await self.send(event(type_, about, self.now if at is None else at, **changes))
         assert (answer.status, answer.json) == (200, {"status": "success"}), answer.text

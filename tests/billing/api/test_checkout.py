@@ -72,7 +72,7 @@ async def begin(till: Till, **changes: Any) -> str:
 async def buy(till: Till, provider: FakePayments, by: str = "member") -> Object:
     """Buy a subscription, and deliver the provider's events about it."""
     subscription = provider.complete(await begin(till, by=by))
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     return subscription
 
 
@@ -83,7 +83,7 @@ async def test_a_checkout_returns_a_page_of_the_provider(till: Till, provider: F
     answer = await till.begin(success_url="https://shop.example.com/thanks?session={CHECKOUT_SESSION_ID}")
     session = answer.json["session_id"]
     assert (answer.status, answer.json) == (200, {"checkout_url": f"{provider.address}/pay/{session}", "session_id": session})
-    (_, first, customer), (_, second, sent) = provider.asked
+    (_, first, customer), (_, second, sent) = provider.requests
     assert (first, second) == ("customers", "checkout/sessions")
     assert customer == {"name": "Acme", "metadata[org_id]": str(till.tenant.org)}
     [(checkout_id,)] = await run_sql(till.tenant.pool, "select id::text from billing_checkouts")
@@ -148,7 +148,7 @@ async def test_only_existing_plans_of_the_service_with_a_price_can_be_bought(
     other = await till.begin(plan_id=str(elsewhere))
     assert refused(other) == BAD
     assert "another service" in other.json["error"]
-    assert provider.asked == []
+    assert provider.requests == []
     assert await run_sql(pool, "select 1 from billing_checkouts") == []
 
 
@@ -170,7 +170,7 @@ async def test_malformed_fields_are_refused(till: Till, provider: FakePayments, 
         assert refused(await till.begin(**{name: value})) == BAD, value
         if name == "success_url":
             assert refused(await till.begin(cancel_url=value)) == BAD, value
-    assert provider.asked == []
+    assert provider.requests == []
 
 
 async def test_the_refusal_of_a_url_with_a_space_says_why(till: Till) -> None:
@@ -184,7 +184,7 @@ async def test_all_fields_are_required_and_other_fields_are_ignored(till: Till, 
         assert refused(await till.tenant.api.post(path, {**good, name: None}, token=token)) == BAD
     extra = {"price_id": "price_cheap", "customer": "cus_x", "user_id": str(uuid4()), "org_id": str(uuid4()), "mode": "payment"}
     assert (await till.tenant.api.post(path, {**good, **extra}, token=token)).status == 200
-    assert provider.asked[-1][2]["line_items[0][price]"] == "price_gold"
+    assert provider.requests[-1][2]["line_items[0][price]"] == "price_gold"
 
 
 async def test_other_callers_are_refused(till: Till, other_tenant: Tenant, ports: Ports, pool: Pool, provider: FakePayments) -> None:
@@ -200,7 +200,7 @@ async def test_other_callers_are_refused(till: Till, other_tenant: Tenant, ports
     for status in ("suspended", "pending", "rejected"):
         await run_sql(pool, "update organizations set status = %s where slug = 'acme'", status)
         assert refused(await till.begin()) == INACTIVE
-    assert provider.asked == []
+    assert provider.requests == []
 
 
 @pytest.mark.parametrize(("status", "may"), [("active", False), ("past_due", False), ("cancelled", True), ("expired", True)])
@@ -214,7 +214,7 @@ async def test_a_member_with_a_live_subscription_cannot_buy_another(
     if not may:
         assert refused(answer) == BAD
         assert "subscription" in answer.json["error"]
-        assert provider.asked == []
+        assert provider.requests == []
     assert (await till.begin(by="owner")).status == 200, "other members can buy"
 
 
@@ -322,7 +322,7 @@ async def test_twenty_concurrent_checkouts_create_one_customer(till: Till, provi
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_purchase_is_applied_for_any_order_of_events(till: Till, provider: FakePayments, seed: int) -> None:
     provider.complete(await begin(till))
-    answers = await provider.deliver(till.sent, seed, copies=3)
+    answers = await provider.deliver(till.send_for_status, seed, copies=3)
     assert answers == {200: 12}
     assert [row[:2] for row in await till.rows()] == [("active", "Gold")]
     assert await run_sql(till.tenant.pool, "select provider_subscription_id, check_at from billing_checkouts") == [
@@ -337,7 +337,7 @@ async def test_a_purchase_is_applied_even_if_the_plan_changed_its_price_or_was_d
     await run_sql(till.tenant.pool, "update plans set removed_at = now() where id = %s", till.silver)
     provider.complete(session)
     provider.complete(other)
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert sorted(row[:2] for row in await till.rows()) == [("active", "Gold"), ("active", "Silver")]
 
 
@@ -352,21 +352,21 @@ async def test_a_session_that_contradicts_its_checkout_has_no_effect(till: Till,
         {"subscription": None},
         {"id": "cs_else"},
     ):
-        await till.tell("checkout.session.completed", {**fields, **wrong})
+        await till.deliver("checkout.session.completed", {**fields, **wrong})
         assert await run_sql(pool, "select 1 from billing_checkouts where provider_subscription_id is not null") == []
-    await till.tell("checkout.session.completed", fields)
+    await till.deliver("checkout.session.completed", fields)
     # The checkout was for gold, so metadata with another plan contradicts it.
     other_plan = till.subscription(customer=session["customer"], metadata=till.metadata(plan_id=till.silver), price="price_silver")
-    await till.tell("customer.subscription.created", other_plan)
+    await till.deliver("customer.subscription.created", other_plan)
     assert await till.rows() == []
-    await till.tell("customer.subscription.created", till.subscription(customer=session["customer"]))
+    await till.deliver("customer.subscription.created", till.subscription(customer=session["customer"]))
     assert await till.status() == "active"
 
 
 async def test_a_session_event_can_arrive_before_its_response(till: Till, provider: FakePayments, pool: Pool) -> None:
     provider.complete(await begin(till))
     await run_sql(pool, "update billing_checkouts set session_id = null, customer_id = null")
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await till.status() == "active"
 
 
@@ -384,7 +384,7 @@ async def test_tokens_contain_the_plan_and_status(till: Till, provider: FakePaym
     for theirs, ours in (("trialing", "active"), ("past_due", "past_due"), ("unpaid", "past_due"), ("canceled", "cancelled")):
         till.clock.advance(SECOND)
         provider.change(subscription["id"], status=theirs)
-        await provider.deliver(till.sent)
+        await provider.deliver(till.send_for_status)
         assert await claims() == ("Gold", ours, ["exports"])
 
 
@@ -392,7 +392,7 @@ async def test_tokens_contain_the_plan_and_status(till: Till, provider: FakePaym
 
 
 async def canceled_ids(provider: FakePayments) -> list[str]:
-    return [path.rpartition("/")[2] for method, path, _ in provider.asked if method == "DELETE"]
+    return [path.rpartition("/")[2] for method, path, _ in provider.requests if method == "DELETE"]
 
 
 async def test_a_subscription_ended_by_an_api_key_is_canceled_at_the_provider(till: Till, provider: FakePayments, pool: Pool) -> None:
@@ -401,7 +401,7 @@ async def test_a_subscription_ended_by_an_api_key_is_canceled_at_the_provider(ti
     assert await canceled_ids(provider) == [subscription["id"]]
     assert await till.status() == "cancelled"
     assert refused(await till.by_key("DELETE")) == MISSING
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert (await till.recorded()).count("subscription.canceled") == 1
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
     assert (await till.begin()).status == 200, "another subscription can be bought"
@@ -414,7 +414,7 @@ async def test_deleting_a_service_cancels_its_subscriptions_at_the_provider(till
     assert sorted(await canceled_ids(provider)) == sorted(subscription_ids)
     entries = await run_sql(pool, "select details from audit_log where action = 'subscription.canceled'")
     assert entries == [({"service_id": str(till.service), "at_provider": True},)] * 2
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
@@ -450,7 +450,7 @@ async def test_removing_a_subscription_in_any_way_cancels_it_at_the_provider(
     till.clock.advance(SECOND)
     assert (await reconciliation.reconcile(ports, new_id()) or {})["cancelled"] == 1
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
-    await provider.deliver(till.sent)
+    await provider.deliver(till.send_for_status)
     assert await till.rows() == []
 
 
@@ -468,7 +468,7 @@ async def test_a_purchase_for_a_deleted_service_is_canceled_at_the_provider(
     await delete(till, removed)
     subscription = provider.complete(session)
     if events_arrive:
-        assert set(await provider.deliver(till.sent, seed=1, copies=2)) == {200}
+        assert set(await provider.deliver(till.send_for_status, seed=1, copies=2)) == {200}
     else:
         provider.events.clear()
     for _ in range(2):  # without events the first round asks the provider
@@ -476,8 +476,8 @@ async def test_a_purchase_for_a_deleted_service_is_canceled_at_the_provider(
         await reconciliation.reconcile(ports, holder)
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     if events_arrive:
-        await provider.deliver(till.sent)
-        await till.tell("customer.subscription.updated", subscription)  # late
+        await provider.deliver(till.send_for_status)
+        await till.deliver("customer.subscription.updated", subscription)  # late
         till.clock.advance(SOON)
         assert "orphaned" not in (await reconciliation.reconcile(ports, holder) or {})
     assert await canceled_ids(provider) == [subscription["id"]]
@@ -494,10 +494,10 @@ async def test_subscriptions_of_other_installations_are_not_canceled(till: Till,
     await delete(till, "service")
     for changes in ({"service_id": uuid4()}, {"org_id": uuid4()}, {"plan_id": till.silver}, {"user_id": till.tenant.id("owner")}):
         for id_ in ("sub_else", subscription["id"]):
-            await till.tell("customer.subscription.created", till.subscription(id_, metadata=till.metadata(**changes)))
-    await till.tell("customer.subscription.created", {**subscription, "customer": "cus_else"})
+            await till.deliver("customer.subscription.created", till.subscription(id_, metadata=till.metadata(**changes)))
+    await till.deliver("customer.subscription.created", {**subscription, "customer": "cus_else"})
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
-    await till.tell("customer.subscription.created", {**subscription, "status": "incomplete_expired"})
+    await till.deliver("customer.subscription.created", {**subscription, "status": "incomplete_expired"})
     assert await run_sql(pool, "select 1 from billing_cancellations") == [], "it has already ended"
 
 
@@ -525,6 +525,6 @@ async def test_an_event_cannot_move_a_purchase_to_another_member(till: Till, pro
     subscription = provider.complete(await begin(till))
     await begin(till, by="owner")
     stolen = {**subscription, "metadata": till.metadata(user_id=till.tenant.id("owner"))}
-    await provider.deliver(till.sent)
-    assert await till.sent(json.loads(json.dumps(event("customer.subscription.updated", stolen, till.now + 5)))) == 200
+    await provider.deliver(till.send_for_status)
+    assert await till.send_for_status(json.loads(json.dumps(event("customer.subscription.updated", stolen, till.now + 5)))) == 200
     assert await run_sql(till.tenant.pool, "select user_id::text from subscriptions") == [(till.tenant.id("member"),)]

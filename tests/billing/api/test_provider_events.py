@@ -202,7 +202,7 @@ async def test_other_content_types_are_refused(till: Till) -> None:
 async def test_unknown_event_types_are_acknowledged(till: Till) -> None:
     before = await stored_rows(till)
     for type_ in ("invoice.voided", "customer.subscription.paused", "anything at all", ""):
-        await till.tell(type_, {"id": "x"})
+        await till.deliver(type_, {"id": "x"})
     assert await stored_rows(till) == before
 
 
@@ -220,7 +220,7 @@ async def test_events_of_the_other_mode_are_acknowledged_and_ignored(till: Till)
     ):
         await till.reset()
         object.__setattr__(till.tenant.ports.policy, "billing_livemode", mode)
-        await till.tell(CREATED, till.subscription(), livemode=livemode)
+        await till.deliver(CREATED, till.subscription(), livemode=livemode)
         is_stored = await run_sql(till.tenant.pool, "select 1 from billing_events") != []
         if (await till.status() == "active", is_stored) != (counts, counts):
             findings.append((mode, livemode))
@@ -231,7 +231,7 @@ async def test_events_of_the_other_mode_are_acknowledged_and_ignored(till: Till)
 
 
 async def test_a_subscription_of_the_provider_creates_ours(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     assert await till.rows() == [("active", "Gold", "2026-04-13T15:09:26Z")]
     rows = await run_sql(pool, "select org_id, service_id, user_id::text, provider_subscription_id from subscriptions")
     assert rows == [(till.tenant.org, till.service, till.tenant.id("member"), "sub_1")]
@@ -256,72 +256,72 @@ async def test_each_status_of_the_provider_maps_to_one_of_four(till: Till) -> No
     statuses = {}
     for provider_status in expected:
         await till.reset()
-        await till.tell(CREATED, till.subscription(status="active"))
-        await till.tell(UPDATED, till.subscription(status=provider_status), till.now + 1)
+        await till.deliver(CREATED, till.subscription(status="active"))
+        await till.deliver(UPDATED, till.subscription(status=provider_status), till.now + 1)
         statuses[provider_status] = await till.status()
     assert statuses == expected
 
 
 async def test_an_update_changes_plan_status_and_period(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     end = till.ends + DAY
-    await till.tell(UPDATED, till.subscription(status="past_due", price="price_silver", current_period_end=end), till.now + 1)
+    await till.deliver(UPDATED, till.subscription(status="past_due", price="price_silver", current_period_end=end), till.now + 1)
     [(status, plan, ends)] = await till.rows()
     assert (status, plan, ends) == ("past_due", "Silver", "2026-04-14T15:09:26Z")
     assert await till.recorded() == ["subscription.created", "subscription.updated"]
-    await till.tell(UPDATED, till.subscription(price="price_of_nothing", current_period_end=end), till.now + 2)
+    await till.deliver(UPDATED, till.subscription(price="price_of_nothing", current_period_end=end), till.now + 2)
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")], "an unknown price keeps the plan"
 
 
 async def test_the_period_can_be_in_the_item(till: Till) -> None:
     about = till.subscription(current_period_end=None)
     about["items"]["data"][0]["current_period_end"] = till.ends
-    await till.tell(CREATED, about)
+    await till.deliver(CREATED, about)
     assert (await till.rows())[0][2] == "2026-04-13T15:09:26Z"
 
 
 async def test_a_deletion_is_final(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell(DELETED, till.subscription(status="canceled"), till.now + 1)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver(DELETED, till.subscription(status="canceled"), till.now + 1)
     assert await till.status() == "cancelled"
-    await till.tell(UPDATED, till.subscription(), till.now + 2)
-    await till.tell("invoice.paid", invoice("sub_1", till.ends), till.now + 3)
-    await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 4)
+    await till.deliver(UPDATED, till.subscription(), till.now + 2)
+    await till.deliver("invoice.paid", invoice("sub_1", till.ends), till.now + 3)
+    await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 4)
     assert await till.status() == "cancelled"
     assert await till.recorded() == ["subscription.created", "subscription.canceled"]
 
 
 async def test_older_events_change_nothing_and_events_of_the_same_second_do(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 10)
-    await till.tell(UPDATED, till.subscription(status="active"), till.now + 9)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver(UPDATED, till.subscription(status="past_due"), till.now + 10)
+    await till.deliver(UPDATED, till.subscription(status="active"), till.now + 9)
     assert await till.status() == "past_due"
-    await till.tell(UPDATED, till.subscription(status="active"), till.now + 10)
+    await till.deliver(UPDATED, till.subscription(status="active"), till.now + 10)
     assert await till.status() == "active"
-    await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 9)
+    await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 9)
     assert await till.status() == "active"
-    await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 10)
+    await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 10)
     assert await till.status() == "past_due"
-    await till.tell(CREATED, till.subscription(status="active"), till.now + 10)
+    await till.deliver(CREATED, till.subscription(status="active"), till.now + 10)
     assert await till.status() == "past_due", "the creation event precedes all others of its second"
 
 
 async def test_invoices_change_status_and_period(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 1)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 1)
     assert await till.status() == "past_due"
-    await till.tell("invoice.paid", invoice("sub_1", till.ends + 30 * DAY), till.now + 2)
+    await till.deliver("invoice.paid", invoice("sub_1", till.ends + 30 * DAY), till.now + 2)
     [(status, _, ends)] = await till.rows()
     assert (status, ends) == ("active", "2026-05-13T15:09:26Z"), "the period is extended"
     newer = {"parent": {"subscription_details": {"subscription": "sub_1"}}}
-    await till.tell("invoice.payment_failed", {**invoice(None), **newer}, till.now + 3)
+    await till.deliver("invoice.payment_failed", {**invoice(None), **newer}, till.now + 3)
     assert await till.status() == "past_due", "newer API versions put the subscription below parent"
 
 
 async def test_an_invoice_that_arrives_before_its_subscription_counts(till: Till) -> None:
-    await till.tell("invoice.paid", invoice("sub_1", till.ends + DAY), till.now + 1)
+    await till.deliver("invoice.paid", invoice("sub_1", till.ends + DAY), till.now + 1)
     assert await till.rows() == []
-    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await till.deliver(CREATED, till.subscription(status="incomplete"))
     [(status, _, ends)] = await till.rows()
     assert (status, ends) == ("active", "2026-04-14T15:09:26Z")
 
@@ -330,18 +330,18 @@ async def test_facts_without_metadata_are_stored_until_metadata_arrives(till: Ti
     findings = []
     for metadata in ({}, till.metadata(plan_id="x"), till.metadata(user_id=None), None, "text", 5):
         await till.reset()
-        await till.tell(CREATED, till.subscription(metadata=metadata))
-        await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 2)
+        await till.deliver(CREATED, till.subscription(metadata=metadata))
+        await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 2)
         before = await till.rows()
-        await till.tell(UPDATED, till.subscription(), till.now + 1)
+        await till.deliver(UPDATED, till.subscription(), till.now + 1)
         if (before, await till.status()) != ([], "past_due"):
             findings.append(metadata)
     assert findings == []
 
 
 async def test_events_without_metadata_match_by_subscription_id(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell(UPDATED, till.subscription(metadata={}, status="unpaid"), till.now + 1)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver(UPDATED, till.subscription(metadata={}, status="unpaid"), till.now + 1)
     assert await till.status() == "past_due"
 
 
@@ -364,7 +364,7 @@ async def test_a_failed_event_leaves_no_trace_and_can_be_repeated(till: Till, po
         answer = await till.send(one)
     assert refused(answer) == (500, "INTERNAL_SERVER_ERROR")
     assert await stored_rows(till) == before
-    assert await till.sent(one) == 200
+    assert await till.send_for_status(one) == 200
     assert await till.status() == "active"
 
 
@@ -376,7 +376,7 @@ async def test_contradicting_metadata_is_acknowledged_without_effect(till: Till,
     wrong = [{name: str(uuid4())} for name in ("org_id", "service_id", "user_id", "plan_id")]
     wrong += [{name: other.metadata()[name]} for name in ("org_id", "service_id", "plan_id")]
     for metadata in wrong:
-        await till.tell(CREATED, till.subscription(metadata=till.metadata(**metadata)))
+        await till.deliver(CREATED, till.subscription(metadata=till.metadata(**metadata)))
         assert await till.rows() == [], metadata
         await till.reset()
     assert await till.recorded() == []
@@ -384,32 +384,32 @@ async def test_contradicting_metadata_is_acknowledged_without_effect(till: Till,
 
 async def test_an_update_with_a_plan_of_another_service_has_no_effect(till: Till, other_tenant: Tenant, clock: FakeClock) -> None:
     other = await open_till(other_tenant, clock)
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     for plan, status in ((other.gold, "active"), (till.silver, "past_due")):
         metadata = till.metadata(plan_id=plan)
-        await till.tell(UPDATED, till.subscription(metadata=metadata, status="past_due"), till.now + 1)
+        await till.deliver(UPDATED, till.subscription(metadata=metadata, status="past_due"), till.now + 1)
         assert await till.status() == status
 
 
 async def test_no_mail_is_sent_about_a_trial_that_newer_events_ended(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription(status="trialing"))
-    await till.tell(UPDATED, till.subscription(), till.now + 10)
-    await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 5)
+    await till.deliver(CREATED, till.subscription(status="trialing"))
+    await till.deliver(UPDATED, till.subscription(), till.now + 10)
+    await till.deliver("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 5)
     assert await run_sql(pool, "select 1 from mails") == []
 
 
 async def test_no_mail_is_sent_about_a_trial_that_ended_before_the_event_arrives(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription(status="trialing"))
+    await till.deliver(CREATED, till.subscription(status="trialing"))
     for ends, mails in ((till.now - DAY, 0), (till.now, 0), (till.now + DAY, 1)):
-        await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing", trial_end=ends), till.now - 3 * DAY)
+        await till.deliver("customer.subscription.trial_will_end", till.subscription(status="trialing", trial_end=ends), till.now - 3 * DAY)
         assert len(await run_sql(pool, "select 1 from mails")) == mails
 
 
 async def test_one_time_purchases_on_an_invoice_do_not_extend_the_period(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     bill = invoice("sub_1", till.ends + DAY)
     bill["lines"]["data"].append({"id": "il_2", "type": "invoiceitem", "period": {"start": 0, "end": till.ends + 300 * DAY}})
-    await till.tell("invoice.paid", bill, till.now + 1)
+    await till.deliver("invoice.paid", bill, till.now + 1)
     assert await till.rows() == [("active", "Gold", "2026-04-14T15:09:26Z")]
 
 
@@ -420,31 +420,31 @@ async def test_an_unpaid_checkout_does_not_make_other_prices_valid(till: Till, p
     async with pool.connection() as connection:
         await connection.execute(checkout, till.metadata())
     for price, status in (("price_of_nothing", None), ("price_before", "active")):
-        await till.tell(CREATED, till.subscription(price=price))
+        await till.deliver(CREATED, till.subscription(price=price))
         assert await till.status() == status
 
 
 async def test_the_price_must_be_that_of_the_plan(till: Till) -> None:
     for price in ("price_silver", "price_of_nothing", None):
-        await till.tell(CREATED, till.subscription(price=price))
+        await till.deliver(CREATED, till.subscription(price=price))
         assert await till.rows() == []
 
 
 async def test_a_subscription_of_another_organizations_customer_has_no_effect(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, gen_random_uuid(), %s, now())"
     await run_sql(pool, customer, other_tenant.org, "cus_twin")
-    await till.tell(CREATED, till.subscription(customer="cus_twin"))
+    await till.deliver(CREATED, till.subscription(customer="cus_twin"))
     assert await till.rows() == []
     await run_sql(pool, customer, till.tenant.org, "cus_1")
-    await till.tell(CREATED, till.subscription(customer="cus_else"), till.now + 1)
+    await till.deliver(CREATED, till.subscription(customer="cus_else"), till.now + 1)
     assert await till.rows() == []
-    await till.tell(CREATED, till.subscription(), till.now + 2)
+    await till.deliver(CREATED, till.subscription(), till.now + 2)
     assert await till.status() == "active"
 
 
 async def test_no_event_moves_a_subscription_to_another_owner(till: Till, other_tenant: Tenant, clock: FakeClock, pool: Pool) -> None:
     other = await open_till(other_tenant, clock)
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     before = await run_sql(pool, "select * from subscriptions")
     facts = await run_sql(pool, "select status, customer_id, org_id from billing_facts")
     for changes in (
@@ -454,54 +454,54 @@ async def test_no_event_moves_a_subscription_to_another_owner(till: Till, other_
         {"customer": "cus_2"},
     ):
         for type_, status in ((UPDATED, "past_due"), (DELETED, "canceled")):
-            await till.tell(type_, till.subscription(status=status, **changes), till.now + 1)
-    await till.tell("invoice.payment_failed", invoice("sub_1", customer="cus_2"), till.now + 1)
+            await till.deliver(type_, till.subscription(status=status, **changes), till.now + 1)
+    await till.deliver("invoice.payment_failed", invoice("sub_1", customer="cus_2"), till.now + 1)
     assert await run_sql(pool, "select * from subscriptions") == before
     assert await run_sql(pool, "select status, customer_id, org_id from billing_facts") == facts
 
 
 async def test_a_second_subscription_waits_until_the_first_has_ended(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     second = till.subscription("sub_2", price="price_silver", metadata=till.metadata(plan_id=till.silver))
-    await till.tell(CREATED, second, till.now + 1)
-    await till.tell("invoice.paid", invoice("sub_2", till.ends), till.now + 2)
+    await till.deliver(CREATED, second, till.now + 1)
+    await till.deliver("invoice.paid", invoice("sub_2", till.ends), till.now + 2)
     assert [row[:2] for row in await till.rows()] == [("active", "Gold")]
-    await till.tell(DELETED, till.subscription(status="canceled"), till.now + 3)
-    await till.tell(UPDATED, second, till.now + 4)
+    await till.deliver(DELETED, till.subscription(status="canceled"), till.now + 3)
+    await till.deliver(UPDATED, second, till.now + 4)
     assert sorted(row[:2] for row in await till.rows()) == [("active", "Silver"), ("cancelled", "Gold")]
 
 
 async def test_a_reactivated_subscription_waits_for_a_live_one(till: Till) -> None:
-    await till.tell(CREATED, till.subscription(status="incomplete_expired"))
-    await till.tell(CREATED, till.subscription("sub_2"), till.now + 1)
-    await till.tell(UPDATED, till.subscription(status="active"), till.now + 2)
+    await till.deliver(CREATED, till.subscription(status="incomplete_expired"))
+    await till.deliver(CREATED, till.subscription("sub_2"), till.now + 1)
+    await till.deliver(UPDATED, till.subscription(status="active"), till.now + 2)
     assert sorted(row[0] for row in await till.rows()) == ["active", "expired"]
-    await till.tell(DELETED, till.subscription("sub_2", status="canceled"), till.now + 3)
-    await till.tell(UPDATED, till.subscription(status="active"), till.now + 4)
+    await till.deliver(DELETED, till.subscription("sub_2", status="canceled"), till.now + 3)
+    await till.deliver(UPDATED, till.subscription(status="active"), till.now + 4)
     assert sorted(row[0] for row in await till.rows()) == ["active", "cancelled"]
 
 
 async def test_an_overdue_subscription_does_not_prevent_a_new_one(till: Till, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     member = till.tenant.people["member"].id
     await add_subscription(ports, pool, till.service, member, till.silver, ends=clock.now())
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     assert sorted(row[:2] for row in await till.rows()) == [("active", "Gold"), ("expired", "Silver")]
 
 
 async def test_a_change_by_an_api_key_stays_until_the_provider_reports_another_state(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     await run_sql(pool, "update subscriptions set status = 'expired'")
-    await till.tell(UPDATED, till.subscription(), till.now + 1)
+    await till.deliver(UPDATED, till.subscription(), till.now + 1)
     assert await till.status() == "expired", "the event reports nothing new"
-    await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 2)
+    await till.deliver(UPDATED, till.subscription(status="past_due"), till.now + 2)
     assert await till.status() == "past_due"
 
 
 async def test_newer_facts_about_the_status_override_an_api_key(till: Till) -> None:
     """This holds even for a status that was known before, but not for repeated or older events."""
     start, ends = till.now, till.ends
-    await till.tell(CREATED, till.subscription())
-    await till.tell("invoice.paid", invoice("sub_1", ends), start + 1)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver("invoice.paid", invoice("sub_1", ends), start + 1)
     past_due, unpaid = (till.subscription(status=status, current_period_end=ends) for status in ("past_due", "unpaid"))
     failed, paid = invoice("sub_1"), invoice("sub_1", ends)
     for at, type_, about, provider_status, our_status in (
@@ -526,22 +526,22 @@ async def test_newer_facts_about_the_status_override_an_api_key(till: Till) -> N
 async def effects(till: Till, type_: str, about: Any, at: int) -> list[str]:
     """Send an event, and return the effects that were logged."""
     with capture_logs() as logs:
-        await till.tell(type_, about, at)
+        await till.deliver(type_, about, at)
     return [line["effect"] for line in logs if line["event"] == "billing_event"]
 
 
 async def test_an_event_overrides_only_the_fields_that_it_reports(till: Till) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     assert (await till.by_key(plan_id=str(till.silver))).status == 200
-    await till.tell("invoice.paid", invoice("sub_1", till.ends + 30 * DAY), till.now + 1)
+    await till.deliver("invoice.paid", invoice("sub_1", till.ends + 30 * DAY), till.now + 1)
     assert await till.rows() == [("active", "Silver", "2026-05-13T15:09:26Z")], "an invoice does not report the plan"
     assert (await till.by_key(current_period_end="2026-12-24T00:00:00Z")).status == 200
-    await till.tell("invoice.payment_failed", invoice("sub_1"), till.now + 2)
+    await till.deliver("invoice.payment_failed", invoice("sub_1"), till.now + 2)
     assert await till.rows() == [("past_due", "Silver", "2026-12-24T00:00:00Z")], "a failed invoice does not report the period"
-    await till.tell(UPDATED, till.subscription(current_period_end=till.ends + DAY), till.now + 3)
+    await till.deliver(UPDATED, till.subscription(current_period_end=till.ends + DAY), till.now + 3)
     assert await till.rows() == [("active", "Silver", "2026-04-14T15:09:26Z")], "the price is unchanged at the provider"
     for price, plan in (("price_silver", "Silver"), ("price_gold", "Gold")):
-        await till.tell(UPDATED, till.subscription(price=price, current_period_end=till.ends + DAY), till.now + 4)
+        await till.deliver(UPDATED, till.subscription(price=price, current_period_end=till.ends + DAY), till.now + 4)
         assert [row[1] for row in await till.rows()] == [plan]
 
 
@@ -552,7 +552,7 @@ async def test_an_unknown_price_is_reported_once_and_changes_no_plan(
     await add_plan(pool, other, price="price_other")
     await open_till(other_tenant, clock)
     await run_sql(pool, "update plans set billing_price_id = 'price_twin' where org_id = %s", other_tenant.org)
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     for number, price in enumerate(("price_of_nothing", "price_other", "price_twin")):
         changed = till.subscription(price=price, status=("past_due", "active")[number % 2])
         assert await effects(till, UPDATED, changed, till.now + 2 * number + 1) == ["mismatch"]
@@ -566,8 +566,8 @@ async def test_an_unknown_price_is_reported_once_and_changes_no_plan(
 async def test_an_ended_subscription_that_a_key_reactivates_is_detached_from_the_provider(
     till: Till, ports: Ports, pool: Pool, provider_status: str
 ) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell(DELETED if provider_status == "canceled" else UPDATED, till.subscription(status=provider_status), till.now + 1)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver(DELETED if provider_status == "canceled" else UPDATED, till.subscription(status=provider_status), till.now + 1)
     assert (await till.by_key(status="active")).status == 200
     before = await till.rows()
     assert [row[0] for row in before] == ["active"]
@@ -591,28 +591,28 @@ async def test_an_ended_subscription_that_a_key_reactivates_is_detached_from_the
 
 
 async def test_a_live_subscription_that_a_key_reactivates_stays_at_the_provider(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     for status in ("cancelled", "expired"):
         assert (await till.by_key(status=status)).status == 200
         assert (await till.by_key(status="active")).status == 200
     assert await run_sql(pool, "select provider_subscription_id from subscriptions") == [("sub_1",)]
-    await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 1)
+    await till.deliver(UPDATED, till.subscription(status="past_due"), till.now + 1)
     assert await till.status() == "past_due"
 
 
 async def test_events_apply_while_the_organization_is_suspended(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     await run_sql(pool, "update organizations set status = 'suspended'")
-    await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 1)
-    await till.tell(CREATED, till.subscription("sub_2", metadata=till.metadata(user_id=till.tenant.id("owner"))))
+    await till.deliver(UPDATED, till.subscription(status="past_due"), till.now + 1)
+    await till.deliver(CREATED, till.subscription("sub_2", metadata=till.metadata(user_id=till.tenant.id("owner"))))
     assert sorted(row[0] for row in await till.rows()) == ["active", "past_due"]
 
 
 async def test_events_about_a_deleted_service_create_nothing(till: Till, pool: Pool) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     await run_sql(pool, "delete from services")
-    await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 1)
-    await till.tell(CREATED, till.subscription("sub_2"))
+    await till.deliver(UPDATED, till.subscription(status="past_due"), till.now + 1)
+    await till.deliver(CREATED, till.subscription("sub_2"))
     assert await till.rows() == []
 
 
@@ -620,8 +620,8 @@ async def test_events_about_a_deleted_service_create_nothing(till: Till, pool: P
 
 
 async def test_the_user_gets_a_mail_before_a_trial_ends(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription(status="trialing"))
-    await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 1)
+    await till.deliver(CREATED, till.subscription(status="trialing"))
+    await till.deliver("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 1)
     await deliver(ports)
     [mail] = sent.emails
     assert (mail.to, "trial" in mail.subject) == (till.tenant.people["member"].email, True)
@@ -632,9 +632,9 @@ async def test_the_user_gets_a_mail_before_a_trial_ends(till: Till, ports: Ports
 
 
 async def test_the_user_gets_one_mail_about_a_payment_to_complete(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     one = event("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
-    assert [await till.sent(one) for _ in range(3)] == [200] * 3
+    assert [await till.send_for_status(one) for _ in range(3)] == [200] * 3
     await deliver(ports)
     [mail] = sent.emails
     assert (mail.to, "payment" in mail.subject) == (till.tenant.people["member"].email, True)
@@ -643,9 +643,9 @@ async def test_the_user_gets_one_mail_about_a_payment_to_complete(till: Till, po
 
 
 async def test_the_mail_links_to_the_payment_page_if_it_is_safe(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     for url in (PAGE, "http://invoice.provider.example/i/1"):
-        await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=url), till.now + 1)
+        await till.deliver("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=url), till.now + 1)
     await deliver(ports)
     with_link, without = sorted(sent.emails, key=lambda mail: PAGE not in mail.text)
     assert PAGE in with_link.text.splitlines()
@@ -661,11 +661,11 @@ async def test_a_payment_to_complete_is_reported_once_the_user_is_known_unless_i
 ) -> None:
     for number, paid in ((1, None), (2, till.now + 2)):
         id_ = f"sub_{number}"
-        await till.tell("invoice.payment_action_required", invoice(id_), till.now + 1)
+        await till.deliver("invoice.payment_action_required", invoice(id_), till.now + 1)
         if paid is not None:
-            await till.tell("invoice.paid", invoice(id_), paid)
+            await till.deliver("invoice.paid", invoice(id_), paid)
         name = ("member", "owner")[number - 1]
-        await till.tell(CREATED, till.subscription(id_, status="incomplete", metadata=till.metadata(user_id=till.tenant.id(name))))
+        await till.deliver(CREATED, till.subscription(id_, status="incomplete", metadata=till.metadata(user_id=till.tenant.id(name))))
     await deliver(ports)
     assert [mail.to for mail in sent.emails] == [till.tenant.people["member"].email]
 
@@ -678,11 +678,11 @@ async def test_the_payment_page_is_stored_encrypted_until_the_user_is_known(
     till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     for at, page in ((till.now + 2, PAGE), (till.now + 1, f"{PAGE}&old")):
-        await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=page), at)
-    await till.tell("customer.subscription.updated", till.subscription(status="incomplete", metadata={}), till.now)
+        await till.deliver("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=page), at)
+    await till.deliver("customer.subscription.updated", till.subscription(status="incomplete", metadata={}), till.now)
     [sealed] = await stored_pages(pool)
     assert b"provider" not in sealed
-    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await till.deliver(CREATED, till.subscription(status="incomplete"))
     await deliver(ports)
     [mail] = sent.emails
     assert PAGE in mail.text.splitlines()
@@ -695,12 +695,12 @@ async def test_the_payment_page_is_deleted_when_it_is_no_longer_needed(till: Til
     about = invoice("sub_1") if over == "invoice.paid" else till.subscription(status="canceled", metadata={})
     waits = event("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE), till.now + 1)
     for one in [waits, event(over, about, till.now + 2)][::order]:
-        assert await till.sent(one) == 200
+        assert await till.send_for_status(one) == 200
     assert await stored_pages(pool) == []
 
 
 async def test_marking_a_subscription_ended_deletes_its_payment_page(till: Till, ports: Ports, pool: Pool) -> None:
-    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    await till.deliver("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
     assert len(await stored_pages(pool)) == 1
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.mark_ended("sub_1", till.clock.now())
@@ -708,9 +708,9 @@ async def test_marking_a_subscription_ended_deletes_its_payment_page(till: Till,
 
 
 async def test_an_undecryptable_payment_page_does_not_stop_the_mail(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    await till.deliver("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
     await run_sql(pool, "update billing_facts set action_page = 'broken'")
-    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await till.deliver(CREATED, till.subscription(status="incomplete"))
     await deliver(ports)
     [mail] = sent.emails
     assert "://" not in mail.text
@@ -721,7 +721,7 @@ async def test_no_mail_is_sent_about_a_settled_invoice(till: Till, ports: Ports,
         await till.reset()
         action = event("invoice.payment_action_required", invoice("sub_1", status=status, hosted_invoice_url=PAGE), till.now + 1)
         for each in [action, event(CREATED, till.subscription(status="incomplete"), till.now)][::order]:
-            assert await till.sent(each) == 200
+            assert await till.send_for_status(each) == 200
         await deliver(ports)
         assert (sent.emails, await stored_pages(pool)) == ([], []), (status, order)
 
@@ -738,7 +738,7 @@ async def test_no_mail_is_sent_about_a_payment_from_before_it_was_active(
             event("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE), till.now - 40),
         ]
         for number in order:
-            assert await till.sent(facts[number]) == 200
+            assert await till.send_for_status(facts[number]) == 200
         await deliver(ports)
         # If the event about the active status arrives last, the mail was already queued.
         assert len(sent.emails) == int(newest == "incomplete" or order[-1] == 1), (newest, order)
@@ -746,21 +746,21 @@ async def test_no_mail_is_sent_about_a_payment_from_before_it_was_active(
 
 
 async def test_a_newer_payment_to_complete_does_not_reopen_an_older_one(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription(), till.now - 50)
-    await till.tell("invoice.paid", invoice("sub_1"), till.now - 30)
+    await till.deliver(CREATED, till.subscription(), till.now - 50)
+    await till.deliver("invoice.paid", invoice("sub_1"), till.now - 30)
     for at in (-20, -40):
-        await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + at)
+        await till.deliver("invoice.payment_action_required", invoice("sub_1"), till.now + at)
     await deliver(ports)
     assert len(sent.emails) == 1
 
 
 async def test_no_mail_is_sent_about_ended_or_unknown_subscriptions(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell(DELETED, till.subscription(status="canceled"))
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver(DELETED, till.subscription(status="canceled"))
     for about in (till.subscription(status="canceled"), subscription("sub_2")):
-        await till.tell("customer.subscription.trial_will_end", about, till.now + 1)
+        await till.deliver("customer.subscription.trial_will_end", about, till.now + 1)
     for id_ in ("sub_1", "sub_2", None):
-        await till.tell("invoice.payment_action_required", invoice(id_), till.now + 1)
+        await till.deliver("invoice.payment_action_required", invoice(id_), till.now + 1)
     await deliver(ports)
     assert sent.emails == []
 
@@ -768,9 +768,9 @@ async def test_no_mail_is_sent_about_ended_or_unknown_subscriptions(till: Till, 
 async def test_a_queued_mail_is_dropped_if_the_subscription_has_ended(
     till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    await till.tell(CREATED, till.subscription())
-    await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
-    await till.tell(DELETED, till.subscription(status="canceled"), till.now + 2)
+    await till.deliver(CREATED, till.subscription())
+    await till.deliver("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
+    await till.deliver(DELETED, till.subscription(status="canceled"), till.now + 2)
     await deliver(ports)
     assert sent.emails == []
     assert await run_sql(pool, "select outcome from mails") == [("dropped",)]
@@ -791,35 +791,35 @@ async def customers(pool: Pool) -> list[tuple[Any, ...]]:
 async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     org, member = till.tenant.org, till.tenant.id("member")
     about = {"id": "cus_1", "metadata": {"org_id": str(org), "user_id": member}}
-    await till.tell("customer.created", about)
+    await till.deliver("customer.created", about)
     assert await customers(pool) == [(org, "cus_1", member, None)]
-    await till.tell("customer.updated", {"id": "cus_1", "metadata": {"user_id": till.tenant.id("owner")}}, till.now + 2)
-    await till.tell("customer.updated", about, till.now + 1)
+    await till.deliver("customer.updated", {"id": "cus_1", "metadata": {"user_id": till.tenant.id("owner")}}, till.now + 2)
+    await till.deliver("customer.updated", about, till.now + 1)
     assert await customers(pool) == [(org, "cus_1", till.tenant.id("owner"), None)]
-    await till.tell("customer.updated", {"id": "cus_1", "metadata": {"user_id": str(uuid4())}}, till.now + 3)
+    await till.deliver("customer.updated", {"id": "cus_1", "metadata": {"user_id": str(uuid4())}}, till.now + 3)
     assert await customers(pool) == [(org, "cus_1", None, None)]
     for wrong in ({"id": "cus_2", "metadata": about["metadata"]}, {"id": "cus_1", "metadata": {"org_id": str(other_tenant.org)}},
                   {"id": "cus_3", "metadata": {"org_id": str(uuid4())}}, {"id": "cus_4"}):  # fmt: skip
-        await till.tell("customer.created", wrong, till.now + 4)
+        await till.deliver("customer.created", wrong, till.now + 4)
     assert await customers(pool) == [(org, "cus_1", None, None)]
 
 
 async def test_a_deleted_customer_is_unlinked_and_its_subscriptions_are_checked(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
-    await till.tell("customer.created", about)
-    await till.tell(CREATED, till.subscription())
+    await till.deliver("customer.created", about)
+    await till.deliver(CREATED, till.subscription())
     [(key,)] = await run_sql(pool, "select idempotency_key from billing_customers")
-    await till.tell("customer.deleted", {**about, "metadata": {"org_id": str(other_tenant.org)}}, till.now + 5)
+    await till.deliver("customer.deleted", {**about, "metadata": {"org_id": str(other_tenant.org)}}, till.now + 5)
     assert await customers(pool) == [(till.tenant.org, "cus_1", None, None)], "the event names another organization"
     assert await run_sql(pool, "select 1 from billing_facts where check_at <= %s", till.clock.now()) == []
-    await till.tell("customer.deleted", about, till.now + 5)
+    await till.deliver("customer.deleted", about, till.now + 5)
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
     assert await run_sql(pool, "select 1 from billing_customers where idempotency_key = %s", key) == [], (
         "the next customer is created with another key"
     )
     assert await till.status() == "active", "the provider sends an event per subscription, and each is checked"
     assert await run_sql(pool, "select provider_subscription_id from billing_facts where check_at <= %s", till.clock.now()) == [("sub_1",)]
-    await till.tell("customer.updated", about, till.now + 4)
+    await till.deliver("customer.updated", about, till.now + 4)
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
 
 
@@ -827,23 +827,23 @@ async def test_a_deleted_customer_is_unlinked_and_its_subscriptions_are_checked(
 async def test_a_late_creation_event_does_not_bring_back_a_deleted_customer(till: Till, pool: Pool, *, named: bool) -> None:
     """This holds whether or not the deletion names the organization, and for any times: ids are never used twice."""
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
-    await till.tell("customer.deleted", about if named else {"id": "cus_1"}, till.now + 5)
+    await till.deliver("customer.deleted", about if named else {"id": "cus_1"}, till.now + 5)
     for at in (till.now, till.now + 5, till.now + 6):
-        await till.tell("customer.created", about, at)
+        await till.deliver("customer.created", about, at)
         assert await customers(pool) == []
-    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
+    await till.deliver("customer.created", {**about, "id": "cus_2"}, till.now + 1)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)]
-    await till.tell("customer.deleted", about, till.now + 7)
+    await till.deliver("customer.deleted", about, till.now + 7)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)], "the deletion was of the other customer"
 
 
 async def test_a_deletion_counts_even_if_newer_events_arrived_before(till: Till, pool: Pool) -> None:
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org), "user_id": till.tenant.id("member")}}
-    await till.tell("customer.created", about, till.now + 5)
-    await till.tell("customer.deleted", {"id": "cus_1"}, till.now)
-    await till.tell("customer.updated", about, till.now + 6)
+    await till.deliver("customer.created", about, till.now + 5)
+    await till.deliver("customer.deleted", {"id": "cus_1"}, till.now)
+    await till.deliver("customer.updated", about, till.now + 6)
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
-    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
+    await till.deliver("customer.created", {**about, "id": "cus_2"}, till.now + 1)
     assert await customers(pool) == [(till.tenant.org, "cus_2", till.tenant.id("member"), None)], "the new customer starts afresh"
 
 
@@ -851,46 +851,46 @@ async def test_a_customer_created_and_deleted_concurrently_is_not_linked(till: T
     for number in range(10):
         about = {"id": f"cus_{number}", "metadata": {"org_id": str(till.tenant.org)}}
         both = [event("customer.created", about, till.now), event("customer.deleted", {"id": about["id"]}, till.now + 1)]
-        assert await everyone(2, lambda each, both=both: till.sent(both[each])) == [200] * 2  # type: ignore[misc]
+        assert await everyone(2, lambda each, both=both: till.send_for_status(both[each])) == [200] * 2  # type: ignore[misc]
         assert [row[1] for row in await customers(pool)] in ([], [None])
 
 
 async def test_the_current_payment_method_is_the_one_attached_last(till: Till, pool: Pool) -> None:
-    await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
+    await till.deliver("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
 
     async def method() -> object:
         return (await customers(pool))[0][3]
 
-    await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, till.now + 1)
+    await till.deliver("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, till.now + 1)
     assert await method() == "pm_1"
-    await till.tell("payment_method.attached", {"id": "pm_3", "customer": "cus_1"}, till.now + 3)
-    await till.tell("payment_method.attached", {"id": "pm_2", "customer": "cus_1"}, till.now + 2)
-    await till.tell("payment_method.detached", {"id": "pm_1", "customer": None}, till.now + 4)
+    await till.deliver("payment_method.attached", {"id": "pm_3", "customer": "cus_1"}, till.now + 3)
+    await till.deliver("payment_method.attached", {"id": "pm_2", "customer": "cus_1"}, till.now + 2)
+    await till.deliver("payment_method.detached", {"id": "pm_1", "customer": None}, till.now + 4)
     assert await method() == "pm_3"
-    await till.tell("payment_method.detached", {"id": "pm_3", "customer": None}, till.now + 4)
+    await till.deliver("payment_method.detached", {"id": "pm_3", "customer": None}, till.now + 4)
     assert await method() == "pm_2", "it is still attached"
-    await till.tell("payment_method.detached", {"id": "pm_2", "customer": None}, till.now + 4)
+    await till.deliver("payment_method.detached", {"id": "pm_2", "customer": None}, till.now + 4)
     assert await method() is None
-    await till.tell("payment_method.attached", {"id": "pm_4", "customer": "cus_9"}, till.now + 4)
-    await till.tell("payment_method.attached", {"id": "pm_4"}, till.now + 4)
+    await till.deliver("payment_method.attached", {"id": "pm_4", "customer": "cus_9"}, till.now + 4)
+    await till.deliver("payment_method.attached", {"id": "pm_4"}, till.now + 4)
     assert await method() is None
 
 
 async def test_a_late_attachment_event_does_not_bring_back_a_payment_method(till: Till, pool: Pool) -> None:
-    await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
+    await till.deliver("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
     gone = event("payment_method.detached", {"id": "pm_1", "customer": None}, till.now + 2)
     gone["data"]["previous_attributes"] = {"customer": "cus_1"}
-    assert await till.sent(gone) == 200
+    assert await till.send_for_status(gone) == 200
     for at in (till.now + 1, till.now + 2):
-        await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, at)
+        await till.deliver("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, at)
         assert (await customers(pool))[0][3] is None
-    await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, till.now + 3)
+    await till.deliver("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, till.now + 3)
     assert (await customers(pool))[0][3] == "pm_1"
 
 
 async def test_a_payment_method_can_arrive_before_its_customer(till: Till, pool: Pool) -> None:
-    await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"})
-    await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
+    await till.deliver("payment_method.attached", {"id": "pm_1", "customer": "cus_1"})
+    await till.deliver("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
     assert (await customers(pool))[0][3] == "pm_1"
 
 
@@ -911,11 +911,11 @@ async def test_the_longest_paid_period_counts_for_any_order_of_events(till: Till
         ]
         start = datetime.fromtimestamp(till.now, UTC)
         for number in order:
-            assert await till.sent(facts[number]) == 200
+            assert await till.send_for_status(facts[number]) == 200
         assert await days_since(start) == 30, order
-        await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 2)
+        await till.deliver(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 2)
         assert await days_since(start) == 20, "the longest period was paid before that object"
-        await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 4)
+        await till.deliver(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 4)
         assert await days_since(start) == 1
 
 
@@ -930,7 +930,7 @@ async def test_the_known_period_is_kept_for_any_order_of_events(till: Till) -> N
         ]
         end = datetime.fromtimestamp(till.ends, UTC)
         for number in order:
-            assert await till.sent(facts[number]) == 200
+            assert await till.send_for_status(facts[number]) == 200
         assert await run_sql(till.tenant.pool, "select current_period_end from subscriptions") == [(end,)], order
 
 
@@ -938,13 +938,13 @@ async def test_the_known_period_is_kept_for_any_order_of_events(till: Till) -> N
 
 
 async def test_twenty_concurrent_copies_of_an_event_have_one_effect(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
-    await till.tell(CREATED, till.subscription())
+    await till.deliver(CREATED, till.subscription())
     one = event("invoice.payment_action_required", invoice("sub_1"), till.now)
-    assert await everyone(20, lambda _: till.sent(one)) == [200] * 20
+    assert await everyone(20, lambda _: till.send_for_status(one)) == [200] * 20
     await deliver(ports)
     assert len(sent.emails) == 1
     other = event(UPDATED, till.subscription(status="past_due"), till.now + 1)
-    assert await everyone(20, lambda _: till.sent(other)) == [200] * 20
+    assert await everyone(20, lambda _: till.send_for_status(other)) == [200] * 20
     assert await till.recorded() == ["subscription.created", "subscription.updated"]
 
 
@@ -957,14 +957,14 @@ async def test_concurrent_events_of_a_subscription_lead_to_one_state(till: Till,
         event("invoice.payment_failed", invoice("sub_1"), till.now + 3),
         event("customer.subscription.trial_will_end", till.subscription(price="price_silver"), till.now + 2),
     ]
-    assert await everyone(18, lambda number: till.sent(events[number % 6])) == [200] * 18
+    assert await everyone(18, lambda number: till.send_for_status(events[number % 6])) == [200] * 18
     assert [row[:2] for row in await till.rows()] == [("past_due", "Silver")]
     assert await run_sql(pool, "select subscription_count from services") == [(1,)]
 
 
 async def test_of_concurrent_subscriptions_of_a_user_one_is_live(till: Till) -> None:
     events = [event(CREATED, till.subscription(f"sub_{number}"), till.now) for number in range(8)]
-    assert await everyone(8, lambda number: till.sent(events[number])) == [200] * 8
+    assert await everyone(8, lambda number: till.send_for_status(events[number])) == [200] * 8
     assert [row[0] for row in await till.rows()] == ["active"]
 
 
@@ -984,5 +984,5 @@ async def test_the_rate_limit_allows_a_burst_of_100_and_then_1000_per_minute(til
 async def test_a_deleted_account_gets_no_subscription(till: Till, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports, "gone@example.com", None)
     await run_sql(pool, "delete from users where id = %s", account.id)
-    await till.tell(CREATED, till.subscription(metadata=till.metadata(user_id=account.id)))
+    await till.deliver(CREATED, till.subscription(metadata=till.metadata(user_id=account.id)))
     assert await till.rows() == []

@@ -546,7 +546,7 @@ async def test_each_change_is_recorded_and_sent_to_webhooks_with_the_key_as_acto
         ("subscription.updated", "subscription", subscription["id"], key, whose | changes),
         ("subscription.canceled", "subscription", subscription["id"], key, whose | silver | rest),
     ]
-    assert [(name, target) for name, target, _ in await shop.tenant.told()] == [
+    assert [(name, target) for name, target, _ in await shop.tenant.webhook_events()] == [
         (f"subscription.{what}", subscription["id"]) for what in ("created", "updated", "canceled")
     ]
     assert shop.key not in str(await shop.tenant.log())
@@ -578,7 +578,7 @@ async def test_each_route_requires_its_permission(shop: Shop, api: Api, pool: Po
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_service_api_refuses_inactive_organizations(shop: Shop, status: str) -> None:
     await shop.created(shop.user, shop.gold)
-    await shop.tenant.become(status)
+    await shop.tenant.set_status(status)
     for answer in (
         await shop.list_subscriptions(),
         await shop.get(shop.user),
@@ -603,9 +603,9 @@ async def test_the_key_is_checked_again_inside_the_transaction(shop: Shop, ports
             await subscriptions.end(ports, caller, shop.user)
 
     assert caller.service.status is OrganizationStatus.ACTIVE
-    await shop.tenant.become("suspended")
+    await shop.tenant.set_status("suspended")
     await attempts(OrganizationNotActive)
-    await shop.tenant.become("active")
+    await shop.tenant.set_status("active")
     await run_sql(pool, "delete from api_keys")
     await attempts(ApiKeyInvalid)
     assert await run_sql(pool, "select id from subscriptions") == [(UUID(subscription["id"]),)]

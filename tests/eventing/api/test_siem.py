@@ -54,8 +54,8 @@ async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returne
     assert refused(await look(other_tenant)) == MISSING
     details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
     assert await acme.recorded() == [("siem.configured", "organization", str(acme.org), acme.people[by].id, details)]
-    assert await acme.told() == [("siem.configured", str(acme.org), details)]
-    everything = json.dumps([*await acme.log(), *await acme.told()], default=str) + answer.text
+    assert await acme.webhook_events() == [("siem.configured", str(acme.org), details)]
+    everything = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str) + answer.text
     assert TOKEN not in everything
     assert await run_sql(acme.pool, "select true from siem_configurations where encode(token, 'escape') like %s", f"%{TOKEN}%") == []
 

@@ -96,7 +96,7 @@ async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: T
         acme.people[by].id,
         {"webhook_name": "Billing", "url": "https://hooks.acme.example", "events": FULL["events"]},
     )
-    everything = json.dumps([*await acme.log(), *await acme.told()], default=str)
+    everything = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str)
     assert webhook["secret"] not in everything
     assert "s3cr3t" not in everything
     stored = await run_sql(acme.pool, "select true from webhooks where encode(secret, 'escape') like %s", f"%{key[:20]}%")
@@ -261,7 +261,7 @@ async def test_members_and_other_organizations_cannot_manage_webhooks(acme: Tena
 @pytest.mark.parametrize("status", NOT_ACTIVE)
 async def test_an_organization_that_is_not_active_cannot_manage_webhooks(acme: Tenant, status: str) -> None:
     webhook = await create_webhook(acme)
-    await acme.become(status)
+    await acme.set_status(status)
     for method, path, body in [
         ("GET", "", None),
         ("POST", "", {**FULL, "name": "B"}),
@@ -308,7 +308,7 @@ async def test_the_old_secret_stays_valid_for_a_day_after_a_rotation(acme: Tenan
     assert until == clock.now() + OVERLAP
     entry = await acme.entry("webhook.secret.rotated")
     assert (entry["target_id"], entry["actor_id"]) == (webhook["id"], acme.people["admin"].id)
-    assert answer.json["secret"] not in json.dumps([*await acme.log(), *await acme.told()], default=str)
+    assert answer.json["secret"] not in json.dumps([*await acme.log(), *await acme.webhook_events()], default=str)
 
 
 # Deliveries
@@ -384,7 +384,7 @@ async def test_a_payload_is_stored_with_the_order_of_its_members(acme: Tenant, p
 async def test_nothing_is_queued_for_inactive_or_unsubscribed_webhooks(acme: Tenant, pool: Pool, change: str) -> None:
     webhook = await create_webhook(acme)
     if change == "status":
-        await acme.become("suspended")
+        await acme.set_status("suspended")
     else:
         await patch(acme, webhook, {change: {"is_active": False, "events": ["user.joined"]}[change]})
     await record_events(acme, "user.invited")

@@ -85,7 +85,7 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    provider_sign_in.provider.asks_again = False
+    provider_sign_in.provider.reauthenticates = False
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     refused = await provider_sign_in.complete(next=path)
     assert refused.status == 400
@@ -98,7 +98,7 @@ async def test_a_provider_that_states_no_time_is_believed(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    provider_sign_in.provider.says_auth_time = False
+    provider_sign_in.provider.sends_auth_time = False
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=path)
     assert posted_response(await browser.open(path)).name_id == EMAIL

@@ -306,7 +306,7 @@ async def test_anonymization_removes_the_names_at_applications(
 async def test_logs_and_responses_contain_no_key(shop: Shop, acme: Tenant, ports: Ports, clock: FakeClock) -> None:
     await shop.configure(PLAIN)
     await shop.new_certificate()
-    assert "PRIVATE" not in str(await acme.log()) + str(await acme.told())
+    assert "PRIVATE" not in str(await acme.log()) + str(await acme.webhook_events())
     clock.advance(timedelta(seconds=1))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         service = await tx.services.by_slug(acme.org, "shop")

@@ -234,7 +234,7 @@ async def test_a_sign_on_is_recorded(browser: SamlBrowser, shop: SamlApplication
     logins = await run_sql(pool, "select user_id, org_id, service_id, success from login_events where provider = 'saml'")
     assert logins == [(user.id, shop.org, shop.id, True)] * 2
     assert await run_sql(pool, "select sum(total)::int from login_totals where service_id = %s", shop.id) == [(2,)]
-    events = [(name, target, data) for name, target, data in await acme.told() if name == "user.login.success"]
+    events = [(name, target, data) for name, target, data in await acme.webhook_events() if name == "user.login.success"]
     assert events == [("user.login.success", str(user.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
 
 

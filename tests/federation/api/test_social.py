@@ -109,7 +109,7 @@ async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in
     assert state not in row[0]
     await provider_sign_in.browser.open(back)
     assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
-    verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.asked if path == "/token")
+    verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.requests if path == "/token")
     assert verifier not in (state, code, row[0])
     assert len(verifier) == 43
 
@@ -329,7 +329,7 @@ async def test_a_service_uses_its_own_credentials_and_scopes(provider_sign_in: P
     assert query["client_id"] == ["of-the-shop"]
     assert query["scope"][0].split()[-1] == "calendar"
     await provider_sign_in.sign_in(**SHOP)
-    assert {form["client_id"] for sent, form in provider_sign_in.provider.asked if sent == "/token"} == {"of-the-shop"}
+    assert {form["client_id"] for sent, form in provider_sign_in.provider.requests if sent == "/token"} == {"of-the-shop"}
     [(scopes,)] = await run_sql(provider_sign_in.pool, "select scopes from identities")
     assert scopes[-1] == "calendar", "also if the provider does not return the scopes"
     address = (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}")).headers["Location"]

@@ -522,7 +522,7 @@ async def test_each_context_has_its_own_token_and_credentials(
     clock.advance(TOKEN_LIFETIME)
     application.token = (await sign_in_to(ports, provider_sign_in.pool, shop, user)).access_token
     assert (await application.get_token()).status == 200
-    assert {form["client_id"] for sent, form in provider_sign_in.provider.asked if sent == "/token"} == {"of-the-shop"}
+    assert {form["client_id"] for sent, form in provider_sign_in.provider.requests if sent == "/token"} == {"of-the-shop"}
 
 
 # Privacy

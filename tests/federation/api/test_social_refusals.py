@@ -194,7 +194,7 @@ async def test_invalid_scopes_are_ignored(provider_sign_in: ProviderSignIn) -> N
 
 
 async def test_a_response_without_an_issuer_is_accepted(provider_sign_in: ProviderSignIn) -> None:
-    provider_sign_in.provider.says_iss = False
+    provider_sign_in.provider.sends_iss = False
     await provider_sign_in.sign_in()
 
 

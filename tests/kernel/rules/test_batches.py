@@ -8,15 +8,15 @@ from core.kernel.values import Batches
 
 
 class Numbers:
-    """Return this many numbers, from 1."""
+    """The numbers from 1 to `count`, and the reads of them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.asked: list[tuple[int | None, int]] = []
+        self.reads: list[tuple[int | None, int]] = []
 
-    async def read(self, last: int | None, wanted: int) -> Sequence[int]:
-        self.asked.append((last, wanted))
-        return range((last or 0) + 1, self.count + 1)[:wanted]
+    async def read(self, last: int | None, limit: int) -> Sequence[int]:
+        self.reads.append((last, limit))
+        return range((last or 0) + 1, self.count + 1)[:limit]
 
 
 async def items(batches: Batches[int]) -> list[list[int]]:
@@ -24,7 +24,7 @@ async def items(batches: Batches[int]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "read", "asked"),
+    ("count", "limit", "read", "reads"),
     [
         (0, None, [], [(None, 3)]),
         (2, None, [[1, 2]], [(None, 3)]),
@@ -37,10 +37,10 @@ async def items(batches: Batches[int]) -> list[list[int]]:
         (2, 100, [[1, 2]], [(None, 3)]),
     ],
 )
-async def test_all_items_come_in_batches(count: int, limit: int | None, read: list[list[int]], asked: list[tuple[int | None, int]]) -> None:
+async def test_all_items_come_in_batches(count: int, limit: int | None, read: list[list[int]], reads: list[tuple[int | None, int]]) -> None:
     numbers = Numbers(count)
     batches = Batches(numbers.read, limit, size=3)
     assert await items(batches) == read
-    assert numbers.asked == asked
+    assert numbers.reads == reads
     assert await items(batches) == []
-    assert numbers.asked == asked
+    assert numbers.reads == reads

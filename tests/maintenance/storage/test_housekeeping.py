@@ -347,11 +347,11 @@ async def test_one_of_five_parallel_processes_sweeps(ports: Ports, pool: Pool) -
 @pytest.mark.slow
 async def test_housekeeping_keeps_rows_that_are_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     user = await add(storage, account())
-    begun = await begin(storage, user.id, "token")
-    await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
+    new_session = await begin(storage, user.id, "token")
+    await within(storage, lambda tx: tx.sessions.end(new_session.id, NOW))
     young = account("young@example.com", email_verified_at=None, created_at=NOW)
     await add(storage, young)
-    await within(storage, lambda tx: tx.logins.record_success(replace(begun, created_at=NOW - 1000 * DAY), "password"))
+    await within(storage, lambda tx: tx.logins.record_success(replace(new_session, created_at=NOW - 1000 * DAY), "password"))
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(user.id, "set"))
     clock.advance(23 * HOUR)

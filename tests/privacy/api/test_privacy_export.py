@@ -310,7 +310,7 @@ async def test_an_owner_of_several_organizations_gets_those_with_confirmed_membe
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_status_of_the_organization_does_not_matter(user: Subject, acme: Tenant, status: str) -> None:
     await acme.join("ada", user.account)
-    await acme.become(status)
+    await acme.set_status(status)
     assert (await user.exported(acme.token("owner")))["user_id"] == user.id
     assert (await user.exported(acme.token("ada")))["user_id"] == user.id
 
@@ -365,7 +365,7 @@ async def test_an_application_gets_its_users_data_of_its_organization(
     assert package["login_events_count"] == 2
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
     assert (package["mfa_events"], package["passkeys"]) == ([], [])
-    await acme.become("suspended")
+    await acme.set_status("suspended")
     assert (await user.exported(token))["login_events_count"] == 2
 
 

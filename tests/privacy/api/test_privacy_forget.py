@@ -221,7 +221,7 @@ async def test_an_anonymization_is_recorded_once(
     ]
     for tenant in (acme, other_tenant):
         assert await tenant.recorded() == [("user.anonymized", "user", str(user.id), platform.account.id, {})]
-        assert await tenant.told() == [("user.anonymized", str(user.id), {})]
+        assert await tenant.webhook_events() == [("user.anonymized", str(user.id), {})]
     assert await run_sql(pool, "select action from audit_log where org_id is null") == []
 
 
@@ -293,7 +293,7 @@ async def test_invitations_to_the_address_end_in_every_organization(
         ("user.invited", "user", invitation, other_tenant.people["owner"].id, details),
         ("invitation.revoked", "invitation", invitation, None, details),
     ]
-    assert await other_tenant.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
+    assert await other_tenant.webhook_events() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
     assert (await other_tenant.entry("invitation.revoked"))["address"] is None
     assert await third.recorded() == [("invitation.expired", "invitation", str(late.id), None, details)]
     # The address can be invited again.
@@ -590,7 +590,7 @@ async def test_a_second_request_redacts_the_rest(api: Api, pool: Pool, acme: Ten
     await forgotten(api, user.id, acme.token("owner"))
     await check_redacted(pool)
     assert await row(pool, user.id) == before
-    assert len(await acme.told()) == 1
+    assert len(await acme.webhook_events()) == 1
 
 
 @pytest.mark.slow
@@ -681,12 +681,12 @@ async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", other_tenant.org)
     await add_member(pool, other_tenant.org, acme.people["owner"].id, "owner", confirmed=True)
     await forgotten(api, user.id, acme.token("owner"))
-    assert [len(await tenant.told()) for tenant in (acme, other_tenant)] == [1, 1]
+    assert [len(await tenant.webhook_events()) for tenant in (acme, other_tenant)] == [1, 1]
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_status_of_the_organization_does_not_matter(api: Api, acme: Tenant, user: Account, status: str) -> None:
-    await acme.become(status)
+    await acme.set_status(status)
     await forgotten(api, user.id, acme.token("owner"))
 
 
@@ -695,7 +695,7 @@ async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, poo
     first = await row(pool, user.id)
     await forgotten(api, user.id, acme.token("owner"))
     assert await row(pool, user.id) == first
-    assert len(await acme.told()) == 1
+    assert len(await acme.webhook_events()) == 1
     assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
 
 
@@ -746,7 +746,7 @@ async def test_an_owner_cannot_anonymize_an_end_user_without_a_membership(
     assert refused(await forget(api, account.id, acme.token("owner"))) == FORBIDDEN
     await forgotten(api, account.id, platform.token)
     assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
-    assert await acme.told() == []
+    assert await acme.webhook_events() == []
 
 
 @pytest.mark.parametrize("by", ["owner", "platform", "self"])

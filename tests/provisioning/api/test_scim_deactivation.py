@@ -129,11 +129,11 @@ async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: 
         body = {"email": "ada@example.com", "password": PASSWORD, "org_slug": org, "service_slug": "shop"}
         return await acme.api.post("/api/auth/login", body)
 
-    begun = (await sign_in_to("acme")).json
-    assert (await acme.api.get("/api/user", token=begun["access_token"])).json["service"] == "shop"
+    tokens = (await sign_in_to("acme")).json
+    assert (await acme.api.get("/api/user", token=tokens["access_token"])).json["service"] == "shop"
     await directory.deactivate(user_id)
-    assert (await acme.api.get("/api/user", token=begun["access_token"])).status == 401
-    assert (await acme.api.post("/api/auth/refresh", {"refresh_token": begun["refresh_token"]})).status == 401
+    assert (await acme.api.get("/api/user", token=tokens["access_token"])).status == 401
+    assert (await acme.api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})).status == 401
     refused = await sign_in_to("acme")
     assert (refused.status, refused.code) == (403, "FORBIDDEN")
     assert (await sign_in_to("twin")).status == 200
@@ -215,7 +215,7 @@ async def test_an_invitation_does_not_reactivate_a_deactivated_user(
 async def test_activating_respects_the_member_limit(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
     await directory.deactivate(user["id"])
-    await acme.allow(4)
+    await acme.set_member_limit(4)
     await directory.create_user("next@acme.example")
     assert problem(await directory.activate(user["id"])) == (400, None)
     assert (await directory.get(f"/Users/{user['id']}"))["active"] is False

@@ -181,7 +181,7 @@ async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) 
     user_ids = await create_users(directory, "first", "second", "third")
     for user_id in user_ids:
         await directory.remove_member(user_id)
-    await acme.allow(4)
+    await acme.set_member_limit(4)
     assert problem(await directory.add_members(*user_ids)) == (400, None)
     assert len(await acme.members()) == 3
     answers = await everyone(3, lambda n: directory.add_members(user_ids[n]))
@@ -281,7 +281,7 @@ async def test_a_patch_with_a_mistake_changes_nothing(acme: Tenant, directory: D
 
 @pytest.mark.slow
 async def test_one_request_changes_thousands_of_members(acme: Tenant, directory: Directory) -> None:
-    await acme.allow(20_000)
+    await acme.set_member_limit(20_000)
     await run_sql(
         acme.pool,
         """

@@ -152,7 +152,7 @@ async def test_a_provisioned_account_is_deleted_inside_and_outside_the_group(acm
 
 
 async def test_a_user_created_inactive_does_not_count_as_a_member(acme: Tenant, directory: Directory) -> None:
-    await acme.allow(3)
+    await acme.set_member_limit(3)
     user = await directory.create_user(active=False)
     assert user["active"] is False
     assert problem(await directory.activate(user["id"])) == (400, None)

@@ -50,7 +50,8 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
     assert entry["details"] == {"scim_token_id": token["id"], "name": "Okta", "prefix": token["prefix"], "expires_at": until}
     stored = json.dumps(
-        [*await acme.log(), *await acme.told(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")], default=str
+        [*await acme.log(), *await acme.webhook_events(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")],
+        default=str,
     )
     assert token["token"] not in stored
 
@@ -123,10 +124,10 @@ async def test_scim_tokens_and_other_credentials_are_not_interchangeable(acme: T
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_directory_of_an_organization_that_is_not_active_is_refused(acme: Tenant, directory: Directory, status: str) -> None:
     user = await directory.create_user()
-    await acme.become(status)
+    await acme.set_status(status)
     for method, path in (("GET", "/Users"), ("DELETE", f"/Users/{user['id']}"), ("GET", "/Schemas"), ("POST", "/Groups")):
         assert problem(await directory.call(method, path)) == (403, None)
-    await acme.become("active")
+    await acme.set_status("active")
     assert (await directory.list_users())["totalResults"] == 4
 
 

@@ -41,7 +41,7 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
     recorded = [(action, target, actor) for action, _, target, actor, _ in await acme.recorded()][1:]
     [token] = await run_sql(acme.pool, "select id from scim_tokens")
     assert recorded == [("user.created", user["id"], token[0]), ("user.joined", user["id"], token[0])]
-    assert [name for name, *_ in await acme.told()][1:] == ["user.signup.success", "user.created", "user.joined"]
+    assert [name for name, *_ in await acme.webhook_events()][1:] == ["user.signup.success", "user.created", "user.joined"]
     entry = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
     assert entry["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
 
@@ -141,7 +141,7 @@ async def test_values_that_are_not_valid_are_refused(acme: Tenant, directory: Di
 
 
 async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) -> None:
-    await acme.allow(4)
+    await acme.set_member_limit(4)
     await directory.create_user()
     answer = await directory.try_create_user("next@acme.example")
     assert problem(answer) == (400, None)
@@ -153,7 +153,7 @@ async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) 
 
 async def test_inactive_users_have_their_own_limit(acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users_rules, "INACTIVE_PER_MEMBER", 1)
-    await acme.allow(5)
+    await acme.set_member_limit(5)
     inactive = [await directory.create_user(f"p{n}@acme.example", active=False) for n in range(4)]
     removed = await directory.create_user("left@acme.example")
     assert (await directory.remove_member(removed["id"])).status == 200
@@ -167,7 +167,7 @@ async def test_inactive_users_have_their_own_limit(acme: Tenant, directory: Dire
 
 
 async def test_concurrent_requests_create_as_many_users_as_the_limit_allows(acme: Tenant, directory: Directory) -> None:
-    await acme.allow(5)
+    await acme.set_member_limit(5)
     answers = await everyone(5, lambda n: directory.try_create_user(f"p{n}@acme.example"))
     assert sorted(answer.status for answer in answers) == [201, 201, 400, 400, 400]
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(5,)]

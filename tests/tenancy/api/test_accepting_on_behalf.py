@@ -48,6 +48,6 @@ async def test_accepting_on_behalf_needs_an_account(acme: Tenant, api: Api, pool
 
 async def test_the_member_limit_holds_for_accepting_on_behalf(acme: Tenant, api: Api, ports: Ports) -> None:
     await add_account(ports, EMAIL, None)
-    await acme.allow(3)
+    await acme.set_member_limit(3)
     made = await acme.invite()
     assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == FULL

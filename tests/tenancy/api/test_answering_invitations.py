@@ -210,7 +210,7 @@ async def test_an_invitation_is_valid_until_the_last_microsecond(acme: Tenant, a
 @pytest.mark.parametrize("status", ["suspended", "pending", "rejected"])
 async def test_an_invitation_of_an_inactive_organization_can_only_be_declined(acme: Tenant, api: Api, ports: Ports, status: str) -> None:
     made = await acme.invite()
-    await acme.become(status)
+    await acme.set_status(status)
     user = await sign_in(ports, await add_account(ports, EMAIL, None))
     for options in ({}, {"token": user.access_token}):
         assert refused(await accept(api, made["token"], **options)) == NOT_ACTIVE
@@ -225,7 +225,7 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
     seats = 5 if source == "default" else 4  # three of them are taken
     match source:
         case "organization":
-            await acme.allow(seats)
+            await acme.set_member_limit(seats)
         case "tier":
             await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
         case "default":
@@ -240,11 +240,11 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
 
 
 async def test_an_invitation_stays_pending_if_the_organization_is_full(acme: Tenant, api: Api) -> None:
-    await acme.allow(3)
+    await acme.set_member_limit(3)
     made = await acme.invite()
     assert refused(await accept(api, made["token"])) == FULL
     assert await acme.actions() == Counter(["user.invited"])
-    await acme.allow(4)
+    await acme.set_member_limit(4)
     assert (await accept(api, made["token"])).status == 200
 
 

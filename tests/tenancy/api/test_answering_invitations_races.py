@@ -20,7 +20,7 @@ from tests.tenancy.invitations import FULL, WEEK, accept, decline
 @pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 3, 19])
 async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenant, api: Api, free: int) -> None:
-    await acme.allow(3 + free)
+    await acme.set_member_limit(3 + free)
     made = [await acme.invite(f"{number}@example.com") for number in range(20)]
     answers = await everyone(20, lambda number: accept(api, made[number]["token"]))
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)

@@ -38,7 +38,7 @@ async def test_managers_change_the_branding_and_every_member_reads_it(acme: Tena
     assert (await look(other_tenant)).json == NOTHING
     details = {name: {"old": None, "new": value} for name, value in CHOSEN.items()}
     assert await acme.recorded() == [("branding.updated", "organization", str(acme.org), acme.people[by].id, details)]
-    assert await acme.told() == [("branding.updated", str(acme.org), details)]
+    assert await acme.webhook_events() == [("branding.updated", str(acme.org), details)]
 
 
 async def test_omitted_fields_keep_their_value_and_null_removes_it(acme: Tenant, clock: FakeClock) -> None:
@@ -222,7 +222,7 @@ async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Te
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
 async def test_the_branding_of_an_inactive_organization_is_closed(acme: Tenant, status: str) -> None:
-    await acme.become(status)
+    await acme.set_status(status)
     for answer in (await look(acme, "owner"), await change(acme, CHOSEN), await change(acme, {})):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
 

@@ -120,7 +120,7 @@ async def test_an_unknown_organization_is_ignored_silently(
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
 async def test_an_inactive_organization_is_ignored_silently(acme: Tenant, request_mail: Act, status: str) -> None:
-    await acme.become(status)
+    await acme.set_status(status)
     letter = await request_mail("acme")
     assert letter.subject.endswith(" - Gatehouse")
     assert "Acme" not in letter.html + letter.text
@@ -288,7 +288,7 @@ async def test_an_invitation_of_a_suspended_organization_has_the_design_of_the_p
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
 ) -> None:
     token = (await acme.invite())["token"]
-    await acme.become("suspended")
+    await acme.set_status("suspended")
     await deliver(ports)
     assert "Acme Portal" not in sent.emails[0].subject + sent.emails[0].html + sent.emails[0].text
     page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})

@@ -41,7 +41,7 @@ async def test_managers_set_a_domain_and_get_the_record_that_verifies_it(acme: T
     assert answer.json == shown == (await look(acme)).json
     details = {"domain": DOMAIN, "replaced": None}
     assert await acme.recorded() == [("domain.set", "organization", str(acme.org), acme.people[by].id, details)]
-    assert await acme.told() == [("domain.set", str(acme.org), details)]
+    assert await acme.webhook_events() == [("domain.set", str(acme.org), details)]
 
 
 async def test_all_spellings_of_a_domain_are_equal(acme: Tenant) -> None:
@@ -120,7 +120,7 @@ async def test_a_domain_is_verified_by_its_record(acme: Tenant, other_tenant: Te
     assert (await look(acme)).json == answer.json
     details = {"domain": DOMAIN}
     assert (await acme.recorded())[1:] == [("domain.verified", "organization", str(acme.org), acme.people["owner"].id, details)]
-    assert (await acme.told())[1:] == [("domain.verified", str(acme.org), details)]
+    assert (await acme.webhook_events())[1:] == [("domain.verified", str(acme.org), details)]
     assert await other_tenant.log() == []
 
 
@@ -129,7 +129,7 @@ async def test_a_verified_domain_is_not_looked_up_again(acme: Tenant, dns: FakeT
     dns.published.clear()
     clock.advance(timedelta(days=400))
     await acme.sign_in("owner")
-    assert ((await verify(acme)).json, dns.asked) == (first.json, [RECORD])
+    assert ((await verify(acme)).json, dns.lookups) == (first.json, [RECORD])
     assert len(await acme.log()) == 2
 
 
@@ -148,7 +148,7 @@ async def test_only_the_exact_record_verifies_the_domain(acme: Tenant, other_ten
     assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
     [sentence] = {answer.json["error"] for answer in answers}
     assert RECORD in sentence
-    assert set(dns.asked) == {RECORD}
+    assert set(dns.lookups) == {RECORD}
     assert (await look(acme)).json["verified"] is False
     assert await acme.actions() == {"domain.set": 1}
 
@@ -168,7 +168,7 @@ async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, other
     for call in ("look", "verify", "remove"):
         answer = await CALLS[call](acme, "owner")
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), call
-    assert dns.asked == []
+    assert dns.lookups == []
     assert (await look(other_tenant)).status == 200
 
 
@@ -194,7 +194,7 @@ async def test_only_managers_reach_the_domain(acme: Tenant, other_tenant: Tenant
         assert (await call(acme, "member")).status == 403
         acme.sessions["other tenant"] = other_tenant.sessions["owner"]
         assert (await call(acme, "other tenant")).status == 403
-    assert (await stored(acme.pool), dns.asked) == (before, [])
+    assert (await stored(acme.pool), dns.lookups) == (before, [])
 
 
 # Claims of several organizations
@@ -274,7 +274,7 @@ async def test_no_database_connection_is_held_during_the_dns_query(acme: Tenant,
     dns.gate = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(verify, acme)
-        await dns.begun.wait()
+        await dns.lookup_started.wait()
         stats = acme.pool.stats
         assert stats.idle == stats.total
         dns.gate.set()
@@ -291,7 +291,7 @@ async def verify_during(team: Tenant, dns: FakeTxtRecords, change: Callable[[], 
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
-        await dns.begun.wait()
+        await dns.lookup_started.wait()
         await change()
         dns.gate.set()
     dns.gate = None

@@ -201,7 +201,7 @@ async def test_the_organization_that_verified_the_closest_domain_decides(
 async def test_the_routes_of_an_inactive_organization_have_no_effect(api: Api, acme: Tenant, dns: FakeTxtRecords, status: str) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite"))
-    await acme.become(status)
+    await acme.set_status(status)
     assert await look_up(api, "ada@acme.example") == NOWHERE
 
 

@@ -35,7 +35,7 @@ async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, oth
 
 async def test_an_inactive_organization_cannot_use_it(acme: Tenant, one: Integration) -> None:
     await one.put(acme, one.full)
-    await acme.become("suspended")
+    await acme.set_status("suspended")
     for answer in (await one.put(acme, one.full), await one.look(acme), await one.remove(acme), await one.try_out(acme)):
         assert refused(answer) == NOT_ACTIVE
 

@@ -61,7 +61,7 @@ async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(
         "details": details,
     }
     assert entry["address"] is not None
-    assert await acme.told() == [("user.invited", made["invitation"]["id"], details)]
+    assert await acme.webhook_events() == [("user.invited", made["invitation"]["id"], details)]
     [(stored,)] = await run_sql(
         pool,
         "select string_agg(row::text, ' ') from (select i::text from invitations i union all select m::text from mails m"
@@ -74,7 +74,7 @@ async def test_inviting_does_not_reveal_whether_an_address_has_an_account(acme: 
     known = await add_account(ports, "known@example.com", None)
     answers = [await acme.invite(email) for email in ("known@example.com", "unknown@example.com")]
     assert answers[0].keys() == answers[1].keys()
-    assert str(known.id) not in str(answers) + str(await acme.log()) + str(await acme.told())
+    assert str(known.id) not in str(answers) + str(await acme.log()) + str(await acme.webhook_events())
 
 
 async def test_each_role_may_invite_to_certain_roles(acme: Tenant) -> None:
@@ -125,7 +125,7 @@ async def test_an_admin_demoted_during_the_request_cannot_invite(acme: Tenant, p
 async def test_an_inactive_organization_cannot_invite(tenants: Tenants, status: str) -> None:
     tenant = await tenants.add(status=status)
     assert refused(await tenant.try_invite()) == NOT_ACTIVE
-    assert refused(await tenant.listed()) == NOT_ACTIVE
+    assert refused(await tenant.list_invitations()) == NOT_ACTIVE
     for path in (f"{tenant.invitations}/{uuid4()}", f"{tenant.invitations}/{uuid4()}/accept"):
         assert refused(await tenant.api.post(path, token=tenant.token("owner"))) == NOT_ACTIVE
 
@@ -149,7 +149,7 @@ async def test_an_address_has_one_pending_invitation_per_organization(acme: Tena
     for email in (EMAIL, EMAIL.upper(), f" {EMAIL} "):
         assert refused(await acme.try_invite(email)) == BAD
     assert (await (await tenants.add("acme-two")).try_invite()).status == 200
-    assert (await acme.listed()).headers["X-Total-Count"] == "1"
+    assert (await acme.list_invitations()).headers["X-Total-Count"] == "1"
 
 
 async def test_a_new_invitation_replaces_an_expired_one(acme: Tenant, api: Api, clock: FakeClock) -> None:
@@ -159,7 +159,7 @@ async def test_a_new_invitation_replaces_an_expired_one(acme: Tenant, api: Api, 
     assert refused(await acme.try_invite()) == BAD
     clock.advance(timedelta(microseconds=1))
     second = await acme.invite()
-    assert [item["invitation"]["status"] for item in (await acme.listed()).json] == ["pending", "expired"]
+    assert [item["invitation"]["status"] for item in (await acme.list_invitations()).json] == ["pending", "expired"]
     assert await acme.actions() == Counter(["user.invited", "invitation.expired", "user.invited"])
     expired = await acme.entry("invitation.expired")
     assert (expired["target_type"], expired["target_id"]) == ("invitation", first["invitation"]["id"])
@@ -237,17 +237,17 @@ async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_toke
     for number in range(3):
         clock.advance(timedelta(seconds=1))
         made.append(await acme.invite(f"{number}@example.com", by="admin" if number == 1 else "owner"))
-    answer = await acme.listed()
+    answer = await acme.list_invitations()
     assert answer.json == [{name: one[name] for name in ("invitation", "inviter")} for one in reversed(made)]
     assert answer.headers["X-Total-Count"] == "3"
     assert not any(one["token"] in answer.text for one in made)
     parts = {"?limit=2": [2, 1], "?limit=2&page=2": [0], "?limit=2&page=3": [], "?page=0&limit=-1": [2], "?limit=100&page=21474837": []}
     for query, numbers in parts.items():
-        part = await acme.listed(query)
+        part = await acme.list_invitations(query)
         assert [one["invitation"]["email"] for one in part.json] == [f"{number}@example.com" for number in numbers]
         assert part.headers["X-Total-Count"] == "3"
-    assert (await acme.listed(by="admin")).json == answer.json
-    assert refused(await acme.listed(by="member")) == FORBIDDEN
+    assert (await acme.list_invitations(by="admin")).json == answer.json
+    assert refused(await acme.list_invitations(by="member")) == FORBIDDEN
 
 
 async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock: FakeClock) -> None:
@@ -260,15 +260,15 @@ async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock:
     await decline(api, made["rejected"]["token"])
     await api.post(f"{acme.invitations}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
     for status, one in made.items():
-        answer = await acme.listed(f"?status={status}")
+        answer = await acme.list_invitations(f"?status={status}")
         assert answer.json == [{"invitation": one["invitation"] | {"status": status}, "inviter": one["inviter"]}]
         assert answer.headers["X-Total-Count"] == "1"
-    assert (await acme.listed()).headers["X-Total-Count"] == "5"
+    assert (await acme.list_invitations()).headers["X-Total-Count"] == "5"
 
 
 async def test_an_invalid_query_is_refused(acme: Tenant) -> None:
     for query in ("?status=open", "?status=", "?status=PENDING", "?page=x", "?limit=1.5"):
-        answer = await acme.listed(query)
+        answer = await acme.list_invitations(query)
         assert refused(answer) == BAD, query
         if "status" in query:
             assert all(status in answer.json["error"] for status in ("pending", "accepted", "rejected", "cancelled", "expired"))
@@ -278,7 +278,7 @@ async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool
     made = await acme.invite(by="admin")
     await run_sql(pool, "delete from memberships where role = 'admin'")
     await run_sql(pool, "delete from users where email = 'admin@acme.example'")
-    [listed] = (await acme.listed()).json
+    [listed] = (await acme.list_invitations()).json
     assert listed["invitation"]["invited_by"] == made["invitation"]["invited_by"]
     assert listed["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
 
@@ -286,8 +286,8 @@ async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool
 async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, tenants: Tenants, api: Api) -> None:
     other = await tenants.add("acme-two")
     made = (await acme.invite())["invitation"]
-    assert (await other.listed()).json == []
-    assert (await other.listed()).headers["X-Total-Count"] == "0"
+    assert (await other.list_invitations()).json == []
+    assert (await other.list_invitations()).headers["X-Total-Count"] == "0"
     for path in (f"{other.invitations}/{made['id']}", f"{other.invitations}/{made['id']}/accept"):
         foreign, unknown = (
             await api.post(path, token=other.token("owner")),

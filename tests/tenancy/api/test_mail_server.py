@@ -46,8 +46,8 @@ async def test_managers_set_the_mail_server_and_nothing_reveals_its_password(acm
     assert refused(await look(other_tenant)) == MISSING
     details = {name: value for name, value in SHOWN.items() if name != "username"}
     assert await acme.recorded() == [("organization.smtp.configured", "organization", str(acme.org), acme.people[by].id, details)]
-    assert await acme.told() == [("organization.smtp.configured", str(acme.org), details)]
-    everything = json.dumps([*await acme.log(), *await acme.told()], default=str) + answer.text
+    assert await acme.webhook_events() == [("organization.smtp.configured", str(acme.org), details)]
+    everything = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str) + answer.text
     assert PASSWORD not in everything
     assert await run_sql(acme.pool, "select true from smtp_settings where encode(password, 'escape') like %s", f"%{PASSWORD}%") == []
 
@@ -121,12 +121,12 @@ async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, 
 async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: FakeMailTransport) -> None:
     await put(acme, FULL)
     for trial in MailServerCheck:
-        sent.trial = trial
+        sent.check_result = trial
         answer = await try_out(acme, "admin")
         assert (answer.status, answer.json) == (200, {"success": trial is MailServerCheck.GOOD, "message": trial.value})
-    tried = sent.tried[0]
-    assert (tried.org_id, tried.host, tried.port, tried.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
-    assert tried.password == PASSWORD
+    checked = sent.checked_servers[0]
+    assert (checked.org_id, checked.host, checked.port, checked.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
+    assert checked.password == PASSWORD
     assert len(await acme.log()) == 1
 
 

@@ -148,7 +148,7 @@ async def test_the_owner_promotes_and_demotes_a_member(tenants: Tenants, acme: T
 
 @pytest.mark.parametrize(("name", "role"), [("admin", "admin"), ("member", "member")])
 async def test_the_same_role_again_changes_and_records_nothing(tenants: Tenants, acme: Tenant, name: str, role: str) -> None:
-    await acme.has_invited(name, "guest@example.com", Role.ADMIN)
+    await acme.add_pending_invitation(name, "guest@example.com", Role.ADMIN)
     before = await tenants.everything()
     answer = await acme.set_role("owner", name, role)
     assert (answer.status, answer.json["membership"]["role"]) == (200, role)

@@ -15,13 +15,13 @@ def cast() -> Mapping[str, Role]:
     return CAST
 
 
-async def crowd(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> Tenant:
+async def add_members(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> Tenant:
     return await tenants.add("acme", cast={"owner": Role.OWNER} | {f"n{number}": role for number in range(size)})
 
 
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None:
-    acme = await crowd(tenants, 20)
+    acme = await add_members(tenants, 20)
     answers = await everyone(20, lambda number: acme.transfer("owner", f"n{number}"))
     assert sorted(answer.status for answer in answers) == [200] + [403] * 19
     [winner] = [answer.json for answer in answers if answer.status == 200]
@@ -34,7 +34,7 @@ async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None
 @pytest.mark.slow
 async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Tenants) -> None:
     """Each of twenty admins transfers the ownership to the next one, all at the same time."""
-    acme = await crowd(tenants, 19, Role.ADMIN)
+    acme = await add_members(tenants, 19, Role.ADMIN)
     names = list(acme.people)
     for _ in range(3):
         answers = await everyone(20, lambda number: acme.transfer(names[number], names[(number + 1) % 20]))
@@ -48,10 +48,10 @@ async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Ten
 async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(
     tenants: Tenants, other_tenant: Tenant
 ) -> None:
-    acme = await crowd(tenants, 10)
+    acme = await add_members(tenants, 10)
     await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
     for number in range(10):
-        await acme.has_invited("owner", f"guest-{number}@example.com", Role.ADMIN if number % 2 else Role.MEMBER)
+        await acme.add_pending_invitation("owner", f"guest-{number}@example.com", Role.ADMIN if number % 2 else Role.MEMBER)
 
     async def act(number: int) -> Answer:
         name = f"n{number % 10}"
@@ -128,7 +128,7 @@ async def test_no_session_survives_a_removal_by_a_concurrent_refresh_or_selectio
 
 @pytest.mark.slow
 async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(tenants: Tenants) -> None:
-    acme = await crowd(tenants, 10, Role.ADMIN)
+    acme = await add_members(tenants, 10, Role.ADMIN)
 
     async def act(number: int) -> Answer:
         return await acme.remove(f"n{number % 10}", f"n{(number + 1 + number // 10) % 10}")

@@ -114,12 +114,12 @@ async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inv
     """Add one invitation of each kind, and return their ids."""
     await other_tenant.join("same", acme.people[inviter], Role.ADMIN)
     made = {
-        "admin": await acme.has_invited(inviter, "new-admin@example.com", Role.ADMIN),
-        "member": await acme.has_invited(inviter, "new-member@example.com", Role.MEMBER),
-        "accepted": await acme.has_invited(inviter, "accepted@example.com", Role.ADMIN),
-        "past its time": await acme.has_invited(inviter, "late@example.com", Role.ADMIN),
-        "another's": await acme.has_invited("deputy", "another@example.com", Role.ADMIN),
-        "elsewhere": await other_tenant.has_invited("same", "new-admin@example.com", Role.ADMIN),
+        "admin": await acme.add_pending_invitation(inviter, "new-admin@example.com", Role.ADMIN),
+        "member": await acme.add_pending_invitation(inviter, "new-member@example.com", Role.MEMBER),
+        "accepted": await acme.add_pending_invitation(inviter, "accepted@example.com", Role.ADMIN),
+        "past its time": await acme.add_pending_invitation(inviter, "late@example.com", Role.ADMIN),
+        "another's": await acme.add_pending_invitation("deputy", "another@example.com", Role.ADMIN),
+        "elsewhere": await other_tenant.add_pending_invitation("same", "new-admin@example.com", Role.ADMIN),
     }
     await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", made["accepted"])
     await run_sql(tenants.pool, "update invitations set expires_at = %s where id = %s", tenants.ports.clock.now(), made["past its time"])
@@ -173,7 +173,7 @@ async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenant
 
 
 async def test_a_promotion_revokes_no_invitation(tenants: Tenants, acme: Tenant) -> None:
-    await acme.has_invited("admin", "new-member@example.com", Role.MEMBER)
+    await acme.add_pending_invitation("admin", "new-member@example.com", Role.MEMBER)
     assert (await acme.transfer("owner", "admin")).status == 200
     assert await run_sql(tenants.pool, "select status from invitations") == [("pending",)]
     assert await _revocations(tenants) == {}
