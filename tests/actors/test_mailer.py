@@ -181,7 +181,7 @@ async def test_the_mailer_wakes_by_itself_for_a_retry(
                 raise MailRefused("not now")
             await sent.send(email_message)
 
-    monkeypatch.setattr(email_queue, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
+    monkeypatch.setattr(email_queue, "compute_backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # With the system clock, because the mailer sleeps in real time.
     running = replace(ports, mail=RefusesOnce(), clock=SystemClock())
     await queue(running, EmailKind.PASSWORD_CHANGED, ADA)
