@@ -371,11 +371,23 @@ QUERIES = {
 }
 
 
+@cache
+def query_readers() -> set[tuple[str, str]]:
+    """Return the routes with query parameters, and all others that only read."""
+    return {
+        (method, filled(path))
+        for method, path, operation in operations()
+        if method == "GET" or any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
+    }
+
+
 async def test_a_hostile_query_is_handled(app: QuartTrio, send: Send) -> None:
-    """Every route reads its query. Programs and browsers take turns, because both get the same refusal in another form."""
+    """Programs and browsers take turns, because both get the same refusal in another form."""
     findings = Findings()
     for value, (what, query) in enumerate(QUERIES.items()):
         for route, (method, path) in enumerate(routes(app)):
+            if (method, path) not in query_readers() and not in_turn(route, value):
+                continue
             headers = [HTML] if (route + value) % 2 else []
             answer = await send(method, path.encode() + b"?" + query, headers=headers)
             findings.look(f"{method} {path}: {what}", answer)
