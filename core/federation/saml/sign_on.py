@@ -30,6 +30,7 @@ from core.federation.saml.sign_on_rules import (
     SamlSignOn,
     SignOnNotFound,
     SignOnResult,
+    SignOnReturn,
     SignOnStarted,
     SubjectMismatch,
 )
@@ -87,17 +88,8 @@ async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedD
     return SignOnStarted(continuation_path(received.org_slug, received.service_slug, state), state, cookie)
 
 
-async def resume(
-    ports: Ports,
-    org_slug: str,
-    service_slug: str,
-    state: str,
-    cookie: str | None,
-    ticket: str | None,
-    visitor: Visitor | None,
-    caller: Caller,
-) -> SignOnResult | LoginRequired:
-    """Continue a pending sign-on in the browser with this cookie, in which `visitor` is signed in, if any.
+async def resume(ports: Ports, caller: Caller, returned: SignOnReturn, visitor: Visitor | None) -> SignOnResult | LoginRequired:
+    """Continue a pending sign-on in this browser, in which `visitor` is signed in, if any.
 
     With ForceAuthn, the session must have started after the request. If it started through an
     identity provider, the provider must also have reauthenticated this user. A session without the
@@ -112,15 +104,13 @@ async def resume(
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        provider = await saml.find_provider(read, org_slug, service_slug, now)
-        service = provider.service
-        sign_on = await read.saml_sign_ons.find(service.org_id, service.id, digest(state), digest(cookie or ""), now) or refuse(
-            SignOnNotFound
-        )
+        provider = await saml.find_provider(read, returned.org_slug, returned.service_slug, now)
+        service, state_hash, browser_hash = provider.service, digest(returned.state), digest(returned.cookie or "")
+        sign_on = await read.saml_sign_ons.find(service.org_id, service.id, state_hash, browser_hash, now) or refuse(SignOnNotFound)
     if sign_on.status is not None:
         return await _respond_with_status(ports, caller, provider, sign_on, sign_on.status)
     try:
-        if ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(ticket)):
+        if returned.ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(returned.ticket)):
             return await _respond_after_api_sign_in(ports, sign_on, provider, caller)
         if visitor is not None and not visitor.mfa_missing and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
             return await _respond_with_assertion(ports, visitor, provider, sign_on)
@@ -131,7 +121,7 @@ async def resume(
             raise
     if sign_on.is_passive:
         return await _respond_with_status(ports, caller, provider, sign_on, SamlStatus.NO_PASSIVE)
-    return LoginRequired(continuation_path(org_slug, service_slug, state))
+    return LoginRequired(continuation_path(returned.org_slug, returned.service_slug, returned.state))
 
 
 def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:

@@ -73,6 +73,17 @@ class SignOnStarted:
     cookie: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignOnReturn:
+    """The return of a browser to a pending sign-on: the service and the state in its path, and its secrets."""
+
+    org_slug: str
+    service_slug: str
+    state: str = field(repr=False)
+    cookie: str | None = field(repr=False)
+    ticket: str | None = field(repr=False)  # from a sign-in through the API
+
+
 @dataclass(frozen=True, slots=True)
 class SignOnResult:
     """The form that the browser posts to the service."""

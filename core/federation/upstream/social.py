@@ -44,6 +44,7 @@ from core.federation.upstream.social_rules import (
     ProviderConsentDenied,
     ProviderEmailMissing,
     ProviderEmailTaken,
+    ProviderSignIn,
     ProviderState,
     ProviderStateUnknown,
     SignedInAsAnotherUser,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
     from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.federation.oauth.authorization_rules import Authorization, AuthorizationRequest
+    from core.federation.oauth.authorization_rules import Authorization
     from core.kernel.principals import Caller
     from core.kernel.providers import FederatedIdentity
     from core.kernel.values import Email
@@ -98,35 +99,23 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
 # To the provider
 
 
-async def begin(
-    ports: Ports,
-    caller: Caller,
-    provider_name: str,
-    browser: str,
-    base_url: str,
-    request: AuthorizationRequest,
-    *,
-    user_code: str | None = None,
-    after: str | None = None,
-) -> str:
+async def begin(ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, sign_in: ProviderSignIn) -> str:
     """Return the URL of the provider that starts a sign-in there.
 
-    `browser` is the secret in the browser's device cookie. After the sign-in the browser continues
-    at the authorization request, or, with `user_code`, at the page that approves this device, or,
-    with `after`, at this path.
+    `browser` is the secret in the browser's device cookie.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
     errors of `oauth.validate`.
     """
     provider = _find_provider(ports, provider_name)
-    service: Service | None = None
-    if user_code is not None:
+    service, after = None, sign_in.after
+    if sign_in.user_code is not None:
         async with ports.storage.reading() as read:
-            client = await oauth.find_service(read, request)
-        service, after = None if client is None else client[0], device_flow_rules.verification_url(user_code)
+            client = await oauth.find_service(read, sign_in.request)
+        service, after = None if client is None else client[0], device_flow_rules.verification_url(sign_in.user_code)
     elif after is None:
-        authorization = await oauth.validate(ports, request)
-        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else request.path
+        authorization = await oauth.validate(ports, sign_in.request)
+        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, browser, base_url, after, service=service)
 
 

@@ -11,6 +11,7 @@ from core.kernel.errors import Conflict, Forbidden, Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.federation.oauth.authorization_rules import AuthorizationRequest
     from core.kernel.providers import Provider
 
 STATE_TTL: Final = timedelta(minutes=15)
@@ -49,6 +50,19 @@ class ProviderEmailTaken(Conflict):
 
 class IdentityLinkedToAnother(Conflict):
     """This account at the identity provider is already linked to another user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSignIn:
+    """A sign-in at an identity provider, as a browser requests it.
+
+    After it, the browser continues at `after` or at the page for `user_code`, and without both at
+    the authorization request.
+    """
+
+    request: AuthorizationRequest
+    user_code: str | None = None  # the code of a device, for the page that approves it
+    after: str | None = None  # a path
 
 
 @dataclass(frozen=True, slots=True)

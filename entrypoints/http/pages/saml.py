@@ -8,7 +8,7 @@ from core.authentication import browser
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.logout_rules import LogoutFinished
-from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult
+from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel import uris
 from core.kernel.errors import Refusal, refuse
 from core.kernel.principals import AddressNotVerified
@@ -42,8 +42,9 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
     ticket, user = request.args.get("ticket"), await visitor()
+    returned = SignOnReturn(org_slug=org_slug, service_slug=service_slug, state=state, cookie=cookies.saml_cookie(state), ticket=ticket)
     try:
-        result = await saml_sign_on.resume(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, user, caller())
+        result = await saml_sign_on.resume(ports(), caller(), returned, user)
     except (NoAccessToService, AddressNotVerified) as refusal:
         cookie = cookies.session_cookie()
         if user is None or cookie is None or ticket is not None or not wants_page():

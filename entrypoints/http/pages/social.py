@@ -11,7 +11,13 @@ from werkzeug.routing import BaseConverter
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.sign_in import ProviderCredentials
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import IDENTITIES_PATH, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown
+from core.federation.upstream.social_rules import (
+    IDENTITIES_PATH,
+    ProviderAnswer,
+    ProviderConsentDenied,
+    ProviderSignIn,
+    ProviderStateUnknown,
+)
 from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
@@ -58,11 +64,11 @@ async def start(provider: str) -> Response:
     signs in to their own account.
     """
     refuse_duplicate_parameters()
-    browser, arguments, context = cookies.device_cookie() or cookies.new_device_id(), request.args, (ports(), caller(), provider)
+    browser, arguments = cookies.device_cookie() or cookies.new_device_id(), request.args
     if ticket := arguments.get("link"):
         user = await visitor()
         user_id = None if user is None else user.user_id
-        url, email = await social.begin_link(*context, browser, app_context().base_url, ticket, user_id)
+        url, email = await social.begin_link(ports(), caller(), provider, browser, app_context().base_url, ticket, user_id)
         # Ask the user first: an attacker may have sent the browser here, with a ticket for the
         # attacker's own account.
         if user is None:
@@ -70,10 +76,12 @@ async def start(provider: str) -> Response:
             cookies.keep_device_cookie(response, browser)
             return response
     else:
-        after = safe_next(arguments["next"]) if arguments.get("next") else None
-        user_code = arguments.get("user_code") or None
-        target = AuthorizationRequest.from_fields(arguments)
-        url = await social.begin(*context, browser, app_context().base_url, target, user_code=user_code, after=after)
+        sign_in = ProviderSignIn(
+            request=AuthorizationRequest.from_fields(arguments),
+            user_code=arguments.get("user_code") or None,
+            after=safe_next(arguments["next"]) if arguments.get("next") else None,
+        )
+        url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
     response = redirect(url, 302)
     cookies.keep_device_cookie(response, browser)
     return response
