@@ -15,12 +15,12 @@ from core.kernel.providers import Provider
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.builders import Api, add_account, add_platform_owner, sign_in
 from tests.support.database import Database
 from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory, directory_of

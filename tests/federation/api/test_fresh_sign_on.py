@@ -17,10 +17,10 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import CODE, leads_to
 from tests.support.builders import EMAIL, add_account, run_sql
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.saml import SamlApplication, posted_response
 from tests.support.saml_browser import SamlBrowser
 

@@ -21,11 +21,11 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, FakeProvider, Person
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 

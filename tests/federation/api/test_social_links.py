@@ -26,10 +26,10 @@ from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.refusals import MISSING, refused
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant

@@ -24,6 +24,7 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import (
     EMAIL,
@@ -41,7 +42,6 @@ from tests.support.builders import (
 )
 from tests.support.identities import add_identity
 from tests.support.mfa import BACKUP_CODES, Authenticator, add_mfa
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant
 

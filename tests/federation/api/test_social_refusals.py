@@ -20,9 +20,9 @@ from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.provider import FakeProvider
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, everyone, run_sql
-from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
