@@ -78,8 +78,7 @@ async def _refresh_figures(ports: Ports) -> None:
 
 async def _refresh_queue_depth(ports: Ports) -> None:
     try:
-        async with ports.storage.reading() as read:
-            due = await read.platform.due_jobs(ports.clock.now())
+        due = await platform.count_due_jobs(ports)
     except Outage as outage:
         _log_outage("queue_depth", outage)
     else:

@@ -100,7 +100,7 @@ def access(record: "RequestRecord") -> None:
         log.error("the application failed", request_id=record.request_id, exc_info=record.error)
 
 
-# ------------------------------------------------------------------------------------------------------------------ access
+# Access
 
 
 class _AccessLines:
@@ -165,7 +165,7 @@ def _is_server_error(status: int) -> bool:
 _access: "Callable[[RequestRecord], None]" = _log_access
 
 
-# -------------------------------------------------------------------------------------------------------------- processors
+# Processors
 
 
 def _add_timestamp(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -251,7 +251,7 @@ def _fit(text: str, room: int) -> str:
     return piece
 
 
-# ------------------------------------------------------------------------------------------------------------------ output
+# Output
 
 _cached_second: tuple[int, str] = (0, "")
 

@@ -135,3 +135,9 @@ async def get_figures(ports: Ports) -> PlatformFigures:
     """Return the current values of the platform's gauges."""
     async with ports.storage.reading() as read:
         return await read.platform.figures()
+
+
+async def count_due_jobs(ports: Ports) -> int:
+    """Return the number of due background jobs."""
+    async with ports.storage.reading() as read:
+        return await read.platform.due_jobs(ports.clock.now())

@@ -40,7 +40,7 @@ async def update(
     """Change the branding settings, and return them. None removes a value.
 
     Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of
-        `organizations.lock_organization_for`.
+    `organizations.lock_organization_for`.
     """
     changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
     if not changes:

@@ -53,7 +53,7 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
     Nothing changes if the domain is already verified.
 
     Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
-        `organizations.lock_organization_for`.
+    `organizations.lock_organization_for`.
     """
     pending = await get(ports, caller)
     if pending.verified_at is not None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-# ------------------------------------------------------------------------------------------------------------ members
+# Members
 
 
 async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
@@ -67,8 +67,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
 
     Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember,
-        InviteeDeactivated, InvitationAlreadySent; the errors of
-        `organizations.lock_organization_for`.
+    InviteeDeactivated, InvitationAlreadySent; the errors of
+    `organizations.lock_organization_for`.
     """
     invited_role = parse_invitable_role(role)
     now = ports.clock.now()
@@ -140,7 +140,7 @@ async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) ->
     The membership is unconfirmed, because the recipient took no part.
 
     Raises: InvitationNotFound, RoleInsufficient; the errors of `add_invited_member` and
-        `organizations.lock_organization_for`.
+    `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -171,7 +171,7 @@ def _require_grantable(role: Role, membership: Membership) -> None:
         raise RoleInsufficient
 
 
-# --------------------------------------------------------------------------------------------------------- recipients
+# Recipients
 
 
 async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation]:
@@ -214,7 +214,7 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     that has passed its expiry is marked as expired before the error is raised.
 
     Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the
-        errors of `add_invited_member`.
+    errors of `add_invited_member`.
     """
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
@@ -309,7 +309,7 @@ async def add_invited_member(
     organization created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin,
-        BlockedByDirectory, InvitationExpired.
+    BlockedByDirectory, InvitationExpired.
     """
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
@@ -350,7 +350,7 @@ async def add_invited_member(
     tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
 
 
-# ------------------------------------------------------------------------------------------------------------- expiry
+# Expiry
 
 
 async def next_expiry(ports: Ports) -> datetime | None:

@@ -75,7 +75,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
     Nothing changes if the member already has this role.
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-        RoleUnknown; the errors of `organizations.lock_organization_for`.
+    RoleUnknown; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -98,7 +98,7 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (decision 199, security R-6).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
-        `organizations.lock_organization_for`.
+    `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -156,7 +156,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
     Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of
-        `organizations.lock_organization_for`.
+    `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -221,8 +221,7 @@ def _slug(organization: int) -> str:
     return ("large", "small")[organization] if organization < 2 else f"organization-{organization}"
 
 
-# -- organizations and services
-# ----------------------------------------------------------------------------------------
+# Organizations and services
 
 
 def _add_services(connection: psycopg.Connection[Any], plot: _Plot) -> None:
@@ -285,7 +284,7 @@ def _shares(plot: _Plot) -> Iterator[str]:
         yield _line(service_id, org_id, first, users)
 
 
-# -- users and logins, generated in the database, because sending millions of rows would take
+# Users and logins, generated in the database, because sending millions of rows would take
 # minutes ----------------------------
 
 

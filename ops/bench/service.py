@@ -202,8 +202,7 @@ def _exchange(
         connection.close()
 
 
-# -- accounts and sessions
-# --------------------------------------------------------------------------------------------
+# Accounts and sessions
 
 
 def email_of(number: int) -> str:

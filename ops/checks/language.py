@@ -97,7 +97,7 @@ def count_words(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-# ------------------------------------------------------------------------------------------------------- kinds of files
+# Kinds of files
 
 
 def python_prose(source: str) -> Iterator[Prose]:
@@ -241,7 +241,7 @@ def files_in(root: Path, paths: Sequence[Path]) -> Iterator[PurePosixPath]:
                 yield PurePosixPath(below, name)
 
 
-# --------------------------------------------------------------------------------------------------------------- command
+# Command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,7 +78,7 @@ def sentences(text: str | None) -> str:
     return re.sub(r" \((?:security|decisions?|docs/)[^)]*\)", "", paragraph)
 
 
-# ------------------------------------------------------------------------------------------------------------- settings
+# Settings
 
 
 def settings() -> str:
@@ -130,7 +130,7 @@ def _range(field: FieldInfo) -> str:
     return f"{low} to {bounds['le']:,}" if "le" in bounds else f"{low}, less than {bounds['lt']:,.0f}"
 
 
-# --------------------------------------------------------------------------------------------------------------- errors
+# Errors
 
 
 def _subclasses(kind: type[Exception]) -> Iterator[type[Any]]:
@@ -185,7 +185,7 @@ def error_messages() -> str:
     return "\n\n".join(parts)
 
 
-# --------------------------------------------------------------------------------------------------------------- events
+# Events
 
 
 def events() -> str:
@@ -279,7 +279,7 @@ def _assigned(name: str, function: ast.FunctionDef, functions: Mapping[str, ast.
                     pass
 
 
-# --------------------------------------------------------------------------------------------------------- command line
+# Command line
 
 
 def commands() -> str:
@@ -309,7 +309,7 @@ def commands() -> str:
     return "\n".join(parts).rstrip()
 
 
-# ---------------------------------------------------------------------------------------------------------------- pages
+# Pages
 
 REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "settings.md": {"settings": settings},

@@ -98,8 +98,7 @@ class Soak:
                 nursery.cancel_scope.cancel()
         return self._report_result()
 
-    # -- preparation
-    # -----------------------------------------------------------------------------------------------------------
+    # Preparation
 
     async def _prepare(self) -> None:
         self._token = self._service.login(*OWNER)["access_token"]
@@ -130,8 +129,7 @@ class Soak:
         self._draw.shuffle(behaviors)
         return behaviors
 
-    # -- changes and chaos
-    # --------------------------------------------------------------------------------------------------------
+    # Changes and chaos
 
     @property
     def _done(self) -> int:
@@ -201,8 +199,7 @@ class Soak:
             return (await self._client.delete(path)).status_code in (200, 404)
         return False
 
-    # -- verdict
-    # -------------------------------------------------------------------------------------------------------
+    # Verdict
 
     def _missing(self) -> int:
         return sum(

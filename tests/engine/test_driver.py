@@ -313,8 +313,7 @@ async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
             await connection.run("select 1")
 
 
-# -- other features of psycopg
-# -----------------------------------------------------------------------------------------------
+# Other features of psycopg
 
 
 @pytest.mark.slow

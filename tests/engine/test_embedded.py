@@ -63,8 +63,7 @@ def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     until(lambda: has_ended(int(pid)), "the server has ended")
 
 
-# -- starting and stopping
-# ----------------------------------------------------------------------------------------------------
+# Starting and stopping
 
 
 def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
@@ -150,8 +149,7 @@ def test_a_worker_thread_may_not_start_it(data: Path) -> None:
     assert "main thread" in str(caught[0])
 
 
-# -- one owner
-# ---------------------------------------------------------------------------------------------------------
+# One owner
 
 
 def test_a_second_owner_is_refused(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
@@ -243,8 +241,7 @@ def test_an_interrupted_creation_starts_over(data: Path) -> None:
     assert not half.exists()
 
 
-# -- errors
-# ---------------------------------------------------------------------------------------------------------
+# Errors
 
 
 def test_a_database_of_another_version_is_refused(data: Path) -> None:

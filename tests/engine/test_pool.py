@@ -202,8 +202,7 @@ async def test_closed_pool_keeps_nothing_open(blank: str) -> None:
             raise AssertionError("the pool is closed")
 
 
-# -- outages of the database
-# -----------------------------------------------------------------------------------------
+# Outages of the database
 
 
 @pytest.fixture
@@ -251,8 +250,7 @@ async def test_absent_database_is_an_outage() -> None:
             assert isinstance(caught.value.__cause__, errors.OperationalError)
 
 
-# -- translation
-# -------------------------------------------------------------------------------------------------------
+# Translation
 
 
 class NameTaken(Conflict):

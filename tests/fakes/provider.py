@@ -136,7 +136,7 @@ class FakeProvider(FakeServer):
             back["code"] = code
         return f"{query['redirect_uri']}?{urlencode(back)}"
 
-    # -- over HTTP
+    # Over HTTP
 
     def _reply(self, request: ReceivedRequest) -> Answer:
         with self._lock:

@@ -165,8 +165,7 @@ def test_statements_and_their_values_are_parsed_from_the_servers_log() -> None:
     assert (second[0].split(), second[1]) == (["select", "2", "from", "users"], [])
 
 
-# -- organizations
-# -----------------------------------------------------------------------------------------------------
+# Organizations
 
 
 def test_the_large_organization_has_the_documented_size() -> None:
@@ -241,8 +240,7 @@ def test_the_log_has_the_indexes_of_the_migrations(filled: tuple[psycopg.Connect
     assert indexes(connection, "audit_log") == before
 
 
-# -- end users
-# ---------------------------------------------------------------------------------------------------------
+# End users
 
 
 def test_the_large_service_has_the_documented_size() -> None:

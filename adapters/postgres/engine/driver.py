@@ -75,7 +75,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
-    # -- single statements; much cheaper than `execute`, because they share one cursor
+    # Single statements; much cheaper than `execute`, because they share one cursor
 
     async def rows(self, query: QueryNoTemplate, params: Params | None = None) -> list[Row]:
         """Execute a statement and return all rows."""
@@ -152,7 +152,7 @@ class Connection(psycopg.AsyncConnection[Row]):
             if self.pgconn.status != pq.ConnStatus.BAD:
                 self.pgconn.exit_pipeline_mode()
 
-    # -- a transaction on a connection in autocommit mode
+    # A transaction on a connection in autocommit mode
 
     def begin(self) -> None:
         """Start a transaction together with the next statement."""
@@ -182,7 +182,7 @@ class Connection(psycopg.AsyncConnection[Row]):
             if not self.is_idle:
                 await self.wait(self._exec_command(b"rollback"))
 
-    # -- the end of a session
+    # The end of a session
 
     @property
     def is_idle(self) -> bool:
@@ -217,7 +217,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         finally:
             self.finish()  # also if the rollback or commit above was canceled
 
-    # -- the waiting
+    # Waiting
 
     async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:  # noqa: ASYNC109 (psycopg's)
         """Run one of psycopg's generators to its end. A cancellation in the middle of a statement closes the connection."""

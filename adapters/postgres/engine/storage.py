@@ -22,7 +22,6 @@ from adapters.postgres.maintenance.repositories import MaintenanceRepositories
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
-from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, StorageDown
 from core.kernel.event_catalog import Event
 from core.kernel.principals import Caller, Person

@@ -197,8 +197,7 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         yield from ("-c", f"{name}={value}")
 
 
-# -- the server's process
-# ----------------------------------------------------------------------------------------------
+# The server's process
 
 
 def _launch(command: list[str], user: ServerUser | None, log: Path) -> subprocess.Popen[bytes]:

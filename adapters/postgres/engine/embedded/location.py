@@ -121,8 +121,7 @@ def _public_directory(name: str) -> Path:
     return directory
 
 
-# -- the lock of the owner
-# ---------------------------------------------------------------------------------------------------------
+# The lock of the owner
 
 
 def lock(data: Path) -> int:
