@@ -41,3 +41,11 @@ async def test_an_account_anonymized_during_the_request_keeps_its_placeholder_ad
     gone = ("update users set email = 'anonymized-1@deleted.local', anonymized_at = now() where id = %s", (account.id,))
     assert refused(await meanwhile(pool, [gone], lambda: CHANGES["address"](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select email from users") == [("anonymized-1@deleted.local",)]
+
+
+async def test_a_password_replaced_during_the_request_is_not_replaced_again(api: Api, ports: Ports, pool: Pool) -> None:
+    account = await add_account(ports)
+    token = (await sign_in(ports, account)).access_token
+    replaced = ("update users set password_hash = 'replaced' where id = %s", (account.id,))
+    assert refused(await meanwhile(pool, [replaced], lambda: CHANGES["password"](api, token))) == UNAUTHORIZED
+    assert await run_sql(pool, "select password_hash from users") == [("replaced",)]
