@@ -126,6 +126,16 @@ async def test_no_session_survives_a_removal_by_a_concurrent_refresh_or_selectio
     assert {(await tenants.api.get(f"{acme.path}/members", token=token)).status for token in tokens} <= {401}
 
 
+async def test_a_removal_locks_the_account_before_its_sessions(tenants: Tenants, acme: Tenant) -> None:
+    """Otherwise it would deadlock with a password change, which also ends sessions (security Z-6)."""
+    member = acme.people["member"]
+    await sign_in(tenants.ports, member, acme.org)
+    held = [("select 1 from users where id = %s for no key update", (member.id,))]
+    assert (await meanwhile(tenants.pool, held, lambda: acme.remove("admin", "member"))).status == 200
+    live = "select 1 from sessions where org_id = %s and user_id = %s and ended_at is null"
+    assert await run_sql(tenants.pool, live, acme.org, member.id) == []
+
+
 @pytest.mark.slow
 async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(tenants: Tenants) -> None:
     acme = await add_members(tenants, 10, Role.ADMIN)
