@@ -322,6 +322,16 @@ async def test_the_user_name_of_a_deactivated_former_user_is_reserved(
     assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
 
 
+async def test_a_user_name_is_reserved_in_its_own_organization_only(
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
+) -> None:
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))  # the account stays active
+    await directory.deactivate(leaver_id)
+    await change_own_email(acme, leaver_id)
+    assert problem(await directory.try_create_user()) == (409, "uniqueness")
+    assert (await (await directory_of(other_tenant)).try_create_user()).status == 201
+
+
 async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, leaver_id: str) -> None:
     await directory.remove_member(leaver_id)
     await change_own_email(acme, leaver_id)
