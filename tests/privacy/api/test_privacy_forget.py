@@ -41,6 +41,7 @@ from tests.support.platform import NOWHERE, Platform
 from tests.support.refusals import FORBIDDEN, MISSING, UNAUTHORIZED, refused
 from tests.support.services import add_plan, add_service, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant, Tenants
+from tests.support.webhooks import add_webhook
 
 ADDRESS: Final = "203.0.113.9"  # the user's address
 PLACEHOLDER: Final = re.compile(r"anonymized-\d{16}@deleted\.local")
@@ -75,7 +76,7 @@ async def mentions(pool: Pool, text: str) -> set[str]:
         pool,
         """
         select table_name, column_name from information_schema.columns
-        where table_schema = 'public' and data_type in ('text', 'jsonb', 'ARRAY')""",
+        where table_schema = 'public' and data_type in ('text', 'json', 'jsonb', 'ARRAY')""",
     )
     found = set()
     for table, column in columns:
@@ -204,6 +205,17 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
     await check_counts(pool)
     await deliver(ports)
     assert sent.emails == []
+
+
+async def test_stored_webhook_deliveries_lose_the_address(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
+    await add_webhook(ports, acme.org, "https://hooks.example.com/")
+    await acme.set_role("owner", "ada", "admin")
+    await acme.invite("guest@example.com", by="ada")
+    await run_sql(pool, "update webhook_deliveries set response_body = payload::text")  # the receiver repeats the content
+    [(before,)] = await run_sql(pool, "select payload from webhook_deliveries")
+    assert before["actor_email"] == EMAIL
+    await forgotten(api, user.id, acme.token("owner"))
+    assert await run_sql(pool, "select payload, response_body from webhook_deliveries") == [({**before, "actor_email": None}, None)]
 
 
 async def test_an_anonymization_is_recorded_once(
