@@ -78,6 +78,13 @@ async def test_the_configuration_selects_the_signatures(
     assert parents == signed
 
 
+async def test_a_response_without_an_assertion_is_always_signed(browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant) -> None:
+    shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=True, sign_response=False)
+    posted = posted_response(await browser.open(await browser.start_sign_on(shop, IsPassive="true")))
+    assert posted.statuses == ["Responder", "NoPassive"]
+    assert posted.find("/samlp:Response/ds:Signature") is not None
+
+
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_the_name_has_the_configured_format(
     browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, format_: NameIdFormat
