@@ -308,6 +308,13 @@ async def test_wrong_responses_of_the_token_endpoint_are_refused(case: Case, wha
     assert case.server.counted["/user"] == 0, "no further endpoint is called"
 
 
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirect_is_not_followed(case: Case, status: int) -> None:
+    case.server.answers["/token"] = Answer(status, b"", {"Location": "/elsewhere"})
+    assert await case.refusal()
+    assert case.server.counted["/elsewhere"] == 0
+
+
 @pytest.mark.parametrize("path", ["/user", "/user/emails", "/keys"])
 @pytest.mark.parametrize(
     "answer",
