@@ -4,7 +4,7 @@ import importlib
 import json
 import pkgutil
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
 import pytest
@@ -33,12 +33,16 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
+from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.error_body import code_of
 from entrypoints.http.edge.errors import status_of
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.support.direct import ask, change_ports
+
+if TYPE_CHECKING:
+    from entrypoints.http.edge.middleware import RequestRecord
 
 # The kinds of errors (decision 2).
 KINDS: list[tuple[type[Exception], int, str]] = [
@@ -206,6 +210,15 @@ async def test_every_error_has_the_headers_of_all_responses(api: Api) -> None:
         assert answer.headers["X-Request-Id"]
         assert "Server" not in answer.headers
         assert "Set-Cookie" not in answer.headers
+
+
+async def test_the_access_log_gets_the_code_of_a_refusal(worker_app: Application, ports: Ports, edge: Edge) -> None:
+    observed: list[RequestRecord] = []
+    configure(worker_app, ports, edge, observe=observed.append, exposition=lambda: b"", exposition_type="text/plain")
+    assert (await ask(worker_app, "GET", "/api/user")).code == "UNAUTHORIZED"
+    assert (await ask(worker_app, "GET", "/api/nothing")).code == "NOT_FOUND"
+    assert (await ask(worker_app, "GET", "/health")).status == 200
+    assert [(record.status, record.error_code) for record in observed] == [(401, "UNAUTHORIZED"), (404, "NOT_FOUND"), (200, None)]
 
 
 # Paths and methods (decisions 6, 7)
