@@ -230,6 +230,19 @@ async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports
     assert entry == (str(webhook.id), None, {"is_active": {"old": True, "new": False}})
 
 
+async def test_gone_from_an_old_url_does_not_deactivate_a_webhook_with_a_new_one(ports: Ports, pool: Pool, acme: UUID) -> None:
+    class Sender:
+        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+            await run_sql(pool, "update webhooks set url = 'https://new.example.com/'")  # by a member, during the request
+            return Reply(410, b"")
+
+    await add_webhook(ports, acme, "https://old.example.com/")
+    await happen(ports, acme)
+    async with dispatching(replace(ports, sender=Sender())):
+        await all_attempted(pool)
+    assert await run_sql(pool, "select is_active from webhooks") == [(True,)]
+
+
 async def test_a_webhook_with_an_unreadable_secret_is_sent_nothing(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     await add_webhook(ports, acme, receiver.url("/broken"))
     await run_sql(pool, "update webhooks set secret = 'x'")
