@@ -140,6 +140,27 @@ async def test_messages_refresh_the_figures_at_most_once_a_second(
     assert pool.reads == 2, "the other gauges wait for the next round, at 30 s"
 
 
+async def test_a_slow_count_is_followed_by_a_long_pause(
+    autojump_clock: trio.testing.MockClock, down_ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+
+    async def count_slowly(_: Ports) -> PlatformFigures:
+        times.append(trio.current_time())
+        await trio.sleep(0.2)
+        return PlatformFigures(0, 0, 0)
+
+    monkeypatch.setattr(platform, "get_figures", count_slowly)
+    inbox = Mailbox()
+    with structlog.testing.capture_logs(), trio.move_on_after(25):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(metrics_refresher, down_ports, CountingPool(), inbox)
+            for _ in range(250):
+                inbox.post()
+                await trio.sleep(0.1)
+    assert [round(later - sooner) for sooner, later in pairwise(times)] == [1, 10, 10]
+
+
 @pytest.mark.slow
 async def test_keys_are_read_again_when_they_are_rotated(ports: Ports, clock: FakeClock) -> None:
     inbox = Mailbox()
