@@ -101,6 +101,13 @@ async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provi
     assert await reconcile(ports) == {"subscriptions": 6}
 
 
+async def test_only_failures_in_a_row_count_as_an_outage(till: Till, provider: FakePayments, ports: Ports) -> None:
+    for number in range(5):
+        await add_failing_check(till, provider, f"sub_{number}", till.clock.now() - timedelta(minutes=10 - number))
+    del provider.answers["subscriptions/sub_2"]
+    assert await reconcile(ports) == {"subscriptions": 5, "failed": 4}
+
+
 async def test_permanently_failing_checks_do_not_block_others(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
     subscription = await buy(till, provider, delivered=True)
     for number in range(reconciliation_rules.MAX_CONSECUTIVE_FAILURES):
