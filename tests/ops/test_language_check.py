@@ -66,11 +66,13 @@ def test_the_check_fails_above_the_bar_and_shows_the_place(
     (tmp_path / "adapters/postgres/migrations/0001_a.sql").write_text("-- whose\n")
     (tmp_path / ".venv/a.py").write_text("# whose\n")
     module = tmp_path / "core/a.py"
+    (tmp_path / "README.md").write_text("Plain words only.\n")
     monkeypatch.chdir(tmp_path)
 
     module.write_text('"""Plain words only."""\n')
     assert language.main([]) == 0
 
     module.write_text('"""Plain words.\n\nAnd whose?"""\n')
+    assert language.main([]) == 1, "one floor is enough"
     assert language.main(["--show", "core"]) == 1
     assert "core/a.py:3: whose: And whose?" in capsys.readouterr().out
