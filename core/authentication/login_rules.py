@@ -38,7 +38,7 @@ class EmailNotVerified(Unauthenticated):
 
 
 class AccountClosed(Unauthenticated):
-    """This account is closed, so you cannot sign in to it."""
+    """This account is closed, so you cannot sign in to it. Ask the administrators of your organization."""
 
 
 class NeedsCodeFlow(Invalid):

@@ -17,7 +17,7 @@ TOLERANCE: Final = timedelta(minutes=5)  # between our clock and the time of the
 
 
 class SignatureMissing(Invalid):
-    """The billing-signature header is missing."""
+    """The billing-signature header is missing. Send it with each event."""
 
 
 class SignatureInvalid(Unauthenticated):

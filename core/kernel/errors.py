@@ -69,7 +69,7 @@ class TokenExpired(Unauthenticated):
 
 
 class TokenInvalid(Unauthenticated):
-    """The access token is not valid."""
+    """The access token is not valid. Sign in again."""
 
     code = "JWT_ERROR"
     token_sent = True
@@ -105,7 +105,7 @@ class Forbidden(Refusal):
 
 
 class OrganizationNotActive(Forbidden):
-    """The organization is not active."""
+    """The organization is not active. Ask the operator of this platform about its status."""
 
     code = "ORGANIZATION_NOT_ACTIVE"
 

@@ -283,7 +283,7 @@ class NotOfThisOrganization(Forbidden):
 
 
 class RoleInsufficient(Forbidden):
-    """Your role in this organization does not allow this."""
+    """Your role in this organization does not allow this. Ask an admin or the owner of the organization."""
 
 
 class NotAnEndUser(Forbidden):

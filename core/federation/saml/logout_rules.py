@@ -18,11 +18,11 @@ MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at each se
 
 
 class SloUrlMissing(Invalid):
-    """This application has no registered address to return to after signing out. You are still signed in."""
+    """This application has no registered address to return to after signing out. You are still signed in. Sign out on your account page."""
 
 
 class LogoutNotFound(Invalid):
-    """No sign-out is in progress in this browser, or it took too long."""
+    """No sign-out is in progress in this browser, or it took too long. Sign out again at the application."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

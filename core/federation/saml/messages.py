@@ -60,11 +60,11 @@ class IssuerMismatch(SamlMessageInvalid):
 
 
 class AcsUrlMismatch(SamlMessageInvalid):
-    """The application requests a response at an address that is not registered for it. No response was sent there."""
+    """The application requests a response at an unregistered address. No response was sent. Tell the administrators of the application."""
 
 
 class BindingUnsupported(SamlMessageInvalid):
-    """The application requests a response with an unsupported binding. Responses use HTTP-POST."""
+    """The application requests a response with an unsupported binding, not HTTP-POST. Tell the administrators of the application."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ class ProviderEmailTaken(Conflict):
 
 
 class IdentityLinkedToAnother(Conflict):
-    """This account at the identity provider is already linked to another user."""
+    """This account at the identity provider is already linked to another user. Link another account, or unlink this one there first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

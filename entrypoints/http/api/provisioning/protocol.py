@@ -47,7 +47,7 @@ class NumberInvalid(Invalid):
 
 
 class AttributesInvalid(Invalid):
-    """The attribute names contain characters that are not allowed."""
+    """The attribute names contain characters that are not allowed. List names such as userName or name.familyName."""
 
 
 class FilterNotSupported(Forbidden):
