@@ -1,7 +1,7 @@
 """Check that the project's prose is plain English: `python -m ops.checks.language [--show] [PATH ...]`.
 
 The check counts phrases that readers have to read twice, per 1,000 words of prose. Prose is: docstrings, comments, sentences in
-string literals, names of tests, templates of pages and emails, and Markdown. Each floor has a bar. Exit code 1 if one is exceeded.
+string literals, names of tests, templates of pages and emails, and Markdown. Each layer has a bar. Exit code 1 if one is exceeded.
 
 Not counted: code in Markdown (fenced or in backticks), questions that start with "what", files of other projects, and migrations.
 A database refuses a migration file that changed after it was applied, so the comments in migrations can never be rewritten.
@@ -216,8 +216,8 @@ def reader_for(path: PurePosixPath) -> Callable[[str], Iterator[Prose]] | None:
             return None
 
 
-def floor_of(path: PurePosixPath) -> str:
-    """Return the floor whose bar applies: Markdown at the root counts to docs, other files at the root to ops."""
+def layer_of(path: PurePosixPath) -> str:
+    """Return the layer whose bar applies: Markdown at the root counts to docs, other files at the root to ops."""
     if path.parts[0] in BARS:
         return path.parts[0]
     return "docs" if path.suffix == ".md" else "ops"
@@ -245,7 +245,7 @@ def files_in(root: Path, paths: Sequence[Path]) -> Iterator[PurePosixPath]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table, and with `--show` each phrase. Return 1 if a floor exceeds its bar."""
+    """Print the table, and with `--show` each phrase. Return 1 if a layer exceeds its bar."""
     parser = argparse.ArgumentParser(prog="python -m ops.checks.language", description="Count phrases that have to be read twice.")
     parser.add_argument("paths", nargs="*", type=Path, help="files or directories to restrict the check to")
     parser.add_argument("--show", action="store_true", help="print each phrase with its file, line and text")
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = next((place for place in (Path.cwd(), *Path.cwd().parents) if (place / "pyproject.toml").exists()), Path.cwd())
     words, phrases, kinds = Counter[str](), Counter[str](), Counter[str]()
     for path in dict.fromkeys(files_in(root, [path.resolve() for path in options.paths] or [root])):
-        reader, floor = reader_for(path), floor_of(path)
+        reader, layer = reader_for(path), layer_of(path)
         if reader is None:
             continue
         try:
@@ -263,9 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
             sys.exit(f"{path}: {error}")
         for prose in pieces:
-            words[floor] += count_words(prose.text)
+            words[layer] += count_words(prose.text)
             for hit in hits_in(path, prose):
-                phrases[floor] += 1
+                phrases[layer] += 1
                 kinds[hit.phrase] += 1
                 if options.show:
                     print(f"{hit.path}:{hit.line}: {hit.found}: {hit.context}")
@@ -274,13 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for phrase, count in kinds.most_common():
             print(f"{phrase:14} {count:6}")
     failed = False
-    print(f"{'floor':12} {'words':>8} {'phrases':>8} {'per 1,000':>10} {'bar':>5}")
-    for floor, bar in BARS.items():
-        if not words[floor]:
+    print(f"{'layer':12} {'words':>8} {'phrases':>8} {'per 1,000':>10} {'bar':>5}")
+    for layer, bar in BARS.items():
+        if not words[layer]:
             continue
-        density = 1000 * phrases[floor] / words[floor]
+        density = 1000 * phrases[layer] / words[layer]
         failed = failed or density > bar
-        print(f"{floor:12} {words[floor]:8} {phrases[floor]:8} {density:10.1f} {bar:5.0f}{'  exceeded' if density > bar else ''}")
+        print(f"{layer:12} {words[layer]:8} {phrases[layer]:8} {density:10.1f} {bar:5.0f}{'  exceeded' if density > bar else ''}")
     return int(failed)
 
 

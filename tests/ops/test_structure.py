@@ -9,13 +9,13 @@ import grimp
 
 from tests import ROOT
 
-FLOORS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "ops", "tests")
+LAYERS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "ops", "tests")
 LARGEST_FOLDER: Final = 25
 LONGEST_MODULE: Final = 400
 
 
-def modules(*floors: str) -> list[Path]:
-    return [path for floor in floors for path in sorted((ROOT / floor).rglob("*.py")) if "node_modules" not in path.parts]
+def modules(*layers: str) -> list[Path]:
+    return [path for layer in layers for path in sorted((ROOT / layer).rglob("*.py")) if "node_modules" not in path.parts]
 
 
 def test_a_class_name_means_one_thing_in_core() -> None:
@@ -28,7 +28,7 @@ def test_a_class_name_means_one_thing_in_core() -> None:
 
 
 def test_no_folder_has_too_many_modules() -> None:
-    sizes = Counter(str(path.parent.relative_to(ROOT)) for path in modules(*FLOORS))
+    sizes = Counter(str(path.parent.relative_to(ROOT)) for path in modules(*LAYERS))
     assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER} == {}
 
 
