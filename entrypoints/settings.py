@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.eventing.deliveries_rules import ATTEMPTS
 from core.kernel.errors import Refusal
 from core.kernel.policy import Policy
 from core.kernel.providers import Provider, ProviderClient
@@ -21,6 +20,7 @@ from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
 
 TEN_YEARS = 10 * 365 * 86400  # seconds
+WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
 
 Network = IPv4Network | IPv6Network
 DnsServer = tuple[str, int]  # address and port
@@ -203,8 +203,8 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         delays = [part.strip() for part in value.split(",")]
-        if len(delays) != ATTEMPTS or not all(delay.isascii() and delay.isdigit() for delay in delays):
-            raise ValueError(f"must be the seconds before each of the {ATTEMPTS} attempts, such as 0,5,300,1800,7200")
+        if len(delays) != WEBHOOK_ATTEMPTS or not all(delay.isascii() and delay.isdigit() for delay in delays):
+            raise ValueError(f"must be the seconds before each of the {WEBHOOK_ATTEMPTS} attempts, such as 0,5,300,1800,7200")
         return tuple(int(delay) for delay in delays)
 
     @field_validator("dns_servers", mode="before")

@@ -216,7 +216,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     async with ports.storage.transaction(by=caller) as tx:
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        principals.require(organizations_rules.to_standing(organization, membership), Capability.ORGANIZATION_VIEW)
+        principals.require(organizations_rules.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "principals.require refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)

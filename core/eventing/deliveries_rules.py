@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Member
 
 PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
-ATTEMPTS: Final = 5  # the most attempts for one delivery
 STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
 GONE: Final = 410  # HTTP status: the receiver no longer exists
 # Time to store the outcome after the longest possible attempt, even during a shutdown or a short

@@ -242,8 +242,8 @@ class PreAuthClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class OrganizationStanding:
-    """The current state of an organization, and the role of a user in it. `role` is None if the user is not a member."""
+class MembershipState:
+    """The status of an organization, and the role of a user in it. `role` is None if the user is not a member."""
 
     id: UUID
     slug: str
@@ -268,7 +268,7 @@ class SessionContext:
     is_platform_owner: bool
     organization: OrganizationContext | None
     impersonator_id: UUID | None = None
-    acts_in: OrganizationStanding | None = None
+    acts_in: MembershipState | None = None
     service: ServiceContext | None = None
     uses_service: bool = False
     mfa_missing: bool = False
@@ -373,21 +373,21 @@ def require_mfa(person: Person) -> None:
         raise MfaMissing
 
 
-def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
+def require(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
     """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
     checked in this order (decisions 16, 17).
     """
-    if standing is None:
+    if state is None:
         raise OrganizationNotFound
-    if standing.role is None:
+    if state.role is None:
         raise NotOfThisOrganization
-    if not may(standing.role, capability):
+    if not may(state.role, capability):
         raise RoleInsufficient
-    if standing.status is not OrganizationStatus.ACTIVE and not inactive:
+    if state.status is not OrganizationStatus.ACTIVE and not inactive:
         raise OrganizationNotActive
-    return OrganizationContext(standing.id, standing.slug, standing.status, standing.role)
+    return OrganizationContext(state.id, state.slug, state.status, state.role)
 
 
 def require_permission(key: ServiceKey, permission: Permission) -> None:

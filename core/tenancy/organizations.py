@@ -21,7 +21,7 @@ from core.tenancy.organizations_rules import (
     EmptyOrganizationUpdate,
     Membership,
     Organization,
-    to_standing,
+    to_membership_state,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def lock_organization_for(
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     membership = await tx.members.lock(organization.id, caller.user_id)
-    principals.require(to_standing(organization, membership), capability, inactive=inactive)
+    principals.require(to_membership_state(organization, membership), capability, inactive=inactive)
     assert membership is not None, "principals.require refuses callers who are not members"
     return organization, membership
 

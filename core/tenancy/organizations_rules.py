@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import Invalid
-from core.kernel.principals import OrganizationStanding, OrganizationStatus, Role
+from core.kernel.principals import MembershipState, OrganizationStatus, Role
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -119,9 +119,9 @@ class Membership:
     confirmed_at: datetime | None
 
 
-def to_standing(organization: Organization, membership: Membership | None) -> OrganizationStanding:
+def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
     """Return the facts that `principals.require` checks."""
-    return OrganizationStanding(
+    return MembershipState(
         id=organization.id,
         slug=organization.slug,
         status=organization.status,

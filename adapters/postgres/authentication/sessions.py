@@ -25,8 +25,8 @@ from core.authentication.sessions_rules import (
 )
 from core.kernel.principals import (
     BrowserSession,
+    MembershipState,
     OrganizationContext,
-    OrganizationStanding,
     OrganizationStatus,
     Person,
     Role,
@@ -146,7 +146,7 @@ def to_session_context_in_organization(row: Row) -> SessionContext:
     id_, slug, status, role, confirmed = row[10:]
     if id_ is None:
         return to_session_context(row)
-    acts_in = OrganizationStanding(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
+    acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
     return replace(to_session_context(row), acts_in=acts_in)
 
 

@@ -109,10 +109,10 @@ async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, p
     new_session = session(user.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(new_session, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
-    standing = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    context = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
     expected = BrowserSession(new_session.id, "codehost", None, new_session.created_at)
     async with storage.reading() as read:
-        assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, standing)
+        assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, context)
         assert await read.sessions.load_browser_session(digest("another"), NOW) is None
         assert await read.sessions.load_browser_session(digest("cookie"), new_session.expires_at) is None
 

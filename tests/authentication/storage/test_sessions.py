@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.sessions_rules import Grant, LiveSessions, RefreshTokenState, RotatedSession
 from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
-from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, SessionContext
+from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
 from core.kernel.values import digest
 from ports import Ports
 from tests.support.builders import add_member, add_organization, everyone, run_sql
@@ -99,8 +99,8 @@ async def test_the_context_in_an_organization_has_the_role(storage: Postgres, po
     await add_member(pool, org, eve.id, "owner")
     await add_member(pool, other_tenant, eve.id, "owner")
     context = OrganizationContext(org, "acme", OrganizationStatus.PENDING, Role.ADMIN)
-    here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
-    there = OrganizationStanding(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
+    here = MembershipState(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
+    there = MembershipState(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
         plain = await read.sessions.load_session_context(new_session.id, user.id, None, NOW)
         assert plain is not None
@@ -121,8 +121,8 @@ async def test_the_context_in_an_organization_tells_if_the_membership_is_confirm
     for organization, person in ((org, eve), (other_tenant, user), (org, user)):
         await run_sql(pool, confirmed, NOW, organization, person.id)
         async with storage.reading() as read:
-            standing = await read.sessions.load_session_context_in("acme", new_session.id, user.id, None, NOW)
-        found.append(standing is not None and standing.acts_in is not None and standing.acts_in.confirmed)
+            context = await read.sessions.load_session_context_in("acme", new_session.id, user.id, None, NOW)
+        found.append(context is not None and context.acts_in is not None and context.acts_in.confirmed)
     assert found == [False, False, True]
 
 

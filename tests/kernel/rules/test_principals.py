@@ -13,12 +13,12 @@ from core.kernel.principals import (
     SYSTEM,
     Capability,
     Claims,
+    MembershipState,
     NotAMember,
     NotAnEndUser,
     NotOfThisOrganization,
     OrganizationContext,
     OrganizationNotFound,
-    OrganizationStanding,
     OrganizationStatus,
     Person,
     Role,
@@ -49,8 +49,8 @@ STANDING = SessionContext(user_id=USER, email=Email("new@example.com"), email_ve
 MEMBER = replace(STANDING, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN))
 
 
-def seen(claims: Claims, standing: SessionContext | None, *, anywhere: bool = False) -> Person:
-    return person(claims, standing, address="203.0.113.9", agent="tests", anywhere=anywhere)
+def seen(claims: Claims, membership_state: SessionContext | None, *, anywhere: bool = False) -> Person:
+    return person(claims, membership_state, address="203.0.113.9", agent="tests", anywhere=anywhere)
 
 
 def test_the_database_overrides_the_token() -> None:
@@ -178,12 +178,12 @@ def test_the_capabilities_are_the_documented_ones_and_two_additions() -> None:
 def test_every_role_has_exactly_its_capabilities(role: Role, capability: Capability) -> None:
     expected = capability in TABLE[role]
     assert may(role, capability) == expected
-    standing = OrganizationStanding(ORG, "acme", OrganizationStatus.ACTIVE, role)
+    membership_state = MembershipState(ORG, "acme", OrganizationStatus.ACTIVE, role)
     if expected:
-        assert require(standing, capability) == OrganizationContext(ORG, "acme", OrganizationStatus.ACTIVE, role)
+        assert require(membership_state, capability) == OrganizationContext(ORG, "acme", OrganizationStatus.ACTIVE, role)
     else:
         with pytest.raises(RoleInsufficient):
-            require(standing, capability)
+            require(membership_state, capability)
 
 
 def test_a_higher_role_has_all_capabilities_of_a_lower_one() -> None:
@@ -195,8 +195,8 @@ def test_the_table_cannot_be_changed() -> None:
         CAPABILITIES[Role.MEMBER] = frozenset(Capability)  # type: ignore[index]
 
 
-def standing(role: Role | None, status: OrganizationStatus) -> OrganizationStanding:
-    return OrganizationStanding(ORG, "acme", status, role)
+def membership_state(role: Role | None, status: OrganizationStatus) -> MembershipState:
+    return MembershipState(ORG, "acme", status, role)
 
 
 @pytest.mark.parametrize("inactive", [False, True])
@@ -204,7 +204,7 @@ def standing(role: Role | None, status: OrganizationStatus) -> OrganizationStand
 @pytest.mark.parametrize("status", OrganizationStatus)
 def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, capability: Capability, inactive: bool) -> None:
     with pytest.raises(NotOfThisOrganization) as refusal:
-        require(standing(None, status), capability, inactive=inactive)
+        require(membership_state(None, status), capability, inactive=inactive)
     assert (refusal.value.code, isinstance(refusal.value, Forbidden)) == ("FORBIDDEN", True)
     with pytest.raises(OrganizationNotFound) as missing:
         require(None, capability, inactive=inactive)
@@ -214,13 +214,13 @@ def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, c
 @pytest.mark.parametrize("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
 def test_the_role_is_checked_before_the_state_of_the_organization(status: OrganizationStatus) -> None:
     with pytest.raises(RoleInsufficient):
-        require(standing(Role.MEMBER, status), Capability.MEMBERS_MANAGE)
+        require(membership_state(Role.MEMBER, status), Capability.MEMBERS_MANAGE)
     with pytest.raises(RoleInsufficient):
-        require(standing(Role.MEMBER, status), Capability.MEMBERS_MANAGE, inactive=True)
+        require(membership_state(Role.MEMBER, status), Capability.MEMBERS_MANAGE, inactive=True)
     with pytest.raises(OrganizationNotActive) as refusal:
-        require(standing(Role.OWNER, status), Capability.MEMBERS_MANAGE)
+        require(membership_state(Role.OWNER, status), Capability.MEMBERS_MANAGE)
     assert refusal.value.code == "ORGANIZATION_NOT_ACTIVE"
-    assert require(standing(Role.OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
+    assert require(membership_state(Role.OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
 
 
 def test_acting_in_an_organization_changes_nothing_else_of_a_caller() -> None:

@@ -19,10 +19,10 @@ from core.kernel.principals import (
     AddressNotVerified,
     Capability,
     Member,
+    MembershipState,
     NotOfThisOrganization,
     OrganizationContext,
     OrganizationNotFound,
-    OrganizationStanding,
     OrganizationStatus,
     Person,
     Role,
@@ -77,12 +77,12 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
 @pytest.mark.parametrize("confirmed", [None, NOW])
 def test_the_standing_of_a_member_has_role_and_confirmation(confirmed: datetime | None) -> None:
     membership = Membership(id=UUID(int=4), org_id=ACME.id, user_id=UUID(int=5), role=Role.ADMIN, created_at=NOW, confirmed_at=confirmed)
-    standing = OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
-    assert organizations_rules.to_standing(ACME, membership) == standing
+    membership_state = MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
+    assert organizations_rules.to_membership_state(ACME, membership) == membership_state
 
 
 def test_the_standing_of_a_non_member_has_no_role() -> None:
-    assert organizations_rules.to_standing(ACME, None) == OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
+    assert organizations_rules.to_membership_state(ACME, None) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
 
 
 def test_an_error_message_says_what_to_do() -> None:

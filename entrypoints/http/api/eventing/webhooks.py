@@ -8,7 +8,7 @@ from quart import Blueprint
 from quart_schema import validate_querystring, validate_request, validate_response
 
 from core.eventing import webhooks
-from core.eventing.deliveries_rules import ATTEMPTS, Delivery
+from core.eventing.deliveries_rules import Delivery
 from core.eventing.webhooks import WebhookChanges
 from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook
 from core.kernel.outbound import LONGEST_URL
@@ -113,7 +113,7 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
         response_status_code=delivery.response_status_code,
         response_body=delivery.response_body,
         attempt_count=delivery.attempt_count,
-        max_attempts=ATTEMPTS,
+        max_attempts=len(ports().policy.webhook_retry_delays),
         next_retry_at=delivery.next_retry_at,
         delivered=delivery.delivered,
         delivery_error=delivery.delivery_error,
