@@ -146,7 +146,7 @@ class Service:
                 self._process = launcher().launch(["serve", *self.arguments], home=self.home, environment=variables, streams=streams)
         return self
 
-    def start(self, output: int | None = None, patience: float = PATIENCE) -> Self:
+    def start(self, output: int | None = None, patience: float = 2 * PATIENCE) -> Self:
         """Start it, and wait until it answers."""
         self.launch(output)
         until(self._answers, f"the service answers\n{self.output}", patience)

@@ -152,7 +152,7 @@ def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_s
         if running.output_file.exists():
             running.output_file.unlink()
         running.settings["SSO_TIERS"] = json.dumps([{**GOLD, "price_cents": price}])
-        running.start(patience=PATIENCE if is_first else 10 * SECONDS_TO_START_AGAIN)
+        running.start(patience=2 * PATIENCE if is_first or workers == "2" else 10 * SECONDS_TO_START_AGAIN)
         until(lambda: "Ctrl-C" in running.output, "it has said all")
         welcome = "\n".join(line for line in running.output.splitlines() if not line.startswith("{"))
         assert running.address in welcome
