@@ -1,4 +1,7 @@
-"""The texts, links and designs of emails."""
+"""The texts, links and designs of emails.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import email
 import re

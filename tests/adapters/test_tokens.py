@@ -1,4 +1,7 @@
-"""Access tokens and attacks on them (security J-1, J-2, J-3, J-6, J-7)."""
+"""Access tokens and attacks on them (security J-1, J-2, J-3, J-6, J-7).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import base64
 import hashlib

@@ -1,5 +1,8 @@
 """The port for identity providers, against a running one: the identities that it reports, and the
-responses that are refused (security O-8, W-2, decisions 86, 101, 102)."""
+responses that are refused (security O-8, W-2, decisions 86, 101, 102).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import hmac
 import json
@@ -134,12 +137,12 @@ async def test_scopes_are_those_of_the_service_or_the_defaults(websuite: Case, s
 
 async def test_a_fresh_sign_in_can_be_requested(openid: Case) -> None:
     known = openid.server.settings()
-    for said in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
-        openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{said}".rstrip("?"))
+    for parameters in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
+        openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{parameters}".rstrip("?"))
         address = openid.providers.authorization_url(openid.provider, make_request(fresh_since=openid.clock.now()))
         query = parse_qs(urlsplit(address).query, strict_parsing=True)
-        assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), said
-        assert query.get("hd") == (["a&b"] if "hd" in said else None), "what else the operator's address has stays"
+        assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), parameters
+        assert query.get("hd") == (["a&b"] if "hd" in parameters else None), "what else the operator's address has stays"
 
 
 async def test_codehost_has_no_fresh_sign_in(codehost: Case) -> None:
@@ -233,9 +236,9 @@ async def test_an_address_is_verified_only_if_the_provider_says_so(case: Case, p
 
 
 async def test_strings_are_not_booleans(websuite: Case) -> None:
-    for said in ("true", 1, "yes", [True]):
-        websuite.server.claims = {"email_verified": said}
-        assert not (await websuite.identify()).email_verified, said
+    for parameters in ("true", 1, "yes", [True]):
+        websuite.server.claims = {"email_verified": parameters}
+        assert not (await websuite.identify()).email_verified, parameters
 
 
 async def test_the_user_info_completes_the_id_token(openid: Case) -> None:

@@ -1,4 +1,7 @@
-"""The standard error body, its statuses and codes, and no internal details in it (security N-8)."""
+"""The standard error body, its statuses and codes, and no internal details in it (security N-8).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import importlib
 import json

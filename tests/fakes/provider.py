@@ -108,12 +108,12 @@ class FakeProvider(FakeServer):
         """Return the settings as environment variables."""
         known, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
         names = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")
-        said = {
+        fields = {
             "CLIENT_ID": CLIENT.client_id,
             "CLIENT_SECRET": CLIENT.client_secret,
             **{name.upper(): getattr(known, name) for name in names},
         }
-        return {prefix + name: value for name, value in said.items() if value}
+        return {prefix + name: value for name, value in fields.items() if value}
 
     def visit(self, address: str) -> str:
         """Visit this address as a browser does. Return the URL that it redirects to."""
@@ -225,13 +225,13 @@ class FakeProvider(FakeServer):
 
     def _refused(self, error: str) -> Answer:
         """Return an error with status 200, as codehost does."""
-        said = {"error": error, "error_description": TRAP}
-        return in_form(said) if self.in_form else in_json(said, 200 if self.provider is Provider.CODEHOST else 400)
+        fields = {"error": error, "error_description": TRAP}
+        return in_form(fields) if self.in_form else in_json(fields, 200 if self.provider is Provider.CODEHOST else 400)
 
 
 def _email_claims(person: Person) -> dict[str, Any]:
-    said = {"email": person.email, "email_verified": person.email_verified}
-    return {name: value for name, value in said.items() if value is not None and person.email is not None}
+    fields = {"email": person.email, "email_verified": person.email_verified}
+    return {name: value for name, value in fields.items() if value is not None and person.email is not None}
 
 
 def sign(claims: dict[str, Any], algorithm: str = "RS256", kid: str | None = "first", **header: Any) -> str:

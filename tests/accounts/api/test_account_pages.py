@@ -1,4 +1,7 @@
-"""The pages of the user's account (decisions 53, 176; security A-8, A-9, G-1, G-2, I-4, M-1, M-5, M-6, S-5, Y-1)."""
+"""The pages of the user's account (decisions 53, 176; security A-8, A-9, G-1, G-2, I-4, M-1, M-5, M-6, S-5, Y-1).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import base64
 import json

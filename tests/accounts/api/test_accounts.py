@@ -1,4 +1,7 @@
-"""Registration, verification, password recovery and the profile, with their side effects."""
+"""Registration, verification, password recovery and the profile, with their side effects.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from datetime import timedelta
 

@@ -1,4 +1,7 @@
-"""The devices of the signed-in user, and how logins create them (decisions 78, 80, 81, 84; security A-8, I-4, M-6, S-5, Z-5)."""
+"""The devices of the signed-in user, and how logins create them (decisions 78, 80, 81, 84; security A-8, I-4, M-6, S-5, Z-5).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""What platform owners do with users (decisions 241, 242, 243, 244; security I-1, M-7)."""
+"""What platform owners do with users (decisions 241, 242, 243, 244; security I-1, M-7).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from dataclasses import replace
 from datetime import timedelta

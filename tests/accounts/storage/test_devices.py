@@ -1,4 +1,7 @@
-"""Every statement about devices: each field, order and condition, and that other devices do not change."""
+"""Every statement about devices: each field, order and condition, and that other devices do not change.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,8 @@
 """API keys of a service, managed by members.
 
 The rules are decisions 8, 9, 14, 15, 16, 17, 104, 105, 106, 107, 108, and security K-1, K-2, K-6,
-I-4, S-6, T-1, T-2, Z-5.
+I-4, S-6, T-1, T-2, Z-5. The module is longer than 400 lines, because its tests share fixtures and
+helpers.
 """
 
 import re

@@ -1,6 +1,7 @@
 """End users: the list, the details, and the revocation of sessions.
 
-The rules are decisions 9, 11, 13, 16, 58, 133, 202, 203, and security S-4, T-2, T-3, Z-5, Z-6.
+The rules are decisions 9, 11, 13, 16, 58, 133, 202, 203, and security S-4, T-2, T-3, Z-5, Z-6. The
+module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from dataclasses import dataclass, field

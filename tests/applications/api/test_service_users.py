@@ -1,6 +1,7 @@
 """The users of a service in the service API.
 
-The rules are decisions 8, 9, 16, 63, 109, 110, 112, and security A-9, E-3, K-3, K-4, T-1, T-2.
+The rules are decisions 8, 9, 16, 63, 109, 110, 112, and security A-9, E-3, K-3, K-4, T-1, T-2. The
+module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from collections.abc import Awaitable, Callable

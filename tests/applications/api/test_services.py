@@ -1,7 +1,8 @@
 """Services, created and read by members.
 
 The rules are decisions 9, 10, 13, 14, 15, 16, 17, 21, 23, 89, 92, 102, 154, 155, 156, 157, and
-security O-2, T-1, T-2, T-4, Z-2.
+security O-2, T-1, T-2, T-4, Z-2. The module is longer than 400 lines, because its tests share
+fixtures and helpers.
 """
 
 from datetime import timedelta

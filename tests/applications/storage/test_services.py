@@ -1,4 +1,7 @@
-"""Statements about services: fields, order, deletion, and isolation."""
+"""Statements about services: fields, order, deletion, and isolation.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from dataclasses import replace
 from typing import Any

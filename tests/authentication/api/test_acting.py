@@ -1,5 +1,7 @@
 """Tests of the callers of requests: members, platform owners, impersonators and confirmed
 memberships (security I-3, I-4, I-5, J-5, J-6, R-5; decisions 16, 17, 52, 54).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from datetime import timedelta

@@ -1,5 +1,7 @@
 """Tests of the API of linked accounts and provider tokens: fields, contexts, refusals, records and
 races (decisions 73, 74, 75, 77; security J-9, O-6, O-7, I-4, T-3, S-6).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from collections.abc import Sequence

@@ -53,9 +53,9 @@ async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: S
 
 async def test_the_tokens_name_the_user_and_the_impersonator(support: Support) -> None:
     impersonation = await support.begin()
-    said = claims(impersonation["access_token"])
-    assert (said["sub"], said["email"], said["sid"]) == (str(support.user.id), support.user.email, impersonation["session_id"])
-    assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
+    payload = claims(impersonation["access_token"])
+    assert (payload["sub"], payload["email"], payload["sid"]) == (str(support.user.id), support.user.email, impersonation["session_id"])
+    assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
     own = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
     assert not {"impersonator", "impersonation_session"} & own.keys()
 
@@ -67,8 +67,8 @@ async def test_the_tokens_name_both_after_a_refresh_and_a_selection(support: Sup
     selected = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
     last = (await refresh(support.api, selected["refresh_token"])).json
     for pair in (renewed, selected, last):
-        said = claims(pair["access_token"])
-        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
+        payload = claims(pair["access_token"])
+        assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
     assert claims(last["access_token"])["org"] == "acme"
 
 
@@ -114,8 +114,8 @@ async def test_without_a_context_only_the_platform_records_it(support: Support, 
 
 async def test_in_an_organization_the_impersonator_acts_as_the_member(support: Support, acme: Tenant) -> None:
     impersonation = await support.begin(target=acme.id("admin"), org_slug="acme")
-    said = claims(impersonation["access_token"])
-    assert (said["org"], said["org_id"]) == ("acme", str(acme.org))
+    payload = claims(impersonation["access_token"])
+    assert (payload["org"], payload["org_id"]) == ("acme", str(acme.org))
     assert (await support.profile(impersonation["access_token"])).json["org"] == "acme"
     assert (await support.api.get(acme.invitations, token=impersonation["access_token"])).status == 200
     assert claims((await refresh(support.api, impersonation["refresh_token"])).json["access_token"])["org"] == "acme"
@@ -130,9 +130,9 @@ async def test_in_a_service_the_token_is_the_applications(support: Support, acme
     [(client_id,)] = await run_sql(acme.pool, "select client_id from services")
     renewed = (await refresh(support.api, impersonation["refresh_token"])).json
     for token in (impersonation["access_token"], renewed["access_token"]):
-        said = claims(token)
-        assert (said["aud"], said["org"], said["service"], said["plan"]) == (str(client_id), "acme", "shop", "Gold")
-        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
+        payload = claims(token)
+        assert (payload["aud"], payload["org"], payload["service"], payload["plan"]) == (str(client_id), "acme", "shop", "Gold")
+        assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
         assert (await support.profile(token)).json["service"] == "shop"
         # The same rights as any token of an application (security J-9)
         for path in (acme.path, "/api/platform/tiers", "/api/organizations"):
@@ -287,8 +287,8 @@ async def test_the_organization_sees_the_impersonator_but_not_the_reason(support
     [kept] = await support.log()
     assert entry["id"] != impersonation["audit_log_id"] == str(kept["id"])
     assert (kept["details"]["reason"], kept["details"]["org_id"]) == (REASON, str(acme.org))
-    [(_, told, data)] = await acme.webhook_events()
-    assert told == acme.id("member")
+    [(_, target, data)] = await acme.webhook_events()
+    assert target == acme.id("member")
     assert "reason" not in data
 
 

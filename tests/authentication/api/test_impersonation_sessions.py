@@ -1,4 +1,7 @@
-"""Tests of running impersonations: rights, records and ends (decisions 149, 150, 151, 152, 153, 229; security I-2, I-3, I-4, I-5, J-9)."""
+"""Tests of running impersonations: rights, records and ends (decisions 149, 150, 151, 152, 153, 229; security I-2, I-3, I-4, I-5, J-9).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager

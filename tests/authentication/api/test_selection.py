@@ -42,10 +42,10 @@ async def test_a_selection_returns_tokens_of_the_organization(api: Api, ports: P
         "created_at": created.isoformat().replace("+00:00", "Z"),
     }
     assert answer.json["expires_in"] == 900
-    said = claims(answer.json["access_token"])
-    assert (said["org"], said["org_id"], said["sub"], said["sid"]) == ("acme", str(org), str(user.id), claims(token)["sid"])
-    assert (said["email"], said["email_verified"], said["exp"] - said["iat"]) == ("ada@example.com", True, 900)
-    assert "service" not in said
+    payload = claims(answer.json["access_token"])
+    assert (payload["org"], payload["org_id"], payload["sub"], payload["sid"]) == ("acme", str(org), str(user.id), claims(token)["sid"])
+    assert (payload["email"], payload["email_verified"], payload["exp"] - payload["iat"]) == ("ada@example.com", True, 900)
+    assert "service" not in payload
     assert (await api.get("/api/user", token=answer.json["access_token"])).json["org"] == "acme"
     assert answer.headers["Cache-Control"] == "no-store"
 

@@ -1,6 +1,7 @@
 """Tests of password logins to a service, and of the application's tokens.
 
-Sources: decisions 36, 37, 38, 39, 40, 48, 52, 53, 57, 58, 61; security J-3, J-5, J-6, J-9, S-1, S-2, S-3, T-5.
+Sources: decisions 36, 37, 38, 39, 40, 48, 52, 53, 57, 58, 61; security J-3, J-5, J-6, J-9, S-1,
+S-2, S-3, T-5. The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from collections.abc import Callable, Mapping
@@ -85,9 +86,9 @@ def claims(pair: Mapping[str, Any]) -> dict[str, Any]:
 async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: FakeClock, metrics: FakeMetrics) -> None:
     pair = await shop.tokens()
     assert list(pair) == ["access_token", "refresh_token", "expires_in"]
-    said = claims(pair)
+    payload = claims(pair)
     now = int(clock.now().timestamp())
-    assert {name: value for name, value in said.items() if name not in ("jti", "sid")} == {
+    assert {name: value for name, value in payload.items() if name not in ("jti", "sid")} == {
         "iss": "http://gatehouse.test",
         "aud": str(shop.client_id),
         "sub": str(shop.user.id),
@@ -149,8 +150,8 @@ async def test_a_refresh_is_not_recorded_as_a_login(shop: Shop) -> None:
 
 async def test_a_login_to_the_account_does_not_touch_any_service(shop: Shop) -> None:
     pool = shop.tenant.pool
-    said = claims((await shop.login(None, None)).json)
-    assert (said["aud"], {"org", "org_id", "service"} & said.keys()) == ("http://gatehouse.test", set())
+    payload = claims((await shop.login(None, None)).json)
+    assert (payload["aud"], {"org", "org_id", "service"} & payload.keys()) == ("http://gatehouse.test", set())
     assert await run_sql(pool, "select org_id, service_id from login_events") == [(None, None)]
     assert await run_sql(pool, "select org_id, data->>'service_id' from events") == [(None, None)]
     for table in ("login_totals", "service_users", "end_users"):
@@ -434,7 +435,7 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
         ports.tokens.read(session.access_token, ports.clock.now()) for session in (in_shop, in_wiki, plain, selected)
     ]
     assert refused(await shop.profile({"access_token": in_shop.access_token + "x"})) == (401, "JWT_ERROR")
-    for said in (
+    for payload in (
         replace(of_shop, client_id=of_wiki.client_id, service="wiki"),  # another service of the organization
         replace(of_shop, client_id=of_wiki.client_id),
         replace(of_wiki, session_id=in_shop.session_id),
@@ -448,9 +449,9 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
         replace(of_shop, client_id=new_id()),
         replace(of_shop, client_id=shop.id),
     ):
-        token = ports.tokens.sign(said)
-        assert refused(await shop.profile({"access_token": token})) == UNAUTHORIZED, said
-        assert (await shop.api.get("/api/organizations/acme", token=token)).status in (401, 403), said
+        token = ports.tokens.sign(payload)
+        assert refused(await shop.profile({"access_token": token})) == UNAUTHORIZED, payload
+        assert (await shop.api.get("/api/organizations/acme", token=token)).status in (401, 403), payload
     for session, org, service in (
         (in_shop, "acme", "shop"),
         (in_wiki, "acme", "wiki"),
@@ -463,8 +464,8 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
 
 async def test_organization_and_plan_claims_give_no_rights(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
     session = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
-    said = tenants.ports.tokens.read(session.access_token, tenants.ports.clock.now())
-    token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=other_tenant.org, service="other", plan="Gold"))
+    payload = tenants.ports.tokens.read(session.access_token, tenants.ports.clock.now())
+    token = tenants.ports.tokens.sign(replace(payload, org="twin", org_id=other_tenant.org, service="other", plan="Gold"))
     assert (await shop.profile({"access_token": token})).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 

@@ -45,12 +45,12 @@ def test_the_organizations_event_has_the_impersonator_but_not_the_reason(
 
 @pytest.mark.parametrize("new_session", [session(), session(ORG), session(None, SHOP)])
 def test_the_platforms_event_has_the_reason(new_session: Session) -> None:
-    heard = events.impersonated(new_session)
-    event = events.impersonated_for_the_platform(heard, ENTRY, "a reason")
-    assert (event.kind, event.target_id, event.org_id, event.of_person) == (heard.kind, str(ADA), None, None)
+    impersonated = events.impersonated(new_session)
+    event = events.impersonated_for_the_platform(impersonated, ENTRY, "a reason")
+    assert (event.kind, event.target_id, event.org_id, event.of_person) == (impersonated.kind, str(ADA), None, None)
     assert (event.impersonator_id, event.id) == (SUPPORT, ENTRY)
-    org_id = None if heard.org_id is None else str(heard.org_id)
-    assert event.details == {**heard.details, "org_id": org_id, "reason": "a reason"}
+    org_id = None if impersonated.org_id is None else str(impersonated.org_id)
+    assert event.details == {**impersonated.details, "org_id": org_id, "reason": "a reason"}
 
 
 def test_a_request_is_recorded_for_the_platform_only() -> None:

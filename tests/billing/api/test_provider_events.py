@@ -1,7 +1,7 @@
 """The receiver of the payment provider's events.
 
 The rules are decisions 16, 164, 165, 166, 167, 168, 169, 170, and security H-1, H-2, H-3, H-4, H-5,
-N-4, Z-4.
+N-4, Z-4. The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import itertools

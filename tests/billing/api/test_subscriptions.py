@@ -1,7 +1,8 @@
 """Subscriptions in the service API: fields, statuses, refusals, records and concurrency.
 
 The rules are decisions 8, 9, 13, 15, 16, 20, 24, 113, 114, 115, 116, and security K-2, K-3, K-5,
-T-1, T-2, Z-1, Z-5.
+T-1, T-2, Z-1, Z-5. The module is longer than 400 lines, because its tests share fixtures and
+helpers.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Isolation, triggers and costs of the statements about customers, checkouts, facts and cancellations.
 
 Statements with an organization read and change nothing of another one. Statements with only an id
-of the provider are used where an event names no organization.
+of the provider are used where an event names no organization. The module is longer than 400 lines,
+because its tests share fixtures and helpers.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
 """The audit log of an organization over HTTP: fields, pages, filters, access and event types.
 
 Security I-5, L-5, T-1 and T-2, and decisions 9, 11, 13, 111, 153, 226, 227, 230, 231 and 232, have
-the requirements.
+the requirements. The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Webhooks over HTTP.
 
 Security L-3, T-5, W-3, W-5, W-6 and Z-5, and decisions 214, 215, 216, 217, 218, 225 and 226, have
-the requirements.
+the requirements. The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import base64

@@ -2,7 +2,8 @@
 
 Covers security O-6 and O-7, and decisions 75 and 77.
 
-The module is long because all tests share the API client and the fake provider of its fixtures.
+The module is long because all tests share the API client and the fake provider of its fixtures. The
+module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Statements about SAML neither read nor change rows of other organizations, services and browsers."""
+"""Statements about SAML neither read nor change rows of other organizations, services and browsers.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace

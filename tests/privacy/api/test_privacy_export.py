@@ -1,5 +1,7 @@
 """Tests of the export of a user's data, complete or one organization's part (decisions 48, 53, 56,
 84, 145, 146; security B-5, I-4, J-9, R-5, Y-1).
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import json

@@ -1,5 +1,8 @@
 """A storm: all requests that change one organization and its accounts, at the same time (security
-Z-1, Z-2, Z-3, Z-4, Z-5, Z-6)."""
+Z-1, Z-2, Z-3, Z-4, Z-5, Z-6).
+
+The module is longer than 400 lines, because the actions of the storm share its state.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

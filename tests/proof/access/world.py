@@ -1,7 +1,8 @@
 """The world of the access tests: four organizations, and all kinds of callers.
 
 Each worker of a test run creates it once, with the real repositories, in a separate database. Every
-test begins with the same ids and tokens.
+test begins with the same ids and tokens. The module is longer than 400 lines, because it fills
+every table.
 """
 
 import json

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 from tests import ROOT
-from tests.support.bytecode import inherited
 
 _LARGEST_ORDER: Final = 128 * 1024  # bytes, mostly the environment
 
@@ -72,7 +71,7 @@ class Launcher:
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen([sys.executable, "-m", __name__], cwd=ROOT, env=inherited(), stdin=theirs.fileno())
+            self._process = subprocess.Popen([sys.executable, "-m", __name__], cwd=ROOT, stdin=theirs.fileno())
 
     def launch(self, arguments: Sequence[str], *, home: Path, environment: Mapping[str, str], streams: Sequence[int]) -> Forked:
         """Run `gatehouse` with these arguments in a process group of its own. `streams` become its descriptors 0 to 2."""

@@ -21,7 +21,6 @@ import httpx
 
 from tests import ROOT
 from tests.proof.e2e.launcher import Forked, launcher
-from tests.support.bytecode import inherited
 from tests.support.waiting import PATIENCE, until
 
 # Argon2id with minimal parameters. The benchmark measures real ones.
@@ -61,7 +60,7 @@ def environment(home: Path, **settings: str) -> dict[str, str]:
 
     The service finds our modules from any directory.
     """
-    ours = {name: value for name, value in inherited().items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
     modules = os.pathsep.join(filter(None, [settings.pop("PYTHONPATH", ours.get("PYTHONPATH")), str(ROOT)]))
     return {**ours, "PYTHONPATH": modules, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
 

@@ -1,5 +1,8 @@
 """The server and the middleware on real sockets, with a Quart-Trio application and with bare ASGI
-applications."""
+applications.
+
+The module is longer than 400 lines, because its tests share fixtures and helpers.
+"""
 
 import json
 import re

@@ -14,7 +14,6 @@ import trio
 
 from tests import ROOT
 from tests.proof.wire.wire import Client
-from tests.support.bytecode import inherited
 from tests.support.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -54,7 +53,6 @@ async def service(*arguments: str) -> AsyncIterator[Service]:
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "tests.proof.wire.several", *arguments],
         cwd=ROOT,
-        env=inherited(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

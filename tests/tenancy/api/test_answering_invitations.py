@@ -36,8 +36,8 @@ from tests.tenancy.invitations import EXPIRED, FULL, WEEK, accept, decline
 
 
 async def test_accepting_creates_an_unverified_account(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
-    made = await acme.invite(role="admin")
-    answer = await accept(api, made["token"])
+    response = await acme.invite(role="admin")
+    answer = await accept(api, response["token"])
     assert (answer.status, answer.json) == (200, {})
     async with ports.storage.reading() as read:
         created = await read.accounts.by_email(Email(EMAIL))
@@ -59,10 +59,10 @@ async def test_accepting_creates_an_unverified_account(acme: Tenant, api: Api, p
     assert await acme.statuses() == {EMAIL: "accepted"}
     assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
     accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
-    assert (accepted["target_type"], accepted["target_id"], accepted["actor_id"]) == ("invitation", made["invitation"]["id"], None)
+    assert (accepted["target_type"], accepted["target_id"], accepted["actor_id"]) == ("invitation", response["invitation"]["id"], None)
     assert accepted["details"] == {"invited_email": EMAIL, "role": "admin", "user_id": str(created.id)}
     assert (joined["target_type"], joined["target_id"], joined["actor_id"]) == ("user", str(created.id), None)
-    assert joined["details"] == {"role": "admin", "invitation_id": made["invitation"]["id"]}
+    assert joined["details"] == {"role": "admin", "invitation_id": response["invitation"]["id"]}
 
 
 async def test_a_user_signs_in_to_a_created_account_after_a_password_reset(
@@ -97,8 +97,8 @@ async def test_an_unverified_account_stays_unverified(acme: Tenant, api: Api, po
 @pytest.mark.parametrize("by_hash", [False, True])
 async def test_accepting_while_signed_in_confirms_the_membership(acme: Tenant, api: Api, ports: Ports, by_hash: bool) -> None:
     user = await add_account(ports, EMAIL, None)
-    made = await acme.invite()
-    secret = made["invitation"]["token"] if by_hash else made["token"]
+    response = await acme.invite()
+    secret = response["invitation"]["token"] if by_hash else response["token"]
     assert (await accept(api, secret, token=(await sign_in(ports, user)).access_token)).status == 200
     assert (await acme.members())[EMAIL] == ("member", True)
     assert [(await acme.entry(action))["actor_id"] for action in ("invitation.accepted", "user.joined")] == [user.id, user.id]
@@ -107,27 +107,27 @@ async def test_accepting_while_signed_in_confirms_the_membership(acme: Tenant, a
 async def test_another_user_session_cannot_accept(acme: Tenant, api: Api, ports: Ports) -> None:
     await add_account(ports, EMAIL, None)
     eve = await sign_in(ports, await add_account(ports, "eve@example.com", None))
-    made = await acme.invite()
+    response = await acme.invite()
     for token in (eve.access_token, acme.token("owner")):
-        assert refused(await accept(api, made["token"], token=token)) == BAD
+        assert refused(await accept(api, response["token"], token=token)) == BAD
     assert EMAIL not in await acme.members()
-    assert (await accept(api, made["token"])).status == 200
+    assert (await accept(api, response["token"])).status == 200
 
 
 @pytest.mark.parametrize("answer", [accept, decline])
 async def test_an_invalid_access_token_is_refused_even_though_none_is_needed(acme: Tenant, api: Api, answer: Any) -> None:
-    made = await acme.invite()
-    assert refused(await answer(api, made["token"], token="not.a.token")) == (401, "JWT_ERROR")
+    response = await acme.invite()
+    assert refused(await answer(api, response["token"], token="not.a.token")) == (401, "JWT_ERROR")
     assert await acme.statuses() == {EMAIL: "pending"}
 
 
 async def test_an_impersonator_cannot_accept(acme: Tenant, api: Api, ports: Ports) -> None:
     steward = await add_platform_owner(ports)
     user = await add_account(ports, EMAIL, None)
-    made = await acme.invite()
-    for secret in (made["token"], made["invitation"]["token"]):
+    response = await acme.invite()
+    for secret in (response["token"], response["invitation"]["token"]):
         assert refused(await accept(api, secret, token=await impersonate(ports, steward, user))) == FORBIDDEN
-    on_behalf = f"{acme.invitations}/{made['invitation']['id']}/accept"
+    on_behalf = f"{acme.invitations}/{response['invitation']['id']}/accept"
     assert refused(await api.post(on_behalf, token=await impersonate(ports, steward, acme.people["owner"]))) == FORBIDDEN
     assert await acme.statuses() == {EMAIL: "pending"}
 
@@ -144,12 +144,12 @@ async def test_unknown_and_malformed_tokens_are_refused(acme: Tenant, api: Api) 
 @pytest.mark.parametrize("answer", [accept, decline])
 async def test_an_answered_invitation_gives_the_same_error_as_an_unknown_one(acme: Tenant, api: Api, answer: Any) -> None:
     unknown = await answer(api, str(uuid4()))
-    made = [await acme.invite(f"{number}@example.com") for number in range(3)]
-    await accept(api, made[0]["token"])
-    await decline(api, made[1]["token"])
-    await api.post(f"{acme.invitations}/{made[2]['invitation']['id']}", token=acme.token("owner"))
+    responses = [await acme.invite(f"{number}@example.com") for number in range(3)]
+    await accept(api, responses[0]["token"])
+    await decline(api, responses[1]["token"])
+    await api.post(f"{acme.invitations}/{responses[2]['invitation']['id']}", token=acme.token("owner"))
     before = await acme.statuses()
-    for one in made:
+    for one in responses:
         again = await answer(api, one["token"])
         assert refused(again) == BAD
         assert again.json["error"] == unknown.json["error"]
@@ -160,7 +160,7 @@ async def test_an_answered_invitation_gives_the_same_error_as_an_unknown_one(acm
 async def test_an_invitation_is_revoked_when_its_inviter_is_demoted_or_removed(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, how: str
 ) -> None:
-    made = await acme.invite(by="admin")
+    response = await acme.invite(by="admin")
     path = f"/api/organizations/{acme.slug}/members/{acme.people['admin'].id}"
     if how == "demoted":
         assert (await api.patch(path, {"role": "member"}, token=acme.token("owner"))).status == 200
@@ -168,9 +168,9 @@ async def test_an_invitation_is_revoked_when_its_inviter_is_demoted_or_removed(
         assert (await api.post(path, token=acme.token("owner"))).status == 200
     await deliver(ports)
     assert sent.emails == []
-    assert refused(await accept(api, made["token"])) == BAD
+    assert refused(await accept(api, response["token"])) == BAD
     assert await acme.statuses() == {EMAIL: "cancelled"}
-    assert (await acme.entry("invitation.revoked"))["target_id"] == made["invitation"]["id"]
+    assert (await acme.entry("invitation.revoked"))["target_id"] == response["invitation"]["id"]
 
 
 async def test_tokens_of_other_kinds_do_not_answer_invitations_and_vice_versa(
@@ -182,40 +182,40 @@ async def test_tokens_of_other_kinds_do_not_answer_invitations_and_vice_versa(
     for letter in sent.emails:
         for answer in (accept, decline):
             assert refused(await answer(api, link(letter))) == BAD
-    made = await acme.invite("grace@example.com")
-    for token in (made["token"], made["invitation"]["token"]):
+    response = await acme.invite("grace@example.com")
+    for token in (response["token"], response["invitation"]["token"]):
         assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})).status == 400
         assert (await api.get(f"/auth/verify-email?token={token}")).status == 400
     assert await acme.statuses() == {"grace@example.com": "pending"}
 
 
 async def test_an_expired_invitation_is_refused_and_marked_once(acme: Tenant, api: Api, clock: FakeClock) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     clock.advance(WEEK)
     for _ in range(2):
-        assert refused(await accept(api, made["token"])) == EXPIRED
+        assert refused(await accept(api, response["token"])) == EXPIRED
     assert await acme.statuses() == {EMAIL: "expired"}
     assert await acme.actions() == Counter(["user.invited", "invitation.expired"])
     assert (await acme.entry("invitation.expired"))["details"] == {"invited_email": EMAIL, "role": "member"}
     assert EMAIL not in await acme.members()
-    assert refused(await decline(api, made["token"])) == EXPIRED
+    assert refused(await decline(api, response["token"])) == EXPIRED
 
 
 async def test_an_invitation_is_valid_until_the_last_microsecond(acme: Tenant, api: Api, clock: FakeClock) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     clock.advance(WEEK - timedelta(microseconds=1))
-    assert (await accept(api, made["token"])).status == 200
+    assert (await accept(api, response["token"])).status == 200
 
 
 @pytest.mark.parametrize("status", ["suspended", "pending", "rejected"])
 async def test_an_invitation_of_an_inactive_organization_can_only_be_declined(acme: Tenant, api: Api, ports: Ports, status: str) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     await acme.set_status(status)
     user = await sign_in(ports, await add_account(ports, EMAIL, None))
     for options in ({}, {"token": user.access_token}):
-        assert refused(await accept(api, made["token"], **options)) == NOT_ACTIVE
+        assert refused(await accept(api, response["token"], **options)) == NOT_ACTIVE
     assert await acme.statuses() == {EMAIL: "pending"}
-    assert (await decline(api, made["token"])).status == 200
+    assert (await decline(api, response["token"])).status == 200
     assert await acme.statuses() == {EMAIL: "rejected"}
 
 
@@ -230,8 +230,8 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
             await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
         case "default":
             await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
-    made = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a check of the limit
-    answers = [await accept(api, one["token"]) for one in made]
+    responses = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a check of the limit
+    answers = [await accept(api, one["token"]) for one in responses]
     free = seats - 3
     assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)
     assert refused(answers[-1]) == FULL
@@ -241,28 +241,28 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
 
 async def test_an_invitation_stays_pending_if_the_organization_is_full(acme: Tenant, api: Api) -> None:
     await acme.set_member_limit(3)
-    made = await acme.invite()
-    assert refused(await accept(api, made["token"])) == FULL
+    response = await acme.invite()
+    assert refused(await accept(api, response["token"])) == FULL
     assert await acme.actions() == Counter(["user.invited"])
     await acme.set_member_limit(4)
-    assert (await accept(api, made["token"])).status == 200
+    assert (await accept(api, response["token"])).status == 200
 
 
 @pytest.mark.parametrize("signed_in", [False, True])
 async def test_a_user_who_is_already_a_member_cannot_accept(acme: Tenant, api: Api, ports: Ports, signed_in: bool) -> None:
     user = await add_account(ports, EMAIL, None)
-    made = await acme.invite(role="admin")
+    response = await acme.invite(role="admin")
     await acme.join("ada", user, Role.MEMBER)
     options = {"token": acme.token("ada")} if signed_in else {}
-    assert refused(await accept(api, made["token"], **options)) == BAD
+    assert refused(await accept(api, response["token"], **options)) == BAD
     assert (await acme.members())[EMAIL] == ("member", True)
 
 
 async def test_a_deactivated_account_cannot_join(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, EMAIL, None, deactivated_at=clock.now())
-    made = await acme.invite()
-    assert refused(await accept(api, made["token"])) == BAD
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    response = await acme.invite()
+    assert refused(await accept(api, response["token"])) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{response['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
     assert EMAIL not in await acme.members()
     assert await acme.statuses() == {EMAIL: "pending"}
 
@@ -270,19 +270,19 @@ async def test_a_deactivated_account_cannot_join(acme: Tenant, api: Api, ports: 
 async def test_an_account_with_an_unproven_new_address_cannot_join(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     """Otherwise the address's real owner could let a squatter in by accepting (security A-9)."""
     squatter = await sign_in(ports, await add_account(ports, "eve@example.com", None))
-    made = await acme.invite()
+    response = await acme.invite()
     assert (await api.patch("/api/user", {"email": EMAIL}, token=squatter.access_token)).status == 200
     for options in ({}, {"token": squatter.access_token}):
-        assert refused(await accept(api, made["token"], **options)) == BAD
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+        assert refused(await accept(api, response["token"], **options)) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{response['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
     assert await acme.statuses() == {EMAIL: "pending"}
     await run_sql(pool, "update users set email_verified_at = now() where email = %s", EMAIL)
-    assert (await accept(api, made["token"])).status == 200
+    assert (await accept(api, response["token"])).status == 200
 
 
 async def test_the_error_does_not_reveal_why_an_account_cannot_join(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     user = await add_account(ports, EMAIL, None)
-    made = await acme.invite()
+    response = await acme.invite()
     errors = []
     for change in (
         "email_verified_at = null",
@@ -290,15 +290,15 @@ async def test_the_error_does_not_reveal_why_an_account_cannot_join(acme: Tenant
         "deactivated_at = null, anonymized_at = now()",
     ):
         await run_sql(pool, f"update users set {change} where id = %s", user.id)  # noqa: S608
-        answer = await accept(api, made["token"])
+        answer = await accept(api, response["token"])
         errors.append((*refused(answer), answer.json["error"]))
     assert errors == [(*BAD, InviteeCannotJoin.__doc__)] * 3
 
 
 async def test_role_address_and_organization_come_from_the_invitation_only(acme: Tenant, tenants: Tenants, api: Api) -> None:
     other = await tenants.add("acme-two")
-    made = await acme.invite()
-    body = {"token": made["token"], "role": "owner", "email": "eve@example.com", "org_id": str(other.org), "org_slug": other.slug}
+    response = await acme.invite()
+    body = {"token": response["token"], "role": "owner", "email": "eve@example.com", "org_id": str(other.org), "org_slug": other.slug}
     assert (await api.post(f"/api/invitations/accept?role=admin&org_slug={other.slug}", body)).status == 200
     assert (await acme.members())[EMAIL] == ("member", True)
     assert EMAIL not in await other.members()
@@ -309,13 +309,13 @@ async def test_role_address_and_organization_come_from_the_invitation_only(acme:
 
 
 async def test_a_declined_invitation_creates_no_account_and_no_membership(acme: Tenant, api: Api, pool: Pool) -> None:
-    made = await acme.invite(role="admin")
-    answer = await decline(api, made["token"])
+    response = await acme.invite(role="admin")
+    answer = await decline(api, response["token"])
     assert (answer.status, answer.json) == (200, {})
     assert await acme.statuses() == {EMAIL: "rejected"}
     assert await acme.actions() == Counter(["user.invited", "invitation.declined"])
     entry = await acme.entry("invitation.declined")
-    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", made["invitation"]["id"], None)
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", response["invitation"]["id"], None)
     assert entry["details"] == {"invited_email": EMAIL, "role": "admin"}
     assert EMAIL not in await acme.members()
     assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(0,)]
@@ -335,6 +335,6 @@ async def test_an_invitation_past_its_expiry_can_be_declined_until_it_is_marked(
 
 async def test_any_user_with_the_token_can_decline(acme: Tenant, api: Api, ports: Ports) -> None:
     eve = await add_account(ports, "eve@example.com", None)
-    made = await acme.invite()
-    assert (await decline(api, made["token"], token=(await sign_in(ports, eve)).access_token)).status == 200
+    response = await acme.invite()
+    assert (await decline(api, response["token"], token=(await sign_in(ports, eve)).access_token)).status == 200
     assert (await acme.entry("invitation.declined"))["actor_id"] == eve.id

@@ -21,8 +21,8 @@ from tests.tenancy.invitations import FULL, WEEK, accept, decline
 @pytest.mark.parametrize("free", [0, 3, 19])
 async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenant, api: Api, free: int) -> None:
     await acme.set_member_limit(3 + free)
-    made = [await acme.invite(f"{number}@example.com") for number in range(20)]
-    answers = await everyone(20, lambda number: accept(api, made[number]["token"]))
+    responses = [await acme.invite(f"{number}@example.com") for number in range(20)]
+    answers = await everyone(20, lambda number: accept(api, responses[number]["token"]))
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
     assert {refused(answer) for answer in answers if answer.status == 400} == {FULL}
     assert len(await acme.members()) == 3 + free
@@ -33,16 +33,16 @@ async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenan
 @pytest.mark.slow
 @pytest.mark.parametrize("exists", [True, False])
 async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, ports: Ports, pool: Pool, exists: bool) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     user = await sign_in(ports, await add_account(ports, EMAIL, None)) if exists else None
 
     async def act(number: int) -> Answer:
         match number % 3 if user else 0:
             case 0:
-                return await accept(api, made["token"])
+                return await accept(api, response["token"])
             case 1:
-                return await accept(api, made["invitation"]["token"], token=user.access_token if user else None)
-        return await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))
+                return await accept(api, response["invitation"]["token"], token=user.access_token if user else None)
+        return await api.post(f"{acme.invitations}/{response['invitation']['id']}/accept", token=acme.token("owner"))
 
     answers = await everyone(20, act)
     assert sorted(answer.status for answer in answers)[:2] in ([200, 400], [200, 404])
@@ -56,16 +56,16 @@ async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, p
 async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     for number in range(5):
         email = f"{number}@example.com"
-        made = await acme.invite(email)
+        response = await acme.invite(email)
         before = await acme.actions()
 
-        async def act(turn: int, made: dict[str, Any] = made) -> Answer:
+        async def act(turn: int, response: dict[str, Any] = response) -> Answer:
             match turn % 3:
                 case 0:
-                    return await accept(api, made["token"])
+                    return await accept(api, response["token"])
                 case 1:
-                    return await decline(api, made["token"])
-            return await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("admin"))
+                    return await decline(api, response["token"])
+            return await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("admin"))
 
         answers = await everyone(21, act)
         assert sorted(answer.status for answer in answers).count(200) == 1
@@ -83,19 +83,19 @@ async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports
 @pytest.mark.slow
 async def test_concurrent_requests_and_sweeps_expire_an_invitation_once(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     for number in range(5):
-        made = await acme.invite(f"{number}@example.com")
+        response = await acme.invite(f"{number}@example.com")
         clock.advance(WEEK)
         await acme.sign_in("owner")
         before = await acme.actions()
 
-        async def act(turn: int, made: dict[str, Any] = made) -> int | None:
+        async def act(turn: int, response: dict[str, Any] = response) -> int | None:
             match turn % 4:
                 case 0:
-                    return (await accept(api, made["token"])).status
+                    return (await accept(api, response["token"])).status
                 case 1:
-                    return (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status
+                    return (await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("owner"))).status
                 case 2:
-                    return (await decline(api, made["token"])).status
+                    return (await decline(api, response["token"])).status
             await invitations.sweep(ports, new_id())
             return None
 

@@ -48,26 +48,26 @@ async def test_the_response_to_an_invitation_has_its_token(acme: Tenant) -> None
 
 
 async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(acme: Tenant, pool: Pool) -> None:
-    made = await acme.invite(role="admin")
+    response = await acme.invite(role="admin")
     details = {"invited_email": EMAIL, "role": "admin"}
     [entry] = await acme.log()
     assert entry == {
         "action": "user.invited",
         "target_type": "user",
-        "target_id": made["invitation"]["id"],
+        "target_id": response["invitation"]["id"],
         "actor_id": acme.people["owner"].id,
         "impersonator_id": None,
         "address": entry["address"],
         "details": details,
     }
     assert entry["address"] is not None
-    assert await acme.webhook_events() == [("user.invited", made["invitation"]["id"], details)]
+    assert await acme.webhook_events() == [("user.invited", response["invitation"]["id"], details)]
     [(stored,)] = await run_sql(
         pool,
         "select string_agg(row::text, ' ') from (select i::text from invitations i union all select m::text from mails m"
         " union all select a::text from audit_log a union all select e::text from events e) as row",
     )
-    assert made["token"] not in stored
+    assert response["token"] not in stored
 
 
 async def test_inviting_does_not_reveal_whether_an_address_has_an_account(acme: Tenant, ports: Ports) -> None:
@@ -169,11 +169,11 @@ async def test_a_new_invitation_replaces_an_expired_one(acme: Tenant, api: Api, 
 
 @pytest.mark.parametrize("answer", ["cancel", "decline"])
 async def test_an_address_can_be_invited_again_after_an_answer(acme: Tenant, api: Api, answer: str) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     if answer == "cancel":
-        assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+        assert (await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("owner"))).status == 200
     else:
-        assert (await decline(api, made["token"])).status == 200
+        assert (await decline(api, response["token"])).status == 200
     assert (await acme.try_invite()).status == 200
 
 
@@ -193,8 +193,8 @@ async def test_the_daily_limit_counts_all_invitations_of_an_organization(
     app: QuartTrio, api: Api, ports: Ports, tenants: Tenants, acme: Tenant, clock: FakeClock
 ) -> None:
     limit_to(app, ports, 3)
-    made = await acme.invite("1@example.com")
-    assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+    response = await acme.invite("1@example.com")
+    assert (await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("owner"))).status == 200
     clock.advance(timedelta(minutes=5))
     await acme.invite("2@example.com", by="admin")
     await acme.invite("3@example.com")
@@ -233,14 +233,14 @@ async def test_one_of_many_concurrent_invitations_to_an_address_wins(acme: Tenan
 
 
 async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_tokens(acme: Tenant, clock: FakeClock) -> None:
-    made = []
+    responses = []
     for number in range(3):
         clock.advance(timedelta(seconds=1))
-        made.append(await acme.invite(f"{number}@example.com", by="admin" if number == 1 else "owner"))
+        responses.append(await acme.invite(f"{number}@example.com", by="admin" if number == 1 else "owner"))
     answer = await acme.list_invitations()
-    assert answer.json == [{name: one[name] for name in ("invitation", "inviter")} for one in reversed(made)]
+    assert answer.json == [{name: one[name] for name in ("invitation", "inviter")} for one in reversed(responses)]
     assert answer.headers["X-Total-Count"] == "3"
-    assert not any(one["token"] in answer.text for one in made)
+    assert not any(one["token"] in answer.text for one in responses)
     parts = {"?limit=2": [2, 1], "?limit=2&page=2": [0], "?limit=2&page=3": [], "?page=0&limit=-1": [2], "?limit=100&page=21474837": []}
     for query, numbers in parts.items():
         part = await acme.list_invitations(query)
@@ -254,12 +254,12 @@ async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock:
     late = await acme.invite("expired@example.com")
     clock.advance(WEEK)
     await acme.sign_in("owner")
-    made = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
-    made["expired"] = late  # not marked as expired
-    await accept(api, made["accepted"]["token"])
-    await decline(api, made["rejected"]["token"])
-    await api.post(f"{acme.invitations}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
-    for status, one in made.items():
+    responses = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
+    responses["expired"] = late  # not marked as expired
+    await accept(api, responses["accepted"]["token"])
+    await decline(api, responses["rejected"]["token"])
+    await api.post(f"{acme.invitations}/{responses['cancelled']['invitation']['id']}", token=acme.token("owner"))
+    for status, one in responses.items():
         answer = await acme.list_invitations(f"?status={status}")
         assert answer.json == [{"invitation": one["invitation"] | {"status": status}, "inviter": one["inviter"]}]
         assert answer.headers["X-Total-Count"] == "1"
@@ -275,11 +275,11 @@ async def test_an_invalid_query_is_refused(acme: Tenant) -> None:
 
 
 async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool: Pool) -> None:
-    made = await acme.invite(by="admin")
+    response = await acme.invite(by="admin")
     await run_sql(pool, "delete from memberships where role = 'admin'")
     await run_sql(pool, "delete from users where email = 'admin@acme.example'")
     [listed] = (await acme.list_invitations()).json
-    assert listed["invitation"]["invited_by"] == made["invitation"]["invited_by"]
+    assert listed["invitation"]["invited_by"] == response["invitation"]["invited_by"]
     assert listed["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
 
 
@@ -307,24 +307,24 @@ async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, ten
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_a_canceled_invitation_cannot_be_answered(acme: Tenant, api: Api, by: str) -> None:
-    made = await acme.invite(role="admin")
-    path = f"{acme.invitations}/{made['invitation']['id']}"
+    response = await acme.invite(role="admin")
+    path = f"{acme.invitations}/{response['invitation']['id']}"
     answer = await api.post(path, token=acme.token(by))
     assert (answer.status, answer.json) == (200, {})
     assert await acme.statuses() == {EMAIL: "cancelled"}
     assert await acme.actions() == Counter(["user.invited", "invitation.revoked"])
     entry = await acme.entry("invitation.revoked")
-    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", made["invitation"]["id"], acme.people[by].id)
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", response["invitation"]["id"], acme.people[by].id)
     assert entry["details"] == {"invited_email": EMAIL, "role": "admin"}
     assert refused(await api.post(path, token=acme.token(by))) == MISSING
     assert refused(await api.post(f"{path}/accept", token=acme.token(by))) == MISSING
-    assert refused(await accept(api, made["token"])) == refused(await decline(api, made["token"])) == BAD
+    assert refused(await accept(api, response["token"])) == refused(await decline(api, response["token"])) == BAD
     assert (await acme.actions()).total() == 2
 
 
 async def test_a_member_cannot_cancel(acme: Tenant, api: Api) -> None:
-    made = await acme.invite()
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
+    response = await acme.invite()
+    assert refused(await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
 
 
 async def test_a_malformed_id_answers_404(acme: Tenant, api: Api) -> None:
@@ -337,11 +337,11 @@ async def test_a_malformed_id_answers_404(acme: Tenant, api: Api) -> None:
 async def test_an_invitation_past_its_expiry_is_marked_and_answers_404(
     acme: Tenant, api: Api, ports: Ports, clock: FakeClock, suffix: str
 ) -> None:
-    made = await acme.invite()
+    response = await acme.invite()
     await add_account(ports, EMAIL, None)
     clock.advance(WEEK)
     token = (await sign_in(ports, acme.people["admin"])).access_token
     for _ in range(2):
-        assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}{suffix}", token=token)) == MISSING
+        assert refused(await api.post(f"{acme.invitations}/{response['invitation']['id']}{suffix}", token=token)) == MISSING
     assert await acme.statuses() == {EMAIL: "expired"}
     assert await acme.actions() == Counter(["user.invited", "invitation.expired"])

@@ -184,20 +184,20 @@ async def test_only_invitations_use_the_mail_server_of_the_organization(
     await put(acme, real_servers.settings())
     assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert real_servers.served == []
-    made = await acme.invite("grace@example.com")
+    response = await acme.invite("grace@example.com")
     await other_tenant.invite("grace@example.com")
     await add_account(acme.ports, "grace@example.com")
     await acme.api.post("/api/auth/forgot-password", {"email": "grace@example.com", "org_slug": acme.slug})
     await real_servers.deliver()
     [message] = real_servers.served
     assert (str(message["From"]), message["To"]) == ("Acme Post <post@acme.example>", "grace@example.com")
-    assert made["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
+    assert response["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
     assert "reset-password" not in str(message)
     assert real_servers.server.envelopes[0].mail_from == "post@acme.example"
     # The other two use the platform's server: the invitation of another organization, and the
     # password reset.
     assert len(list(real_servers.folder.iterdir())) == 2
-    assert made["token"] not in real_servers.filed
+    assert response["token"] not in real_servers.filed
     assert "You are invited to Twin" in real_servers.filed
     assert "reset-password?token=" in real_servers.filed
     assert "acme.example" not in real_servers.filed.lower()

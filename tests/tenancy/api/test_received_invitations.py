@@ -52,8 +52,8 @@ async def test_the_received_list_has_only_pending_invitations(
     await acme.invite()
     clock.advance(WEEK)
     canceling = await tenants.add("acme-two")
-    made = await canceling.invite()
-    await api.post(f"{canceling.invitations}/{made['invitation']['id']}", token=canceling.token("owner"))
+    response = await canceling.invite()
+    await api.post(f"{canceling.invitations}/{response['invitation']['id']}", token=canceling.token("owner"))
     await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
     user = await sign_in(ports, account)
     assert (await received(api, user)).json == []
@@ -65,10 +65,10 @@ async def test_the_received_list_has_only_pending_invitations(
 
 async def test_an_unverified_address_has_an_empty_received_list(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     user = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
-    made = await acme.invite()
+    response = await acme.invite()
     assert (await received(api, user)).json == []
     for answer in (accept, decline):
-        assert refused(await answer(api, made["invitation"]["token"], token=user.access_token)) == BAD
+        assert refused(await answer(api, response["invitation"]["token"], token=user.access_token)) == BAD
     await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where email = %s", EMAIL)
     assert len((await received(api, user)).json) == 1
 
