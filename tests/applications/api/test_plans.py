@@ -1,7 +1,8 @@
 """Plans of services.
 
 The rules are decisions 14, 15, 37, 160, 161, and security T-1, Z-5. The module is longer than 400
-lines, because its tests share fixtures and helpers.
+lines, because its tests share fixtures and helpers. The module is longer than 400 lines, because
+its tests share fixtures and helpers.
 """
 
 import json
