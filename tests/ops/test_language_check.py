@@ -73,6 +73,6 @@ def test_the_check_fails_above_the_bar_and_shows_the_place(
     assert language.main([]) == 0
 
     module.write_text('"""Plain words.\n\nAnd whose?"""\n')
-    assert language.main([]) == 1, "one floor is enough"
+    assert language.main([]) == 1, "one layer is enough"
     assert language.main(["--show", "core"]) == 1
     assert "core/a.py:3: whose: And whose?" in capsys.readouterr().out

@@ -4,8 +4,7 @@ The browser goes to the identity provider with a state, and returns once with th
 We exchange the code for the identity of the user, and sign the user in in this browser. Then the
 browser continues where the user wanted to go. Applications get no code or token here: the browser
 continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5,
-O-6, decisions 75, 86, 87, 101, 102). The module is longer than 400 lines, because the redirect, the
-callback and the search for the account form one flow.
+O-6, decisions 75, 86, 87, 101, 102).
 """
 
 from __future__ import annotations
