@@ -16,7 +16,7 @@ from core.tenancy.organizations_rules import Membership
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, everyone, link, run_sql, sign_in
+from tests.support.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, link, run_concurrently, run_sql, sign_in
 
 ADA = Email(EMAIL)
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
@@ -206,5 +206,5 @@ async def test_parallel_mailers_respect_the_limit(ports: Ports, pool: Pool) -> N
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)
-    results = await everyone(12, lambda number: email_preparation.prepare(ports, claimed[number]))
+    results = await run_concurrently(12, lambda number: email_preparation.prepare(ports, claimed[number]))
     assert sum(not isinstance(result, EmailResult) for result in results) == 5

@@ -19,7 +19,7 @@ from core.tenancy import invitations, invitations_rules
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.waiting import PATIENCE, eventually
 
 
@@ -115,7 +115,7 @@ async def test_each_invitation_expires_once_with_many_sweepers(
     monkeypatch.setattr(invitations, "LEASE", timedelta())
     orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
-    swept = await everyone(8, lambda _: invitations.sweep(ports, new_id()))
+    swept = await run_concurrently(8, lambda _: invitations.sweep(ports, new_id()))
     last_counts = await invitations.sweep(ports, new_id())
     assert sum(counts["invitations"] for counts in [*swept, last_counts] if counts) == 60
     assert await expired(pool) == set(late)

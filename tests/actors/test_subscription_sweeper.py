@@ -17,7 +17,7 @@ from core.billing import subscriptions, subscriptions_rules
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import add_account, add_organization, everyone, meanwhile, run_sql
+from tests.support.builders import add_account, add_organization, run_concurrently, run_during, run_sql
 from tests.support.services import add_plan, add_service, add_service_user, add_subscription
 from tests.support.waiting import PATIENCE, eventually
 
@@ -129,7 +129,7 @@ async def test_a_subscription_that_is_renewed_during_the_sweep_does_not_expire(p
     holder = new_id()
     await subscriptions.sweep(ports, holder)  # takes the lease
     await run_sql(pool, "update subscriptions set status = 'active'")
-    assert await meanwhile(pool, [lease, prolong], lambda: subscriptions.sweep(ports, holder)) == {}
+    assert await run_during(pool, [lease, prolong], lambda: subscriptions.sweep(ports, holder)) == {}
     assert await expired(pool) == set()
 
 
@@ -143,7 +143,7 @@ async def test_each_subscription_expires_once_with_many_sweepers(
     late = set[UUID]()
     for slug in ("acme", "acme-two", "acme-three"):
         late |= await subscribe(ports, pool, await add_plan_of_a_service(pool, slug), 20, clock.now())
-    swept = await everyone(8, lambda _: subscriptions.sweep(ports, new_id()))
+    swept = await run_concurrently(8, lambda _: subscriptions.sweep(ports, new_id()))
     last_counts = await subscriptions.sweep(ports, new_id())
     assert sum(counts["subscriptions"] for counts in [*swept, last_counts] if counts) == 60
     assert await expired(pool) == late

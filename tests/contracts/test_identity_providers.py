@@ -32,7 +32,7 @@ from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person, key, sign
-from tests.support.builders import everyone
+from tests.support.builders import run_concurrently
 
 BACK = "https://id.example.com/auth/somewhere/callback"
 OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
@@ -523,7 +523,7 @@ async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) ->
 
 
 async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
-    found = await everyone(8, lambda _: websuite.identify())
+    found = await run_concurrently(8, lambda _: websuite.identify())
     assert {each.subject for each in found} == {"4711"}
     assert len({each.tokens.access_token for each in found}) == 8
 

@@ -15,7 +15,7 @@ from core.kernel.values import new_id
 from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import API_KEY, FakePayments, subscription
-from tests.support.builders import everyone
+from tests.support.builders import run_concurrently
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def failure(payments: HttpPayments) -> str:
 
 async def test_one_idempotency_key_creates_one_customer(payments: HttpPayments, provider: FakePayments) -> None:
     org, key = new_id(), new_id()
-    made = await everyone(4, lambda _: payments.create_customer(org, "acme", key))
+    made = await run_concurrently(4, lambda _: payments.create_customer(org, "acme", key))
     assert set(made) == set(provider.customers)
     assert len(provider.customers) == 1
     await payments.create_customer(org, "acme", new_id())

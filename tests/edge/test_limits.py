@@ -13,7 +13,7 @@ from entrypoints.http.app import Edge
 from entrypoints.http.edge.access import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, make_edge
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, make_edge, run_concurrently
 from tests.support.direct import PEER, ask, change_ports
 
 pytestmark = pytest.mark.slow
@@ -189,14 +189,14 @@ async def test_authenticated_reads_have_no_limit(app: QuartTrio) -> None:
 @pytest.mark.parametrize(("method", "path"), [*OWN, *SHARED[:1]])
 async def test_parallel_requests_pass_exactly_up_to_the_burst(app: QuartTrio, method: str, path: str) -> None:
     burst = OWN.get((method, path), (20, 1))[0]
-    answers = await everyone(burst + 20, lambda _: knock(app, method, path))
+    answers = await run_concurrently(burst + 20, lambda _: knock(app, method, path))
     assert sum(answer.status != 429 for answer in answers) == burst
     assert {answer.status for answer in answers} <= {429, 400, 401}
 
 
 async def test_parallel_requests_to_two_endpoints_share_the_scope_exactly(app: QuartTrio) -> None:
     paths = [("POST", "/api/auth/login"), ("POST", "/api/auth/register"), ("GET", "/auth/reset-password")]
-    answers = await everyone(45, lambda number: knock(app, *paths[number % 3]))
+    answers = await run_concurrently(45, lambda number: knock(app, *paths[number % 3]))
     assert sum(answer.status != 429 for answer in answers) == 20
 
 

@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.rate_limits import Bucket
 from core.maintenance.housekeeping_rules import Sweep
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import MICROSECOND, NOW, SECOND, within
 
 LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
@@ -67,16 +67,16 @@ async def test_a_clock_that_is_behind_allows_no_more_requests(storage: Postgres,
 
 @pytest.mark.slow
 async def test_parallel_charges_allow_exactly_the_burst(storage: Postgres) -> None:
-    waits = await everyone(40, lambda _: charge(storage, "a", LOGIN, AUTH))
+    waits = await run_concurrently(40, lambda _: charge(storage, "a", LOGIN, AUTH))
     assert sum(wait == 0 for wait in waits) == 10
-    waits = await everyone(40, lambda _: charge(storage, "a", AUTH))
+    waits = await run_concurrently(40, lambda _: charge(storage, "a", AUTH))
     assert sum(wait == 0 for wait in waits) == 10
 
 
 @pytest.mark.slow
 async def test_parallel_charges_of_different_buckets_and_clients_do_not_deadlock(storage: Postgres) -> None:
     buckets = [(LOGIN, AUTH), (AUTH, LOGIN), (AUTH,)]
-    waits = await everyone(60, lambda number: charge(storage, f"client {number % 4}", *buckets[number % 3]))
+    waits = await run_concurrently(60, lambda number: charge(storage, f"client {number % 4}", *buckets[number % 3]))
     assert all(wait >= 0 and math.isfinite(wait) for wait in waits)
 
 

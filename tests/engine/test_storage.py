@@ -20,7 +20,7 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import PASSWORD, add_account, deliver, everyone, link, log_in, make_vault, run_sql
+from tests.support.builders import PASSWORD, add_account, deliver, link, log_in, make_vault, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, account, add
 
 
@@ -121,7 +121,7 @@ async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports:
         return None
 
     for _ in range(3):
-        outcomes = await everyone(36, act)
+        outcomes = await run_concurrently(36, act)
         assert [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, Refusal)] == []
     query = "select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where rotated_at is null group by s.id"
     assert set(await run_sql(pool, query)) == {(1,)}

@@ -25,7 +25,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, redirect_parts
 from tests.support.browser import FakeBrowser, form_token, leads_to
-from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, make_ports, run_sql, sign_in
+from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, make_ports, run_concurrently, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.saml import SamlApplication, new_certificate
@@ -382,7 +382,7 @@ async def test_an_earlier_owner_of_an_address_loses_access(api: Api, ports: Port
 
 @pytest.mark.slow
 async def test_concurrent_runs_wait_for_each_other(ports: Ports, pool: Pool) -> None:
-    seeds = await everyone(2, lambda _: demo.seed(ports))
+    seeds = await run_concurrently(2, lambda _: demo.seed(ports))
     first, second = (without_secrets(as_json(seed, BASE_URL)) for seed in seeds)
     assert first == second
     assert await run_sql(pool, "select count(*) from organizations") == [(2,)]

@@ -472,7 +472,7 @@ async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role
     return invitation
 
 
-async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
+async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
     """Return the results of `count` tasks that begin at the same moment."""
     results: list[T] = []
     start = trio.Event()
@@ -489,7 +489,7 @@ async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
     return results
 
 
-async def meanwhile(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
+async def run_during(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
     """Return the outcome of `act`, which begins during these uncommitted changes and has to wait
     for them.
 

@@ -20,8 +20,8 @@ from tests.support.builders import (
     add_member,
     add_organization,
     deliver,
-    everyone,
     link,
+    run_concurrently,
     run_sql,
     sign_in,
 )
@@ -425,7 +425,7 @@ async def test_opening_the_reset_page_does_not_use_the_link_up(api: Api, ports: 
 
 
 async def test_of_20_concurrent_registrations_one_succeeds(api: Api, pool: Pool, ports: Ports, sent: FakeMailTransport) -> None:
-    statuses = [answer.status for answer in await everyone(20, lambda _: register(api))]
+    statuses = [answer.status for answer in await run_concurrently(20, lambda _: register(api))]
     assert sorted(statuses) == [200] + [409] * 19
     assert await value(pool, "select count(*) from users") == 1
     await deliver(ports)
@@ -436,7 +436,7 @@ async def test_of_20_concurrent_verifications_one_succeeds(api: Api, ports: Port
     await register(api)
     await deliver(ports)
     token = link(sent.emails[0])
-    answers = await everyone(20, lambda _: api.get(f"/auth/verify-email?token={token}"))
+    answers = await run_concurrently(20, lambda _: api.get(f"/auth/verify-email?token={token}"))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
@@ -448,7 +448,7 @@ async def test_of_20_concurrent_resets_one_succeeds(api: Api, ports: Ports, sent
         password = f"password number {number}"
         return (await api.post("/api/auth/reset-password", {"token": token, "new_password": password})).status, password
 
-    outcomes = await everyone(20, reset)
+    outcomes = await run_concurrently(20, reset)
     [winner] = [password for status, password in outcomes if status == 200]
     assert sorted(status for status, _ in outcomes) == [200] + [400] * 19
     assert (await api.login(password=winner)).status == 200

@@ -32,10 +32,10 @@ from tests.support.builders import (
     add_account,
     add_organization,
     add_platform_owner,
-    everyone,
     impersonate,
     make_device,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -394,7 +394,7 @@ async def test_an_impersonator_can_only_read(user: Owner) -> None:
 async def test_of_two_devices_that_revoke_each_other_one_remains(user: Owner, attempt: int) -> None:
     devices = [await user.add(), await user.add()]
     sessions = [await user.start_session(device) for device in devices]
-    answers = await everyone(2, lambda one: user.revoke(devices[1 - one], sessions[one].access_token))
+    answers = await run_concurrently(2, lambda one: user.revoke(devices[1 - one], sessions[one].access_token))
     assert sorted(answer.status for answer in answers) == [200, 401]
     assert sorted([await user.works(session) for session in sessions]) == [False, True]
 
@@ -407,14 +407,14 @@ async def test_a_change_by_a_session_that_ends_during_the_request_is_refused(use
         ("update sessions set ended_at = now() where id = %s", (user.session.session_id,)),
     ]
     before = await user.stored()
-    assert refused(await meanwhile(pool, changes, lambda: CALLS[call](user, device, user.token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, changes, lambda: CALLS[call](user, device, user.token))) == UNAUTHORIZED
     assert await user.stored() == before
 
 
 @pytest.mark.slow
 async def test_concurrent_revocations_of_a_device_all_succeed(user: Owner) -> None:
     device = await user.add_trusted()
-    answers = await everyone(20, lambda _: user.revoke(device))
+    answers = await run_concurrently(20, lambda _: user.revoke(device))
     assert {answer.status for answer in answers} == {200}
     assert await user.listed() == []
 
@@ -495,7 +495,7 @@ async def test_unusual_headers_do_not_prevent_a_login(logins: Logins, header: di
 
 @pytest.mark.slow
 async def test_concurrent_first_logins_of_one_client_add_one_device(logins: Logins) -> None:
-    tokens = await everyone(8, lambda _: logins.login(device_id="the client"))  # more would exceed the attempt limit
+    tokens = await run_concurrently(8, lambda _: logins.login(device_id="the client"))  # more would exceed the attempt limit
     assert [one["is_current"] for one in await logins.devices(tokens[0])] == [True]
 
 

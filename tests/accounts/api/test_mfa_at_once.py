@@ -16,7 +16,7 @@ from core.authentication.login_rules import PreAuthInvalid
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import STEP, Authenticator, add_mfa, show
 from tests.support.rows import until_blocked
@@ -50,7 +50,7 @@ async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: 
     change_ports(app, policy=MANY)
     tokens = [(await sign_in(ports, user)).access_token for _ in range(20)]
     authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
-    answers = await everyone(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
+    answers = await run_concurrently(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
     assert Counter(answer.status for answer in answers) == {200: 1, 400: 19}
     [winner] = [answer.json["backup_codes"] for answer in answers if answer.status == 200]
     assert await count(pool, "mfa_enabled") == 1
@@ -103,7 +103,7 @@ async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Ap
                 return (await api.delete(PATH, token=token)).status
             return await code_works(ports, user, authenticator.backup_codes[number])
 
-        results = await everyone(10, act)
+        results = await run_concurrently(10, act)
         assert 200 in results
         stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
         assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
@@ -113,14 +113,14 @@ async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Ap
 async def test_a_correct_code_that_comes_too_late_is_no_failed_attempt(ports: Ports, pool: Pool, user: Account) -> None:
     authenticator = await add_mfa(ports, user)
     with pytest.raises(PreAuthInvalid):
-        await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, user, authenticator.code()))
+        await run_during(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, user, authenticator.code()))
     assert await run_sql(pool, "select * from guesses") == []
 
 
 async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: Ports, user: Account) -> None:
     token = (await sign_in(ports, user)).access_token
     await add_mfa(ports, user)
-    answers = await everyone(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
+    answers = await run_concurrently(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
     assert {answer.status for answer in answers} == {200}
     good = [sum([await code_works(ports, user, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
     assert sorted(good) == [0] * 9 + [1]

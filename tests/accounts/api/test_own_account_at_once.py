@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
-from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, Api, add_account, meanwhile, run_sql, sign_in
+from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, Api, add_account, run_during, run_sql, sign_in
 from tests.support.refusals import UNAUTHORIZED, refused
 
 CHANGES: Final[Mapping[str, Callable[[Api, str], Awaitable[Answer]]]] = {
@@ -30,7 +30,7 @@ async def test_a_session_that_ends_during_the_request_changes_nothing(api: Api, 
         ("select 1 from users where id = %s for no key update", (account.id,)),
         ("update sessions set ended_at = now() where user_id = %s", (account.id,)),
     ]
-    assert refused(await meanwhile(pool, held, lambda: CHANGES[change](api, token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, held, lambda: CHANGES[change](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select * from users") == before
     assert await run_sql(pool, "select 1 from mfa union all select 1 from organizations union all select 1 from mails") == []
 
@@ -39,7 +39,7 @@ async def test_an_account_anonymized_during_the_request_keeps_its_placeholder_ad
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     gone = ("update users set email = 'anonymized-1@deleted.local', anonymized_at = now() where id = %s", (account.id,))
-    assert refused(await meanwhile(pool, [gone], lambda: CHANGES["address"](api, token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, [gone], lambda: CHANGES["address"](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select email from users") == [("anonymized-1@deleted.local",)]
 
 
@@ -47,5 +47,5 @@ async def test_a_password_replaced_during_the_request_is_not_replaced_again(api:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     replaced = ("update users set password_hash = 'replaced' where id = %s", (account.id,))
-    assert refused(await meanwhile(pool, [replaced], lambda: CHANGES["password"](api, token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, [replaced], lambda: CHANGES["password"](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select password_hash from users") == [("replaced",)]

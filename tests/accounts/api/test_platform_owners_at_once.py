@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
-from tests.support.builders import Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import Answer, Api, add_account, add_platform_owner, run_concurrently, run_during, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, refused
 
@@ -36,7 +36,7 @@ async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platfor
         other, token = await another(ports, round_)
         tokens = [platform.token, token]
         targets = [other.id, platform.account.id]
-        answers = await everyone(2, partial(demote, api, tokens, targets))
+        answers = await run_concurrently(2, partial(demote, api, tokens, targets))
         assert sorted(answer.status for answer in answers) in ([200, 400], [200, 403])  # 403: refused before the use case
         assert len(await owners(pool)) == 1
         await run_sql(pool, "update users set is_platform_owner = id = %s", platform.account.id)
@@ -46,7 +46,7 @@ async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platfor
 async def test_of_20_owners_who_demote_each_other_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     people = [(platform.account, platform.token), *[await another(ports, number) for number in range(19)]]
     ids = [account.id for account, _ in people]
-    answers = await everyone(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
+    answers = await run_concurrently(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
     assert {answer.status for answer in answers} <= {200, 400, 403}
     left = await owners(pool)
     assert left
@@ -58,7 +58,7 @@ async def test_of_20_owners_who_demote_each_other_some_remain(platform: Platform
 @pytest.mark.slow
 async def test_of_20_concurrent_promotions_one_is_recorded(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     user = await add_account(ports, "ada@example.com", None)
-    answers = await everyone(20, lambda _: api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
+    answers = await run_concurrently(20, lambda _: api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert [answer.status for answer in answers] == [200] * 20
     assert await run_sql(pool, "select action from audit_log") == [("platform.owner.promoted",)]
 
@@ -69,7 +69,7 @@ async def test_owners_who_remove_each_others_second_factor_do_not_deadlock(platf
     for _ in range(5):
         await run_sql(pool, "update users set mfa_enabled_at = now()")
         await run_sql(pool, "update sessions set ended_at = null")
-        answers = await everyone(
+        answers = await run_concurrently(
             20, lambda number: api.delete(f"/api/platform/users/{people[number % 2][0].id}/mfa?reason=x", token=people[1 - number % 2][1])
         )
         assert {answer.status for answer in answers} <= {200, 401}  # 401: the other was faster, and has ended the session
@@ -88,7 +88,7 @@ async def test_a_caller_demoted_during_the_request_changes_nothing(platform: Pla
         lambda: remove_mfa(platform, user.id),
     ]
     for change in changes:
-        answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], change)
+        answer = await run_during(pool, [(DEMOTION, (platform.account.id,))], change)
         assert refused(answer) == FORBIDDEN
         assert other.id in await owners(pool)
         await run_sql(pool, "update users set is_platform_owner = true where id = %s", platform.account.id)
@@ -98,7 +98,7 @@ async def test_a_caller_demoted_during_the_request_changes_nothing(platform: Pla
 async def test_the_owner_left_by_the_demotion_of_the_caller_is_the_last_one(platform: Platform, ports: Ports, pool: Pool) -> None:
     other, _ = await another(ports)
     changes = [(DEMOTION, (platform.account.id,))]
-    answer = await meanwhile(pool, changes, lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token))
+    answer = await run_during(pool, changes, lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token))
     assert refused(answer) == BAD
     assert "last platform owner" in answer.json["error"]
     assert await owners(pool) == {other.id}
@@ -107,6 +107,6 @@ async def test_the_owner_left_by_the_demotion_of_the_caller_is_the_last_one(plat
 async def test_a_user_deactivated_during_the_request_is_not_promoted(platform: Platform, ports: Ports, pool: Pool) -> None:
     user = await add_account(ports, "ada@example.com", None)
     changes = [("update users set deactivated_at = now() where id = %s", (user.id,))]
-    answer = await meanwhile(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
+    answer = await run_during(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert refused(answer) == BAD
     assert await owners(pool) == {platform.account.id}

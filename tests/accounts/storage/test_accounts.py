@@ -16,7 +16,7 @@ from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
-from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_service
 
@@ -83,7 +83,7 @@ async def test_an_account_is_added_if_its_address_is_free(storage: Postgres, poo
 
 
 async def test_of_20_concurrent_accounts_with_one_address_one_is_added(storage: Postgres, pool: Pool) -> None:
-    added = await everyone(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
+    added = await run_concurrently(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
     assert sorted(added) == [False] * 19 + [True]
     assert await run_sql(pool, "select count(*) from users") == [(1,)]
 
@@ -206,4 +206,4 @@ async def test_changes_of_platform_owners_take_turns(storage: Postgres) -> None:
             inside -= 1
             return most
 
-    assert await everyone(8, change) == [1] * 8
+    assert await run_concurrently(8, change) == [1] * 8

@@ -10,7 +10,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.kernel.policy import Policy
 from core.maintenance.housekeeping_rules import Sweep
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
 
 LIMIT = AttemptLimit(limit=3, window=timedelta(minutes=15))
@@ -83,7 +83,7 @@ async def test_subjects_are_counted_and_cleared_separately(storage: Postgres) ->
 
 @pytest.mark.slow
 async def test_concurrent_attempts_are_all_counted(storage: Postgres, pool: Pool) -> None:
-    outcomes = await everyone(40, lambda _: count_attempt(storage, attempt_limit=AttemptLimit(10, HOUR)))
+    outcomes = await run_concurrently(40, lambda _: count_attempt(storage, attempt_limit=AttemptLimit(10, HOUR)))
     assert outcomes.count(None) == 10
     assert await run_sql(pool, "select failures from guesses") == [(10,)]
 
@@ -144,5 +144,5 @@ async def test_uncounting_affects_one_subject(storage: Postgres, pool: Pool) -> 
 
 async def test_the_count_is_never_negative(storage: Postgres, pool: Pool) -> None:
     await count_attempt(storage)
-    await everyone(5, lambda _: uncount(storage))
+    await run_concurrently(5, lambda _: uncount(storage))
     assert await run_sql(pool, "select failures from guesses") == [(0,)]

@@ -15,7 +15,7 @@ from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailK
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer
-from tests.support.builders import add_organization, everyone, mail_server, run_sql
+from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
 
 
@@ -51,7 +51,7 @@ async def test_an_expired_lease_makes_an_email_due_again(storage: Postgres) -> N
 
 async def test_no_two_claims_return_the_same_email(storage: Postgres) -> None:
     await queue(storage, *(mail() for _ in range(40)))
-    claimed = await everyone(8, lambda _: claim(storage, 7))
+    claimed = await run_concurrently(8, lambda _: claim(storage, 7))
     ids = [email.id for some in claimed for email in some]
     assert len(ids) == len(set(ids)) == 40
     assert max(len(some) for some in claimed) <= 7

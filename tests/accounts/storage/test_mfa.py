@@ -13,7 +13,7 @@ from core.kernel.principals import SYSTEM, Anonymous, Person
 from core.kernel.values import Email
 from ports.crypto import SealBroken
 from tests.fakes.outside import FakeClock
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.mfa import waiting
 from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, within
 
@@ -106,7 +106,7 @@ async def test_a_step_and_earlier_ones_can_be_used_only_once(storage: Postgres, 
 async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, user: UUID) -> None:
     await begin(storage, user)
     for step in range(1, 6):
-        assert (await everyone(20, lambda _, step=step: take(storage, user, step))).count(True) == 1  # type: ignore[misc]
+        assert (await run_concurrently(20, lambda _, step=step: take(storage, user, step))).count(True) == 1  # type: ignore[misc]
 
 
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
@@ -147,7 +147,7 @@ async def test_of_20_concurrent_uses_of_a_backup_code_one_succeeds(storage: Post
         async def use(_: int, code: bytes = code) -> bool:
             return await use_code(storage, user, code)
 
-        used = await everyone(20, use)
+        used = await run_concurrently(20, use)
         assert used.count(True) == 1
 
 

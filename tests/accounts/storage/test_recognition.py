@@ -14,7 +14,7 @@ from core.accounts.devices_rules import Device, DeviceMatch, DeviceType, Locatio
 from core.kernel.principals import Anonymous
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp
-from tests.support.builders import FIREFOX, add_account, add_member, everyone, run_sql
+from tests.support.builders import FIREFOX, add_account, add_member, run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, session
 
 NEWER_FIREFOX = FIREFOX.replace("121", "122")
@@ -191,7 +191,7 @@ async def test_a_revoked_device_returns_as_a_new_one(user: DeviceUser, clock: Fa
 @pytest.mark.slow
 @pytest.mark.parametrize("client", [PresentedDevice(device_id="a"), SILENT], ids=["with an id", "without"])
 async def test_concurrent_first_logins_of_one_device_add_one_device(user: DeviceUser, client: PresentedDevice) -> None:
-    sign_ins = await everyone(20, lambda _: user.sign_in(client))
+    sign_ins = await run_concurrently(20, lambda _: user.sign_in(client))
     assert sorted(is_new(match) for match, _ in sign_ins) == [False] * 19 + [True]
     assert len(await user.devices()) == 1
 

@@ -14,7 +14,7 @@ from tests.actors.reconciler.helpers import HOLDER, active_subscriptions, buy, b
 from tests.billing.api.billing import Till
 from tests.fakes.http_server import Answer
 from tests.fakes.payments import FakePayments, event, invoice
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.services import add_subscription
 
 
@@ -140,7 +140,7 @@ async def test_a_duplicate_with_an_event_at_the_end_of_the_first_is_checked_soon
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await provider_events.HANDLERS[bill.type](tx, bill, till.clock.now())
         with trio.fail_after(5):
-            await everyone(1, lambda _: till.by_key("DELETE"))
+            await run_concurrently(1, lambda _: till.by_key("DELETE"))
     till.clock.advance(SOON)
     await reconcile(ports)
     assert await active_subscriptions(till) == [second["id"]]

@@ -19,7 +19,7 @@ from core.kernel.policy import Policy
 from core.kernel.principals import Permission
 from core.kernel.values import digest, rfc3339
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, add_account, add_platform_owner, everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.support.builders import Answer, add_account, add_platform_owner, impersonate, run_concurrently, run_during, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.support.services import add_api_key, add_service
@@ -378,14 +378,14 @@ async def test_an_impersonator_cannot_create_a_key(shop: Shop, tenants: Tenants)
 @pytest.mark.slow
 async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop) -> None:
     created_key = await shop.created()
-    answers = await everyone(20, lambda number: shop.delete(created_key["id"], "owner" if number % 2 else "admin"))
+    answers = await run_concurrently(20, lambda number: shop.delete(created_key["id"], "owner" if number % 2 else "admin"))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await shop.tenant.actions() == {"api_key.created": 1, "api_key.deleted": 1}
 
 
 @pytest.mark.slow
 async def test_twenty_concurrent_creations_create_twenty_keys(shop: Shop) -> None:
-    answers = await everyone(20, lambda _: shop.create())
+    answers = await run_concurrently(20, lambda _: shop.create())
     assert {answer.status for answer in answers} == {201}
     assert len({answer.json["key"] for answer in answers}) == (await shop.list_keys())["total"] == 20
 
@@ -408,7 +408,7 @@ async def test_a_write_that_waited_sees_the_change_it_waited_for(shop: Shop, cal
         ("select 1 from organizations where id = %s for no key update", (shop.tenant.org,)),
         (change, {"admin": shop.tenant.people["admin"].id}),
     ]
-    answer = await meanwhile(shop.tenant.pool, changes, lambda: CALLS[call](shop, shop.tenant.token("admin"), created_key["id"]))
+    answer = await run_during(shop.tenant.pool, changes, lambda: CALLS[call](shop, shop.tenant.token("admin"), created_key["id"]))
     assert refused(answer) == expected
     assert await shop.tenant.actions() == {"api_key.created": 1}
 
@@ -429,7 +429,7 @@ async def test_a_key_that_became_invalid_during_a_wait_changes_nothing(shop: Sho
     account = await add_account(shop.tenant.ports, "known@example.com")
     change, expected = KEY_CHANGES[what]
     changes = [("select 1 from organizations where id = %s for no key update", (shop.tenant.org,)), (change, ())]
-    answer = await meanwhile(
+    answer = await run_during(
         shop.tenant.pool,
         changes,
         lambda: shop.tenant.api.post("/api/service/users", {"email": "new@example.com"}, headers={"X-Api-Key": key}),

@@ -24,9 +24,9 @@ from tests.support.builders import (
     add_account,
     add_member,
     add_platform_owner,
-    everyone,
     impersonate,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -450,7 +450,7 @@ async def test_a_revocation_that_waited_sees_the_change_it_waited_for(apps: Appl
     session = await apps.session("ada", "shop")
     names = {"org": apps.acme.org, "admin": apps.acme.people["admin"].id}
     held = ("select 1 from organizations where id = %(org)s for update", names)
-    assert refused(await meanwhile(apps.acme.pool, [held, (change, names)], lambda: apps.revoke("ada"))) == refusal
+    assert refused(await run_during(apps.acme.pool, [held, (change, names)], lambda: apps.revoke("ada"))) == refusal
     assert await run_sql(apps.acme.pool, "select ended_at from sessions where id = %s", session.session_id) == [(None,)]
 
 
@@ -460,14 +460,14 @@ async def test_a_concurrently_removed_end_user_is_not_found(apps: Applications) 
         ("select 1 from users where id = %s for update", (user.id,)),
         ("delete from end_users where user_id = %s", (user.id,)),
     ]
-    assert refused(await meanwhile(apps.acme.pool, changes, lambda: apps.revoke("ada"))) == MISSING
+    assert refused(await run_during(apps.acme.pool, changes, lambda: apps.revoke("ada"))) == MISSING
 
 
 async def test_a_revocation_does_not_wait_for_accounts_of_other_organizations(apps: Applications, pool: Pool) -> None:
     eve = await apps.person("eve", "other")
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("select from users where id = %s for update", (eve.id,))
-        [answer] = await everyone(1, lambda _: apps.revoke("eve"))
+        [answer] = await run_concurrently(1, lambda _: apps.revoke("eve"))
     assert refused(answer) == MISSING
 
 
@@ -483,7 +483,7 @@ async def test_a_revocation_waits_for_a_login_in_progress_and_ends_it(apps: Appl
             names,
         ),
     ]
-    answer = await meanwhile(apps.acme.pool, signing_in, lambda: apps.revoke("ada"))
+    answer = await run_during(apps.acme.pool, signing_in, lambda: apps.revoke("ada"))
     assert answer.json["sessions_revoked"] == 1
 
 
@@ -501,7 +501,7 @@ async def test_concurrent_refreshes_do_not_survive_a_revocation(apps: Applicatio
         session = sessions[number if number < 10 else number - 1]
         return await apps.acme.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     [revoked] = [answer.json["sessions_revoked"] for answer in answers if "sessions_revoked" in answer.json]
     assert revoked == 19, "regardless of which came first"
     for answer in answers:
@@ -517,7 +517,7 @@ async def test_twenty_concurrent_revocations_end_each_session_once(apps: Applica
     await apps.person("ada")
     for number in range(6):
         await apps.session("ada", ("shop", "wiki", "other")[number % 3])
-    answers = await everyone(20, lambda number: apps.revoke("ada", ("owner", "admin")[number % 2]))
+    answers = await run_concurrently(20, lambda number: apps.revoke("ada", ("owner", "admin")[number % 2]))
     assert [answer.status for answer in answers] == [200] * 20
     assert sum(answer.json["sessions_revoked"] for answer in answers) == 4
     assert (await apps.acme.actions())["user.sessions_revoked"] == 20
@@ -554,7 +554,7 @@ async def test_concurrent_changes_of_end_users_cause_no_deadlock_and_keep_counte
         return await api.post("/api/auth/login", body)
 
     for _ in range(2):
-        answers = await everyone(24, act)
+        answers = await run_concurrently(24, act)
         assert {answer.status for answer in answers} <= {200, 204, 401, 404}, [answer.text for answer in answers if answer.status >= 500]
         await check_counts(pool)
         # Verify the addresses again, so that the users can sign in in the next round.

@@ -16,7 +16,7 @@ from core.applications import plans, plans_rules
 from core.kernel.principals import Role
 from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, meanwhile, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, run_concurrently, run_during, run_sql
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant, Tenants
@@ -352,7 +352,7 @@ async def test_a_write_that_waited_sees_the_change_it_waited_for(shops: Workshop
                 return await shops.update_plan(plan, "admin", name="New")
         return await shops.delete_plan(plan, "admin")
 
-    answer = await meanwhile(acme.pool, changes, act)
+    answer = await run_during(acme.pool, changes, act)
     if (name, call) == ("no such plan", "create"):
         assert answer.status == 200
     else:
@@ -371,7 +371,7 @@ async def test_a_deletion_that_waits_for_a_new_subscription_sees_it(shops: Works
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         (subscribe, (acme.org, service, account.id, plan, clock.now() + DAY)),
     ]
-    assert refused(await meanwhile(acme.pool, changes, lambda: shops.delete_plan(plan))) == BAD
+    assert refused(await run_during(acme.pool, changes, lambda: shops.delete_plan(plan))) == BAD
     assert (await shops.list_plans())["total"] == 1
 
 
@@ -391,7 +391,7 @@ async def test_of_concurrent_subscriptions_and_a_deletion_one_side_wins(shops: W
             body = {"user_id": str(people[number - (number > 10)].id), "plan_id": str(plan)}
             return await acme.api.post("/api/service/subscriptions", body, headers={"X-Api-Key": key})
 
-        answers = await everyone(20, act)
+        answers = await run_concurrently(20, act)
         subscribed = [answer.status for answer in answers].count(200)
         deleted = [answer.status for answer in answers].count(204)
         assert sorted(answer.status for answer in answers) == ([204] + [404] * 19 if deleted else [200] * 19 + [400])
@@ -402,6 +402,6 @@ async def test_of_concurrent_subscriptions_and_a_deletion_one_side_wins(shops: W
 @pytest.mark.slow
 async def test_of_twenty_concurrent_deletions_one_succeeds(shops: Workshop, acme: Tenant) -> None:
     plan = await add_plan(acme.pool, await service_id(shops))
-    answers = await everyone(20, lambda _: shops.delete_plan(plan))
+    answers = await run_concurrently(20, lambda _: shops.delete_plan(plan))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await acme.actions() == {"plan.deleted": 1}

@@ -15,7 +15,7 @@ from core.kernel.values import digest
 from tests.applications.api.services import URI, Workshop, body_of
 from tests.applications.api.test_services import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, everyone, impersonate, meanwhile, run_sql
+from tests.support.builders import Answer, impersonate, run_concurrently, run_during, run_sql
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_service
@@ -320,7 +320,7 @@ async def test_an_update_that_waited_sees_the_change_it_waited_for(shops: Worksh
         (statement, {"org": acme.org, "admin": acme.people["admin"].id}),
     ]
     for act in (lambda: shops.update("admin", name="New"), lambda: shops.rotate("admin")):
-        assert refused(await meanwhile(acme.pool, changes, act)) == expected
+        assert refused(await run_during(acme.pool, changes, act)) == expected
         await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
         await run_sql(acme.pool, "update organizations set status = 'active'")
         if name == "deleted service":
@@ -341,7 +341,7 @@ async def test_an_update_by_a_key_that_waited_sees_the_change_it_waited_for(shop
     statement, expected = KEY_CHANGES[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
     headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))}
-    answer = await meanwhile(acme.pool, changes, lambda: acme.api.patch("/api/service/info", {"name": "New"}, headers=headers))
+    answer = await run_during(acme.pool, changes, lambda: acme.api.patch("/api/service/info", {"name": "New"}, headers=headers))
     assert refused(answer) == expected
     assert await acme.log() == []
 
@@ -349,7 +349,7 @@ async def test_an_update_by_a_key_that_waited_sees_the_change_it_waited_for(shop
 @pytest.mark.slow
 async def test_concurrent_updates_of_different_fields_are_all_kept(shops: Workshop, acme: Tenant) -> None:
     fields = list(CHANGES.items())
-    answers = await everyone(20, lambda number: shops.update(**dict([fields[number % len(fields)]])))
+    answers = await run_concurrently(20, lambda number: shops.update(**dict([fields[number % len(fields)]])))
     assert {answer.status for answer in answers} == {200}
     assert (await shops.get()).json == {**answers[0].json, **CHANGES, "name": "New Name"}
     assert await acme.actions() == {"service.updated": len(fields)}
@@ -358,7 +358,7 @@ async def test_concurrent_updates_of_different_fields_are_all_kept(shops: Worksh
 @pytest.mark.slow
 async def test_of_twenty_concurrent_type_changes_one_returns_the_valid_secret(shops: Workshop, acme: Tenant) -> None:
     await make(shops, "mobile")
-    answers = await everyone(20, lambda _: shops.update(service_type="web"))
+    answers = await run_concurrently(20, lambda _: shops.update(service_type="web"))
     assert {answer.status for answer in answers} == {200}
     [secret] = [answer.json["client_secret"] for answer in answers if "client_secret" in answer.json]
     assert await secret_of(shops) == digest(secret)
@@ -366,6 +366,6 @@ async def test_of_twenty_concurrent_type_changes_one_returns_the_valid_secret(sh
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_rotations_the_last_secret_is_valid(shops: Workshop) -> None:
-    secrets = [body_of(answer)["client_secret"] for answer in await everyone(20, lambda _: shops.rotate())]
+    secrets = [body_of(answer)["client_secret"] for answer in await run_concurrently(20, lambda _: shops.rotate())]
     assert len(set(secrets)) == 20
     assert await secret_of(shops) in [digest(secret) for secret in secrets]

@@ -17,7 +17,7 @@ from core.tenancy import organizations_rules
 from ports import Ports
 from tests.applications.api.services import Workshop
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, PASSWORD, Answer, SignedIn, add_account, everyone, meanwhile, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Answer, SignedIn, add_account, run_concurrently, run_during, run_sql
 from tests.support.refusals import FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_login, add_plan, add_service, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
@@ -186,13 +186,13 @@ def holding_the_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
 async def test_a_deletion_that_waited_sees_the_change_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
     change, expected = holding_the_lock(acme)[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), change]
-    assert refused(await meanwhile(pool, changes, lambda: Workshop(acme).delete())) == expected
+    assert refused(await run_during(pool, changes, lambda: Workshop(acme).delete())) == expected
     assert await acme.log() == []
 
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop, acme: Tenant, pool: Pool) -> None:
-    answers = await everyone(20, lambda _: Workshop(acme).delete())
+    answers = await run_concurrently(20, lambda _: Workshop(acme).delete())
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert (await acme.actions())["service.deleted"] == 1
@@ -211,7 +211,7 @@ async def test_logins_during_a_deletion_leave_no_rows(shop: Shop, acme: Tenant, 
     async def act(number: int) -> Answer:
         return await (Workshop(acme).delete() if number == 10 else shop.login(people[number if number < 10 else number - 1].email))
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 404}
     assert [answer.status for answer in answers].count(204) == 1
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
@@ -245,7 +245,7 @@ async def test_every_request_during_a_deletion_gets_a_response(
                 return await api.post("/api/auth/login", body)
         return await (Workshop(acme).delete() if number == 9 else api.get("/api/service/info", headers=headers))
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)

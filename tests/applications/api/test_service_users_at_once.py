@@ -9,7 +9,7 @@ from core.accounts import events
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
-from tests.support.builders import PASSWORD, Answer, add_account, add_member, everyone, meanwhile, run_sql
+from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
 from tests.support.services import add_service_user, sign_in_to
 from tests.support.tenants import Tenant, Tenants
 
@@ -34,7 +34,7 @@ async def login(shop: Shop, email: str) -> Answer:
 
 @pytest.mark.slow
 async def test_twenty_concurrent_creations_make_one_account(shop: Shop) -> None:
-    answers = await everyone(20, lambda _: shop.create(EMAIL))
+    answers = await run_concurrently(20, lambda _: shop.create(EMAIL))
     assert {answer.status for answer in answers} == {200}
     [user] = {answer.json["id"] for answer in answers}
     assert [(name, target) for name, target, _ in await shop.tenant.webhook_events()] == [
@@ -52,7 +52,7 @@ async def test_twenty_creations_by_two_organizations_and_registration_make_one_a
             return await tenants.api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
         return await (shop, foreign)[number % 3].create(EMAIL)
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 409}
     [(user,)] = await run_sql(tenants.pool, "select id from users where email = %s", EMAIL)
     assert {answer.json["id"] for answer in answers if "id" in answer.json} == {str(user)}
@@ -65,7 +65,7 @@ async def test_twenty_creations_by_two_organizations_and_registration_make_one_a
 @pytest.mark.slow
 async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop) -> None:
     user = await shop.created(EMAIL)
-    answers = await everyone(20, lambda _: shop.delete(user))
+    answers = await run_concurrently(20, lambda _: shop.delete(user))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert sorted(entry["action"] for entry in await shop.tenant.log()) == ["user.created", "user.removed"]
     await check_counts(shop.tenant.pool)
@@ -82,7 +82,7 @@ async def test_logins_during_a_deletion_do_not_survive_it(shop: Shop, tenants: T
             return await tenants.api.login(EMAIL, "wrong password" if number % 3 == 0 else PASSWORD)
         return await login(shop, EMAIL)
 
-    answers = await everyone(11, act)  # below the limit of concurrent attempts
+    answers = await run_concurrently(11, act)  # below the limit of concurrent attempts
     assert {answer.status for answer in answers} <= {200, 204, 401}
     assert [answer.status for answer in answers].count(204) == 1
     # Logins that were faster than the deletion had a session for a moment.
@@ -96,7 +96,7 @@ async def test_logins_during_a_deletion_do_not_survive_it(shop: Shop, tenants: T
 async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, tenants: Tenants) -> None:
     account = await add_account(tenants.ports, EMAIL)
     await add_service_user(tenants.ports, shop.id, account.id)
-    answers = await everyone(20, lambda number: shop.delete(account.id) if number % 2 else login(shop, EMAIL))
+    answers = await run_concurrently(20, lambda number: shop.delete(account.id) if number % 2 else login(shop, EMAIL))
     assert {answer.status for answer in answers} <= {200, 204, 404}
     uses = bool(await shop.stored_emails())
     # A session of the service is valid only as long as the user uses the service.
@@ -127,7 +127,7 @@ async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, 
             token = answer.json["refresh_token"]
         return answer
 
-    answers = await everyone(17, act)
+    answers = await run_concurrently(17, act)
     assert sorted(answer.status for answer in answers) == [204] + [401] * 16
     assert await run_sql(tenants.pool, "select 1 from sessions where service_id = %s", shop.id) == []
     await check_counts(tenants.pool)
@@ -139,7 +139,7 @@ async def test_counters_stay_right_during_concurrent_creations_and_deletions(sho
     mine = [await shop.add_own_user(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
     for account in mine:
         await add_service_user(tenants.ports, second.id, account.id)
-    await everyone(10, lambda number: login(shop, mine[number].email))
+    await run_concurrently(10, lambda number: login(shop, mine[number].email))
 
     async def act(number: int) -> Answer:
         match number % 4:
@@ -151,7 +151,7 @@ async def test_counters_stay_right_during_concurrent_creations_and_deletions(sho
                 return await shop.create(f"new-{number}@example.com")
         return await login(shop, mine[number // 2].email)
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     await check_counts(tenants.pool)
     assert len(await shop.stored_emails()) == (await shop.list_users()).json["total"]
@@ -168,7 +168,7 @@ async def test_two_organizations_delete_users_with_entries_in_the_same_log(shop:
             async with tenants.ports.storage.transaction(by=caller, in_session=False) as tx:
                 tx.record(replace(events.password_changed(account.id, "change"), org_id=tenant.org))
     await check_counts(tenants.pool)
-    answers = await everyone(16, lambda number: (shop, foreign)[number % 2].delete(people[number].id))
+    answers = await run_concurrently(16, lambda number: (shop, foreign)[number % 2].delete(people[number].id))
     assert {answer.status for answer in answers} == {204}
     assert [await tenant.log() for tenant in former] == [[], []]
     await check_counts(tenants.pool)
@@ -183,7 +183,7 @@ async def test_of_concurrent_claims_of_an_address_one_succeeds(shop: Shop, tenan
             return await shop.update(mine[number], email=EMAIL)
         return await tenants.api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     statuses = [answer.status for answer in answers]
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 400, 409}
@@ -196,7 +196,7 @@ async def test_of_concurrent_claims_of_an_address_one_succeeds(shop: Shop, tenan
 @pytest.mark.slow
 async def test_twenty_concurrent_address_changes_leave_one_address(shop: Shop, tenants: Tenants) -> None:
     user = await shop.created(EMAIL)
-    answers = await everyone(20, lambda number: shop.update(user, email=f"n{number % 3}@example.com"))
+    answers = await run_concurrently(20, lambda number: shop.update(user, email=f"n{number % 3}@example.com"))
     assert {answer.status for answer in answers} == {200}
     [(email,)] = await run_sql(tenants.pool, "select email from users where id = %s", user)
     assert [email] == await shop.stored_emails()
@@ -245,7 +245,7 @@ async def test_a_key_sees_the_account_as_it_is_after_the_lock(shop: Shop, foreig
         await foreign.tenant.join("theirs", account)
     names = {"user": account.id, "elsewhere": foreign.tenant.org}
     changes = [("select 1 from users where id = %(user)s for no key update", names), (statement, names)]
-    answer = await meanwhile(tenants.pool, changes, lambda: act(shop, account))
+    answer = await run_during(tenants.pool, changes, lambda: act(shop, account))
     assert answer.status == status
     found = await run_sql(tenants.pool, "select email from users where id = %s", account.id)
     assert found == ([(EMAIL,)] if stays else [])
@@ -256,5 +256,5 @@ async def test_a_key_sees_the_account_as_it_is_after_the_lock(shop: Shop, foreig
 async def test_a_login_that_waits_for_a_deletion_finds_no_account(tenants: Tenants, password: str) -> None:
     account = await add_account(tenants.ports)
     changes = [("delete from users where id = %s", (account.id,))]
-    answer = await meanwhile(tenants.pool, changes, lambda: tenants.api.login(account.email, password))
+    answer = await run_during(tenants.pool, changes, lambda: tenants.api.login(account.email, password))
     assert (answer.status, answer.code) == (401, "UNAUTHORIZED")

@@ -14,7 +14,7 @@ import pytest
 from core.kernel.values import digest
 from tests.applications.api.services import FULL, URI, Workshop
 from tests.fakes.outside import FakeClock
-from tests.support.builders import everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.support.builders import impersonate, run_concurrently, run_during, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_plan, add_service
@@ -289,7 +289,7 @@ async def test_services_of_other_organizations_do_not_count(shops: Workshop, acm
 @pytest.mark.parametrize("free", [1, 3])
 async def test_concurrent_creations_do_not_exceed_the_limit(shops: Workshop, acme: Tenant, free: int) -> None:
     await run_sql(acme.pool, "update organizations set max_services = %s", free)
-    answers = await everyone(20, lambda number: shops.create("owner" if number % 2 else "admin", slug=f"s{number}"))
+    answers = await run_concurrently(20, lambda number: shops.create("owner" if number % 2 else "admin", slug=f"s{number}"))
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
     assert {answer.code for answer in answers if answer.status == 400} == {"SERVICE_LIMIT_EXCEEDED"}
     assert sorted(answer.json["usage"]["current_services"] for answer in answers if answer.status == 200) == [*range(1, free + 1)]
@@ -300,7 +300,7 @@ async def test_concurrent_creations_do_not_exceed_the_limit(shops: Workshop, acm
 @pytest.mark.slow
 async def test_of_twenty_concurrent_creations_of_a_slug_one_succeeds(shops: Workshop, acme: Tenant) -> None:
     await run_sql(acme.pool, "update organizations set max_services = 100")
-    answers = await everyone(20, lambda number: shops.create(name=f"n{number}"))
+    answers = await run_concurrently(20, lambda number: shops.create(name=f"n{number}"))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(acme.pool, "select (select count(*) from services), (select count(*) from plans)") == [(1, 1)]
     assert await acme.actions() == {"service.created": 1, "plan.created": 1}
@@ -450,6 +450,6 @@ async def test_a_creation_that_waited_sees_the_change_it_waited_for(shops: Works
     statement, caller, expected = EARLIER_CHANGES[name]
     values = {"org": acme.org, **{person: account.id for person, account in acme.people.items()}}
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, values)]
-    assert refused(await meanwhile(acme.pool, changes, lambda: shops.create(caller))) == expected
+    assert refused(await run_during(acme.pool, changes, lambda: shops.create(caller))) == expected
     assert await shops.stored() == []
     assert await acme.log() == []

@@ -25,7 +25,7 @@ from core.kernel.providers import Provider
 from core.kernel.values import Page, PageResult
 from ports.signals import NoSignals
 from tests.support import database
-from tests.support.builders import add_organization, add_provisioned, everyone, make_vault, run_sql
+from tests.support.builders import add_organization, add_provisioned, make_vault, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked
 from tests.support.services import add_service
 
@@ -219,7 +219,7 @@ async def test_concurrent_enrollments_count_each_user_once(storage: Postgres, po
     org = await add_organization(pool, "acme")
     services = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
     for _ in range(3):
-        done = await everyone(20, lambda number: enroll(storage, services[number % 2], people[number % 5].id))
+        done = await run_concurrently(20, lambda number: enroll(storage, services[number % 2], people[number % 5].id))
         assert done == [True] * 20
     assert await totals(pool, org, *services) == (5, 5, 5)
 

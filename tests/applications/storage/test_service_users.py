@@ -11,7 +11,7 @@ from core.accounts import accounts
 from core.applications.service_users_rules import ServiceUser
 from core.kernel.principals import SYSTEM
 from core.kernel.values import PageResult
-from tests.support.builders import meanwhile, run_sql
+from tests.support.builders import run_during, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within
 from tests.support.services import add_service
 
@@ -96,7 +96,7 @@ async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_r
     if purged is None:
         await erase()
     else:
-        await meanwhile(pool, [(f"delete from {purged} where org_id = %s", (acme,))], erase)  # noqa: S608
+        await run_during(pool, [(f"delete from {purged} where org_id = %s", (acme,))], erase)  # noqa: S608
     assert await relations(pool) == set()
     assert await run_sql(pool, "select * from end_users") == []
     assert await run_sql(pool, "select * from users") == []

@@ -16,7 +16,7 @@ from core.applications import services
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceType
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, Slug, digest
-from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_plan
 
@@ -456,7 +456,7 @@ async def test_counters_stay_right_when_a_service_is_deleted_during_logins(stora
             # deleted one.
             await tx.end_users.enroll((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
 
-    await everyone(20, act)
+    await run_concurrently(20, act)
     stay = {people[number].id for number in range(19) if number % 2}
     assert await end_users(pool, org) == stay
     assert set(await run_sql(pool, "select service_id, user_id from service_users")) == {(other.id, user_id) for user_id in stay}

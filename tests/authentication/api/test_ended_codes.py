@@ -16,7 +16,7 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import DeviceClient, oauth_error
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser
-from tests.support.builders import SignedIn, add_account, meanwhile, run_sql, sign_in
+from tests.support.builders import SignedIn, add_account, run_during, run_sql, sign_in
 from tests.support.scim import directory_of
 from tests.support.services import add_api_key, service_context
 from tests.support.tenants import Tenant
@@ -146,7 +146,7 @@ async def test_an_exchange_that_waits_for_the_end_starts_no_session(
         ("update device_codes set status = 'denied', session_id = null where org_id = %s", (acme.org,)),
     ]
     if device:
-        assert oauth_error(await meanwhile(pool, held, there.cli.poll)) in (DENIED, INVALID)
+        assert oauth_error(await run_during(pool, held, there.cli.poll)) in (DENIED, INVALID)
     else:
-        assert oauth_error(await meanwhile(pool, held, lambda: there.party.exchange(there.code))) == INVALID
+        assert oauth_error(await run_during(pool, held, lambda: there.party.exchange(there.code))) == INVALID
     assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []

@@ -14,7 +14,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.principals import SYSTEM, Role
 from ports import Ports
 from ports.crypto import Passwords
-from tests.support.builders import NEW_PASSWORD, PASSWORD, Api, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import NEW_PASSWORD, PASSWORD, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
@@ -70,7 +70,7 @@ async def test_a_session_that_ends_during_the_request_cannot_change_an_organizat
     ]
     filled = None if body is None else {key: eve if value == "{eve}" else value for key, value in body.items()}
     address = path.replace("{org}", acme.path).replace("{eve}", eve)
-    answer = await meanwhile(pool, held, lambda: acme.api.call(method, address, filled, token=acme.token("owner")))
+    answer = await run_during(pool, held, lambda: acme.api.call(method, address, filled, token=acme.token("owner")))
     assert refused(answer) == UNAUTHORIZED
     assert await state(pool) == before
 
@@ -89,7 +89,7 @@ async def test_a_session_that_ends_during_the_request_cannot_change_the_platform
     ]
     filled = None if body is None else {"user_id": str(eve.id)}
     address = path.replace("{eve}", str(eve.id))
-    answer = await meanwhile(pool, held, lambda: platform.api.call(method, address, filled, token=platform.token))
+    answer = await run_during(pool, held, lambda: platform.api.call(method, address, filled, token=platform.token))
     assert refused(answer) == UNAUTHORIZED
     assert await state(pool) == before
 
@@ -113,7 +113,7 @@ async def test_an_anonymized_user_changes_nothing_and_leaves_no_address(acme: Te
         body = {"name": f"Key {number}", "permissions": ["read:users"]}
         return (await acme.api.post(f"{acme.path}/services/shop/api-keys", body, token=token)).status
 
-    statuses = await everyone(20, act)
+    statuses = await run_concurrently(20, act)
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 201, 401}
     [(kept, later)] = await run_sql(
@@ -139,7 +139,7 @@ async def test_the_right_password_is_not_counted_when_the_session_ends_during_th
         ("update sessions set ended_at = now() where user_id = %s", (account.id,)),
     ]
     body = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
-    assert refused(await meanwhile(pool, held, lambda: api.post("/api/user/change-password", body, token=token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, held, lambda: api.post("/api/user/change-password", body, token=token))) == UNAUTHORIZED
     assert await run_sql(pool, "select * from guesses") == []
 
 

@@ -27,9 +27,9 @@ from tests.support.builders import (
     SignedIn,
     add_account,
     add_platform_owner,
-    everyone,
     impersonate,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -190,7 +190,7 @@ async def test_a_session_that_ends_during_the_request_starts_no_link(user: Perso
     set_up(app)
     locked = ("select 1 from users where id = %s for no key update", (user.account.id,))
     ended = ("update sessions set ended_at = now() where user_id = %s", (user.account.id,))
-    assert refused(await meanwhile(user.tenants.pool, [locked, ended], user.link)) == UNAUTHORIZED
+    assert refused(await run_during(user.tenants.pool, [locked, ended], user.link)) == UNAUTHORIZED
     assert await user.tickets() == []
 
 
@@ -314,7 +314,7 @@ async def test_an_identity_linked_during_the_request_is_unlinked_too(user: Perso
     row = (user.account.id, user.account.id, user.services[DESK])
     columns = "id, user_id, service_id, provider, provider_user_id, linked_at"
     added = (f"insert into identities ({columns}) values (%s, %s, %s, 'codehost', 'x', now())", row)  # noqa: S608
-    answer = await meanwhile(user.tenants.pool, [locked, added], user.unlink)
+    answer = await run_during(user.tenants.pool, [locked, added], user.unlink)
     assert answer.status == 200
     assert await run_sql(user.tenants.pool, "select * from identities") == []
 
@@ -322,7 +322,7 @@ async def test_an_identity_linked_during_the_request_is_unlinked_too(user: Perso
 async def test_of_two_identities_unlinked_concurrently_one_stays(user: Person) -> None:
     for provider in ("codehost", "websuite"):
         await user.has(provider)
-    answers = await everyone(2, lambda number: user.unlink(("codehost", "websuite")[number]))
+    answers = await run_concurrently(2, lambda number: user.unlink(("codehost", "websuite")[number]))
     assert sorted(answer.status for answer in answers) == [200, 400]
     assert len(await user.listed()) == 1
 
@@ -332,7 +332,7 @@ async def test_of_twenty_concurrent_unlinks_one_succeeds(user: Person, acme: Ten
     await acme.join("ada", user.account)
     await user.gets_password()
     await user.has()
-    answers = await everyone(20, lambda _: user.unlink())
+    answers = await run_concurrently(20, lambda _: user.unlink())
     assert sorted(answer.status for answer in answers) == [200] + [404] * 19
     assert await acme.actions() == {"security.identity.unlinked": 1}
 
@@ -341,7 +341,7 @@ async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(
     await user.gets_password()
     await user.has(where=SHOP)
     gone = [("delete from identities where service_id = %s", (user.services[SHOP],))]
-    assert refused(await meanwhile(user.tenants.pool, gone, lambda: user.unlink(where=SHOP))) == MISSING
+    assert refused(await run_during(user.tenants.pool, gone, lambda: user.unlink(where=SHOP))) == MISSING
     assert await run_sql(user.tenants.pool, "select count(*) from audit_log") == [(0,)]
 
 

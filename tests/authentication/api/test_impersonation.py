@@ -16,8 +16,8 @@ from tests.support.builders import (
     add_member,
     add_organization,
     add_platform_owner,
-    everyone,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -297,7 +297,7 @@ async def test_the_organization_sees_the_impersonator_but_not_the_reason(support
 
 async def test_a_platform_owner_demoted_during_the_request_is_refused(support: Support, pool: Pool) -> None:
     demote = "update users set is_platform_owner = false where id = %s"
-    answer = await meanwhile(pool, [(demote, (support.account.id,))], support.ask)
+    answer = await run_during(pool, [(demote, (support.account.id,))], support.ask)
     assert refused(answer) == FORBIDDEN
     assert await run_sql(pool, "select * from sessions where user_id = %s", support.user.id) == []
 
@@ -314,7 +314,7 @@ async def test_a_platform_owner_demoted_during_the_request_is_refused(support: S
 async def test_a_target_that_changes_during_the_request_is_checked_again(
     support: Support, pool: Pool, change: str, refusal: tuple[int, str]
 ) -> None:
-    answer = await meanwhile(pool, [(change, (support.user.id,))], support.ask)
+    answer = await run_during(pool, [(change, (support.user.id,))], support.ask)
     assert refused(answer) == refusal
     assert await run_sql(pool, "select * from sessions where user_id = %s", support.user.id) == []
     assert await support.log() == []
@@ -323,13 +323,13 @@ async def test_a_target_that_changes_during_the_request_is_checked_again(
 async def test_a_membership_that_ends_during_the_request_is_refused_as_context(support: Support, acme: Tenant) -> None:
     leave = "delete from memberships where user_id = %s"
     member = acme.people["member"].id
-    answer = await meanwhile(acme.pool, [(leave, (member,))], lambda: support.ask(target=member, org_slug="acme"))
+    answer = await run_during(acme.pool, [(leave, (member,))], lambda: support.ask(target=member, org_slug="acme"))
     assert refused(answer) == BAD
 
 
 @pytest.mark.slow
 async def test_twenty_concurrent_impersonations_share_one_device(support: Support, pool: Pool) -> None:
-    answers = await everyone(20, lambda _: support.ask())
+    answers = await run_concurrently(20, lambda _: support.ask())
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["session_id"] for answer in answers}) == 20
     assert await run_sql(pool, "select count(*), count(distinct device_id) from sessions where user_id = %s", support.user.id) == [(20, 1)]
@@ -345,4 +345,4 @@ async def test_two_platform_owners_who_impersonate_each_other_do_not_deadlock(su
         one, target = (support, colleague) if number % 2 else (other, support.account)
         return await one.ask(target=target.id)
 
-    assert {refused(answer) for answer in await everyone(20, act)} == {BAD}
+    assert {refused(answer) for answer in await run_concurrently(20, act)} == {BAD}

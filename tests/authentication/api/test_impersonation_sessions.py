@@ -26,9 +26,9 @@ from tests.support.builders import (
     add_account,
     add_member,
     add_platform_owner,
-    everyone,
     impersonate,
     make_edge,
+    run_concurrently,
     run_sql,
     sign_in,
 )
@@ -428,7 +428,7 @@ async def test_a_concurrent_removal_of_the_member_ends_the_impersonation(support
                 return await acme.remove("owner", name)
             return await support.ask(target=acme.id(name), org_slug="acme")
 
-        answers = await everyone(2, act)
+        answers = await run_concurrently(2, act)
         assert {answer.status for answer in answers} <= {200, 400}
         for answer in answers:
             if "access_token" in answer.json:
@@ -437,7 +437,7 @@ async def test_a_concurrent_removal_of_the_member_ends_the_impersonation(support
 
 async def test_a_concurrent_promotion_leaves_no_live_impersonation(support: Support, ports: Ports) -> None:
     colleague = await sign_in(ports, await add_platform_owner(ports, "colleague@platform.example"))
-    answers = await everyone(2, lambda number: promote_target(support, colleague.access_token) if number else support.ask())
+    answers = await run_concurrently(2, lambda number: promote_target(support, colleague.access_token) if number else support.ask())
     for answer in answers:
         if "access_token" in answer.text:
             assert refused(await support.profile(answer.json["access_token"])) == UNAUTHORIZED

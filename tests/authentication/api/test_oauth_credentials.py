@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from core.kernel.providers import Provider
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, everyone, make_vault, meanwhile, run_sql
+from tests.support.builders import Answer, make_vault, run_concurrently, run_during, run_sql
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOW
@@ -159,7 +159,7 @@ async def test_the_second_of_two_concurrent_changes_sees_the_first(acme: Tenant,
     for act in (put, remove):
         await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
         changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (change, ())]
-        assert (await meanwhile(acme.pool, changes, lambda act=act: act(acme, by="admin"))).status == status  # type: ignore[misc]
+        assert (await run_during(acme.pool, changes, lambda act=act: act(acme, by="admin"))).status == status  # type: ignore[misc]
         await run_sql(acme.pool, "delete from services")
         await add_service(acme.pool, acme.org)
     assert await acme.log() == []
@@ -168,7 +168,7 @@ async def test_the_second_of_two_concurrent_changes_sees_the_first(acme: Tenant,
 @pytest.mark.slow
 async def test_twenty_concurrent_changes_leave_one_and_are_all_recorded(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
-    answers = await everyone(20, lambda number: put(acme, {"client_id": f"id {number}", "client_secret": f"secret {number}"}))
+    answers = await run_concurrently(20, lambda number: put(acme, {"client_id": f"id {number}", "client_secret": f"secret {number}"}))
     assert {answer.status for answer in answers} == {200}
     [(key, (client_id, secret))] = (await stored(acme)).items()
     assert (key, secret) == ((service, "codehost"), client_id.replace("id", "secret"))

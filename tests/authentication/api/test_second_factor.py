@@ -24,8 +24,8 @@ from tests.support.builders import (
     add_member,
     add_organization,
     deliver,
-    everyone,
     link,
+    run_concurrently,
     run_sql,
     sign_in,
 )
@@ -144,7 +144,7 @@ async def test_attempts_at_an_ended_sign_in_reveal_nothing_about_the_account(api
     for _ in range(5):
         await verify(api, token, app_of_ada.wrong())
     counted = await run_sql(pool, "select failures from guesses where secret = 'mfa'")
-    for answer in await everyone(10, lambda _: verify(api, token, app_of_ada.wrong())):
+    for answer in await run_concurrently(10, lambda _: verify(api, token, app_of_ada.wrong())):
         assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
     assert await run_sql(pool, "select failures from guesses where secret = 'mfa'") == counted == [(5,)]
 
@@ -205,7 +205,7 @@ async def test_twenty_concurrent_requests_with_one_code_give_one_session(
     change_ports(app, policy=Policy(mfa_guess_limit=1000))
     tokens = [await pre_auth(api)] * 20 if kind == "pre-auth token" else [await pre_auth(api) for _ in range(20)]
     code = app_of_ada.backup_codes[0] if kind == "backup code" else app_of_ada.code()
-    answers = await everyone(20, lambda number: verify(api, tokens[number], code))
+    answers = await run_concurrently(20, lambda number: verify(api, tokens[number], code))
     assert sorted(answer.status for answer in answers) == [200] + [401] * 19
     assert await run_sql(pool, "select count(*) from sessions") == [(1,)]
     backup_codes = [("backup_code_used",)] if kind == "backup code" else []
@@ -398,7 +398,7 @@ async def test_a_session_references_its_device_and_a_device_its_client(api: Api,
 
 async def test_twenty_concurrent_first_logins_make_one_device(api: Api, ports: Ports, pool: Pool) -> None:
     await add_account(ports)
-    answers = await everyone(20, lambda _: api.login(headers={"X-Device-Id": "mine"}))
+    answers = await run_concurrently(20, lambda _: api.login(headers={"X-Device-Id": "mine"}))
     assert {answer.status for answer in answers} <= {200, 429}
     assert await run_sql(pool, "select count(*) from devices") == [(1,)]
 
@@ -408,7 +408,7 @@ async def test_twenty_concurrent_first_logins_make_one_device(api: Api, ports: P
 async def test_concurrent_wrong_codes_are_all_counted(api: Api, pool: Pool, app_of_ada: Authenticator, kinds: list[str]) -> None:
     wrong = {"step": app_of_ada.wrong(), "backup code": "ZZZZ-9999"}
     tokens = [await pre_auth(api) for _ in range(20)]
-    answers = await everyone(20, lambda number: verify(api, tokens[number], wrong[kinds[number % len(kinds)]]))
+    answers = await run_concurrently(20, lambda number: verify(api, tokens[number], wrong[kinds[number % len(kinds)]]))
     limit = Policy().mfa_guess_limit
     assert sorted(answer.status for answer in answers) == [401] * limit + [429] * (20 - limit)
     assert await run_sql(pool, "select failures from guesses where secret = 'mfa'") == [(limit,)]

@@ -17,8 +17,8 @@ from tests.support.builders import (
     add_organization,
     add_person,
     add_platform_owner,
-    everyone,
     impersonate,
+    run_concurrently,
     run_sql,
     sign_in,
 )
@@ -170,7 +170,7 @@ async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports
     user = await add_account(ports)
     await add_member(pool, org, user.id)
     token = await token_of(ports, user)
-    answers = await everyone(20, lambda _: api.post(f"{ACME}/select", token=token))
+    answers = await run_concurrently(20, lambda _: api.post(f"{ACME}/select", token=token))
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
     assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
@@ -187,7 +187,7 @@ async def test_concurrent_selections_of_different_organizations_all_finish(api: 
     for number in range(10):
         await add_member(pool, await add_organization(pool, f"acme-{number}"), user.id)
     token = await token_of(ports, user)
-    answers = await everyone(20, lambda number: api.post(f"/api/organizations/acme-{number % 10}/select", token=token))
+    answers = await run_concurrently(20, lambda number: api.post(f"/api/organizations/acme-{number % 10}/select", token=token))
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
     assert await run_sql(pool, "select count(distinct generation), max(generation) from refresh_tokens") == [(21, 21)]
@@ -212,7 +212,7 @@ async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: 
                 case _:
                     return await api.post("/api/organizations/twin/select", token=mine.access_token)
 
-        answers = await everyone(20, act)
+        answers = await run_concurrently(20, act)
         # A late refresh finds its token used. If that token is older than the previous one, the
         # session ends.
         assert {answer.status for answer in answers} <= {200, 401}
@@ -230,7 +230,7 @@ async def test_a_session_that_ends_during_the_selection_gets_no_tokens(api: Api,
         async def act(number: int, token: str = token) -> Answer:
             return await api.post(f"{ACME}/select" if number else "/api/auth/logout", token=token)
 
-        for answer in await everyone(2, act):
+        for answer in await run_concurrently(2, act):
             assert answer.status in (200, 401)
             if "refresh_token" in answer.json:
                 assert (await refresh(api, answer.json["refresh_token"])).status == 401

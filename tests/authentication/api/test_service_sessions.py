@@ -19,7 +19,7 @@ from core.kernel.values import new_id
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.proof.access.calls import routes
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, run_concurrently, run_during, run_sql, sign_in
 from tests.support.paths import PATH_VALUES, add_ruler, filled
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import add_plan, add_service, add_subscription, service_context, sign_in_to
@@ -247,7 +247,7 @@ async def test_changes_during_the_password_check_are_respected(shop: Shop, chang
     before = await shop.recorded()
     names = {"org": shop.tenant.org, "service": shop.id, "user": shop.user.id}
     held = ("select 1 from users where id = %(user)s for update", names)
-    answer = await meanwhile(shop.tenant.pool, [held, (change, names)], shop.login)
+    answer = await run_during(shop.tenant.pool, [held, (change, names)], shop.login)
     assert refused(answer) == expected
     if expected != UNAUTHORIZED:  # the password was right
         assert await run_sql(shop.tenant.pool, "select 1 from guesses") == []
@@ -526,7 +526,7 @@ async def test_an_application_cannot_read_organizations(shop: Shop, other_tenant
 @pytest.mark.slow
 async def test_twenty_concurrent_first_logins_make_one_end_user(shop: Shop) -> None:
     pool = shop.tenant.pool
-    answers = await everyone(20, lambda _: shop.login())
+    answers = await run_concurrently(20, lambda _: shop.login())
     # At most as many attempts as the limit run at the same time; the others must wait.
     assert {answer.status for answer in answers} <= {200, 429}
     signed_in = [answer.json for answer in answers if answer.status == 200]
@@ -544,7 +544,7 @@ async def test_twenty_concurrent_first_logins_make_one_end_user(shop: Shop) -> N
 async def test_twenty_concurrent_users_make_twenty_end_users(shop: Shop, tenants: Tenants) -> None:
     people = [await add_account(tenants.ports, f"person-{number}@example.com") for number in range(20)]
     await add_service(tenants.pool, shop.tenant.org, "wiki")
-    answers = await everyone(20, lambda number: shop.login(service=("shop", "wiki")[number % 2], email=people[number].email))
+    answers = await run_concurrently(20, lambda number: shop.login(service=("shop", "wiki")[number % 2], email=people[number].email))
     assert [answer.status for answer in answers] == [200] * 20
     assert await run_sql(tenants.pool, "select user_count from services") == [(10,), (10,)]
     assert await run_sql(tenants.pool, "select total from end_user_totals") == [(20,)]
@@ -554,7 +554,7 @@ async def test_twenty_concurrent_users_make_twenty_end_users(shop: Shop, tenants
 @pytest.mark.slow
 async def test_of_twenty_concurrent_refreshes_with_one_token_one_succeeds(shop: Shop) -> None:
     first = await shop.tokens()
-    answers = await everyone(20, lambda _: shop.refresh(first))
+    answers = await run_concurrently(20, lambda _: shop.refresh(first))
     assert sorted(answer.status for answer in answers) == [200] + [401] * 19
     [winner] = [answer.json for answer in answers if answer.status == 200]
     assert (await shop.refresh(winner)).status == 200

@@ -12,7 +12,7 @@ from core.kernel.errors import Limited
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, everyone
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, run_concurrently
 from tests.support.direct import change_ports
 
 
@@ -131,7 +131,7 @@ async def test_attempts_are_forgotten_after_a_quiet_quarter_of_an_hour(api: Api,
 
 async def test_parallel_attempts_cannot_exceed_the_limit(api: Api, ports: Ports) -> None:
     await add_account(ports)
-    answers = await everyone(20, lambda _: api.login(password="wrong password"))
+    answers = await run_concurrently(20, lambda _: api.login(password="wrong password"))
     assert sorted(answer.status for answer in answers) == [401] * 10 + [429] * 10
 
 
@@ -280,7 +280,7 @@ async def test_the_previous_token_within_the_grace_is_refused_without_ending_the
 async def test_of_twenty_concurrent_refreshes_with_one_token_one_succeeds(api: Api, ports: Ports) -> None:
     await add_account(ports)
     first = (await api.login()).json
-    answers = await everyone(20, lambda _: refresh(api, first["refresh_token"]))
+    answers = await run_concurrently(20, lambda _: refresh(api, first["refresh_token"]))
     assert sorted(answer.status for answer in answers) == [200] + [401] * 19
     [winner] = [answer.json for answer in answers if answer.status == 200]
     assert (await refresh(api, winner["refresh_token"])).status == 200
@@ -380,7 +380,7 @@ async def test_a_concurrent_logout_and_refresh_leave_no_live_session(api: Api, p
                 return await api.post("/api/auth/logout", token=tokens["access_token"])
             return await refresh(api, tokens["refresh_token"])
 
-        for answer in await everyone(2, act):
+        for answer in await run_concurrently(2, act):
             if answer.status == 200 and "refresh_token" in answer.json:
                 assert (await refresh(api, answer.json["refresh_token"])).status == 401
                 assert (await api.get("/api/user", token=answer.json["access_token"])).status == 401

@@ -16,7 +16,7 @@ from core.authentication.sessions_rules import Session
 from core.kernel.principals import ServiceContext
 from core.maintenance.housekeeping_rules import Sweep
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_organization, everyone, make_vault, meanwhile, run_sql
+from tests.support.builders import add_organization, make_vault, run_concurrently, run_during, run_sql
 from tests.support.rows import DAY, EVE, MICROSECOND, NOW, account, add, in_another_task, session, within
 from tests.support.services import add_service, service_context
 
@@ -116,7 +116,7 @@ async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgr
         for _ in range(5):
             await within(storage, lambda tx: tx.logins.record_success(replace(new_session), "password"))
 
-    await everyone(20, sign_in)
+    await run_concurrently(20, sign_in)
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "password", 100)]
     shards = {shard for (shard,) in await run_sql(pool, "select shard from login_totals")}
     assert 1 < len(shards) <= SHARDS
@@ -209,5 +209,5 @@ async def test_a_subtraction_during_a_merge_is_not_lost(storage: Postgres, pool:
     await run_sql(pool, "update login_totals set shard = 1")
     await count(pool, shop, TODAY - DAY, 2, 3)
     housekeeper = (SWEEPS[Sweep.LOGIN_TOTALS], {"before": NOW, "limit": 100})
-    await meanwhile(pool, [housekeeper], lambda: within(storage, lambda tx: tx.logins.remove(user)))
+    await run_during(pool, [housekeeper], lambda: within(storage, lambda tx: tx.logins.remove(user)))
     assert await shards(pool) == [(shop.id, TODAY - DAY, 0, 3 + 4)]

@@ -17,7 +17,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, within
 
 TTL = timedelta(seconds=600)
@@ -95,7 +95,7 @@ async def test_tokens_are_encrypted_for_their_sign_in_and_column(storage: Postgr
 
 async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres, pool: Pool) -> None:
     sign_in = await begin(storage)
-    taken = await everyone(20, lambda _: take(storage, sign_in))
+    taken = await run_concurrently(20, lambda _: take(storage, sign_in))
     assert sum(one is not None for one in taken) == MAX_CODE_ATTEMPTS
     assert await failures(pool, sign_in.user_id) == MAX_CODE_ATTEMPTS
 
@@ -105,7 +105,7 @@ async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_a
     others = [replace(sign_in, id=uuid4()) for _ in range(3)]
     for other in others:
         await within(storage, lambda tx, other=other: tx.pre_auths.add(other))  # type: ignore[misc]
-    taken = await everyone(20, lambda number: take(storage, [sign_in, *others][number % 4]))
+    taken = await run_concurrently(20, lambda number: take(storage, [sign_in, *others][number % 4]))
     assert sum(one is not None for one in taken) == 12
     assert await failures(pool, sign_in.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
@@ -135,7 +135,7 @@ async def end(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: d
 
 async def test_exactly_one_request_completes_a_sign_in(storage: Postgres) -> None:
     sign_in = await begin(storage)
-    outcomes = await everyone(20, lambda number: end(storage, sign_in, number + 1))
+    outcomes = await run_concurrently(20, lambda number: end(storage, sign_in, number + 1))
     assert Counter(outcomes) == {None: 19, True: 1}
     assert await take(storage, sign_in) is None
 

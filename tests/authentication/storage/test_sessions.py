@@ -17,7 +17,7 @@ from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
 from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
 from core.kernel.values import digest
 from ports import Ports
-from tests.support.builders import add_member, add_organization, everyone, run_sql
+from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, until_blocked, within
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 
@@ -344,7 +344,7 @@ async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage:
         async with storage.transaction(by=SYSTEM) as tx:
             return await tx.sessions.rotate(digest("first"), digest(f"next {number}"), NOW, NOW + DAY) is not None
 
-    assert sum(await everyone(20, rotate)) == 1
+    assert sum(await run_concurrently(20, rotate)) == 1
     assert await run_sql(pool, "select generation from refresh_tokens order by 1") == [(1,), (2,)]
 
 
@@ -792,7 +792,7 @@ async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(stor
                 return await tx.sessions.rotate(digest("first"), new, NOW, NOW + DAY) is not None
             return await tx.sessions.select_organization(new_session.id, org, new, NOW, NOW + DAY) is not None
 
-    won = sum(await everyone(20, act))
+    won = sum(await run_concurrently(20, act))
     generations = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by 1")
     assert generations == [(number, number == won + 1) for number in range(1, won + 2)]
     assert won >= 1

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, within
 
 
@@ -69,7 +69,7 @@ async def test_rotations_run_one_at_a_time_while_reads_continue(storage: Postgre
             inside -= 1
             return most
 
-    assert await everyone(6, rotate) == [1] * 6
+    assert await run_concurrently(6, rotate) == [1] * 6
 
 
 async def test_a_new_key_is_notified_to_all_processes(storage: Postgres, conninfo: str) -> None:

@@ -31,7 +31,7 @@ from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.http_server import Answer as FakeAnswer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import API_KEY, SECRET, FakePayments, Object, event
-from tests.support.builders import Answer, add_account, everyone, make_edge, make_ports, run_sql
+from tests.support.builders import Answer, add_account, make_edge, make_ports, run_concurrently, run_sql
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.support.services import add_plan, add_service, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
@@ -305,7 +305,7 @@ async def test_twenty_concurrent_checkouts_create_one_customer(till: Till, provi
         answers: list[Answer] = []
 
         async def all_of_them() -> None:
-            answers.extend(await everyone(20, begin))
+            answers.extend(await run_concurrently(20, begin))
 
         nursery.start_soon(all_of_them)
         # The provider tells all but one that the same request is in progress.

@@ -24,7 +24,7 @@ from ports import Ports
 from tests.billing.api.billing import RECEIVER, Till, open_till
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.payments import SECRET, event, invoice, sign, subscription
-from tests.support.builders import Answer, Api, add_account, deliver, everyone, make_edge, run_sql
+from tests.support.builders import Answer, Api, add_account, deliver, make_edge, run_concurrently, run_sql
 from tests.support.refusals import BAD, refused
 from tests.support.services import add_plan, add_service, add_subscription
 from tests.support.tenants import Tenant
@@ -851,7 +851,7 @@ async def test_a_customer_created_and_deleted_concurrently_is_not_linked(till: T
     for number in range(10):
         about = {"id": f"cus_{number}", "metadata": {"org_id": str(till.tenant.org)}}
         both = [event("customer.created", about, till.now), event("customer.deleted", {"id": about["id"]}, till.now + 1)]
-        assert await everyone(2, lambda each, both=both: till.send_for_status(both[each])) == [200] * 2  # type: ignore[misc]
+        assert await run_concurrently(2, lambda each, both=both: till.send_for_status(both[each])) == [200] * 2  # type: ignore[misc]
         assert [row[1] for row in await customers(pool)] in ([], [None])
 
 
@@ -940,11 +940,11 @@ async def test_the_known_period_is_kept_for_any_order_of_events(till: Till) -> N
 async def test_twenty_concurrent_copies_of_an_event_have_one_effect(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
     await till.deliver(CREATED, till.subscription())
     one = event("invoice.payment_action_required", invoice("sub_1"), till.now)
-    assert await everyone(20, lambda _: till.send_for_status(one)) == [200] * 20
+    assert await run_concurrently(20, lambda _: till.send_for_status(one)) == [200] * 20
     await deliver(ports)
     assert len(sent.emails) == 1
     other = event(UPDATED, till.subscription(status="past_due"), till.now + 1)
-    assert await everyone(20, lambda _: till.send_for_status(other)) == [200] * 20
+    assert await run_concurrently(20, lambda _: till.send_for_status(other)) == [200] * 20
     assert await till.recorded() == ["subscription.created", "subscription.updated"]
 
 
@@ -957,14 +957,14 @@ async def test_concurrent_events_of_a_subscription_lead_to_one_state(till: Till,
         event("invoice.payment_failed", invoice("sub_1"), till.now + 3),
         event("customer.subscription.trial_will_end", till.subscription(price="price_silver"), till.now + 2),
     ]
-    assert await everyone(18, lambda number: till.send_for_status(events[number % 6])) == [200] * 18
+    assert await run_concurrently(18, lambda number: till.send_for_status(events[number % 6])) == [200] * 18
     assert [row[:2] for row in await till.rows()] == [("past_due", "Silver")]
     assert await run_sql(pool, "select subscription_count from services") == [(1,)]
 
 
 async def test_of_concurrent_subscriptions_of_a_user_one_is_live(till: Till) -> None:
     events = [event(CREATED, till.subscription(f"sub_{number}"), till.now) for number in range(8)]
-    assert await everyone(8, lambda number: till.send_for_status(events[number])) == [200] * 8
+    assert await run_concurrently(8, lambda number: till.send_for_status(events[number])) == [200] * 8
     assert [row[0] for row in await till.rows()] == ["active"]
 
 

@@ -23,7 +23,7 @@ from core.kernel.principals import OrganizationStatus, Permission, Role, Service
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import PASSWORD, Answer, Api, add_account, everyone, meanwhile, run_sql
+from tests.support.builders import PASSWORD, Answer, Api, add_account, run_concurrently, run_during, run_sql
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription, service_context
 from tests.support.tenants import Tenant
@@ -617,13 +617,13 @@ async def test_a_subscription_for_a_concurrently_removed_user_is_refused(shop: S
         ("select 1 from organizations where id = %s for no key update", (shop.tenant.org,)),
         ("delete from service_users where user_id = %s", (shop.user,)),
     ]
-    assert refused(await meanwhile(pool, changes, lambda: shop.subscribe(shop.user, shop.gold))) == MISSING
+    assert refused(await run_during(pool, changes, lambda: shop.subscribe(shop.user, shop.gold))) == MISSING
 
 
 async def test_an_update_that_waits_for_the_sweeper_sees_its_change(shop: Shop, pool: Pool, clock: FakeClock) -> None:
     await shop.created(shop.user, shop.gold, current_period_end=text(clock.now() + DAY))
     swept = ("update subscriptions set status = 'expired' where user_id = %s", (shop.user,))
-    answer = await meanwhile(pool, [swept], lambda: shop.update(shop.user, current_period_end=text(clock.now() + MONTH)))
+    answer = await run_during(pool, [swept], lambda: shop.update(shop.user, current_period_end=text(clock.now() + MONTH)))
     assert answer.json["status"] == "expired"
 
 
@@ -632,7 +632,7 @@ async def test_an_update_that_waits_for_the_sweeper_sees_its_change(shop: Shop, 
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_requests_one_subscribes_the_user(shop: Shop, foreign: Shop) -> None:
-    answers = await everyone(20, lambda number: shop.subscribe(shop.user, shop.gold, status=["active", "past_due"][number % 2]))
+    answers = await run_concurrently(20, lambda number: shop.subscribe(shop.user, shop.gold, status=["active", "past_due"][number % 2]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert {answer.code for answer in answers if answer.status == 400} == {"BAD_REQUEST"}
     [(status, plan)] = await shop.stored_rows()
@@ -644,7 +644,7 @@ async def test_of_twenty_concurrent_requests_one_subscribes_the_user(shop: Shop,
 async def test_of_twenty_concurrent_requests_one_replaces_an_overdue_subscription(shop: Shop, clock: FakeClock) -> None:
     await shop.created(shop.user, shop.gold, current_period_end=text(clock.now() + DAY))
     clock.advance(DAY)
-    answers = await everyone(20, lambda _: shop.subscribe(shop.user, shop.silver))
+    answers = await run_concurrently(20, lambda _: shop.subscribe(shop.user, shop.silver))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await shop.stored_rows() == [("expired", shop.gold), ("active", shop.silver)]
     assert await shop.tenant.actions() == {"subscription.created": 2, "subscription.updated": 1}
@@ -663,7 +663,7 @@ async def test_concurrent_changes_keep_the_counter_and_at_most_one_live_subscrip
                 return shop.update(user, status=("cancelled", "active")[number % 3 % 2])
         return shop.list_subscriptions()
 
-    answers = await everyone(40, act)
+    answers = await run_concurrently(40, act)
     assert {answer.status for answer in answers} <= {200, 204, 400, 404}
     stored_rows = await shop.stored_rows()
     assert sum(status == "active" for status, _ in stored_rows) <= 2

@@ -21,7 +21,7 @@ from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM
 from core.kernel.values import rfc3339
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, impersonate, meanwhile, run_sql
+from tests.support.builders import Answer, impersonate, run_during, run_sql
 from tests.support.impersonator import Support
 from tests.support.refusals import BAD, MISSING
 from tests.support.tenants import Tenant
@@ -287,7 +287,7 @@ async def test_an_admin_demoted_during_the_request_is_refused(acme: Tenant, pool
         ("select from organizations where id = %s for update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    answer = await meanwhile(pool, demotion, lambda: call(acme, method, path, body, "admin"))
+    answer = await run_during(pool, demotion, lambda: call(acme, method, path, body, "admin"))
     assert answer.status == 403
     assert (await call(acme, "GET")).json["webhooks"] == [without_secret(webhook)]
 

@@ -5,7 +5,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from tests.eventing.api.test_webhooks import FULL, call, create_webhook
-from tests.support.builders import Answer, everyone, run_sql
+from tests.support.builders import Answer, run_concurrently, run_sql
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ async def test_one_of_several_concurrent_requests_gets_the_name(acme: Tenant, po
     async def act(_: int) -> Answer:
         return await call(acme, "POST", "", FULL)
 
-    answers = await everyone(AT_ONCE, act)
+    answers = await run_concurrently(AT_ONCE, act)
     assert sorted(answer.status for answer in answers) == [200] + [400] * (AT_ONCE - 1)
     assert await run_sql(pool, "select count(*) from webhooks") == [(1,)]
     assert await run_sql(pool, "select count(*) from audit_log where action = 'webhook.created'") == [(1,)]
@@ -35,7 +35,7 @@ async def test_concurrent_requests_respect_the_limit(acme: Tenant, pool: Pool) -
     async def act(number: int) -> Answer:
         return await call(acme, "POST", "", {**FULL, "name": f"One of many {number}"})
 
-    answers = await everyone(AT_ONCE, act)
+    answers = await run_concurrently(AT_ONCE, act)
     assert sorted(answer.status for answer in answers) == [200] * 3 + [400] * (AT_ONCE - 3)
     assert await run_sql(pool, "select count(*) from webhooks") == [(MAX_WEBHOOKS,)]
 
@@ -48,7 +48,7 @@ async def test_one_of_several_concurrent_requests_deletes_the_webhook(acme: Tena
             return await call(acme, "DELETE", f"/{webhook['id']}")
         return await call(acme, "POST", f"/{webhook['id']}/rotate-secret")
 
-    answers = await everyone(AT_ONCE, act)
+    answers = await run_concurrently(AT_ONCE, act)
     assert {answer.status for answer in answers} <= {200, 404}
     assert [answer.json for answer in answers if answer.status == 200].count({}) == 1
     assert await run_sql(pool, "select (select count(*) from webhooks), (select count(*) from deleted_webhooks)") == [(0, 1)]

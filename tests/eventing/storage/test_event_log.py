@@ -15,7 +15,7 @@ from core.kernel import event_catalog
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_member, add_organization, everyone, run_sql
+from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, account, add
 
 PERSON = Person(
@@ -245,7 +245,7 @@ def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int
 async def test_concurrent_events_in_opposite_order_are_all_counted(storage: Postgres, pool: Pool) -> None:
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     both = [make_event("user.invited", one), make_event("plan.created", one), make_event("user.invited", two)]
-    await everyone(20, recorder(storage, lambda number: both if number % 2 else both[::-1]))
+    await run_concurrently(20, recorder(storage, lambda number: both if number % 2 else both[::-1]))
     assert set((await totals(pool)).values()) == {100}
     assert len(await totals(pool)) == 3
 
@@ -257,7 +257,7 @@ async def test_concurrent_events_about_members_of_the_same_organizations_are_all
     for number, person in enumerate(people):  # so that their membership rows are in different orders
         for org in organizations if number % 2 else organizations[::-1]:
             await add_member(pool, org, person.id, confirmed=True)
-    await everyone(20, recorder(storage, lambda number: [events.password_changed(people[number].id, "change")]))
+    await run_concurrently(20, recorder(storage, lambda number: [events.password_changed(people[number].id, "change")]))
     assert await totals(pool) == {(org, "security.password.changed", "user"): 100 for org in organizations}
 
 
@@ -276,5 +276,5 @@ async def test_concurrent_random_events_are_all_counted(storage: Postgres, pool:
         account_events = [events.password_changed(person.id, "change") for person in people]
         return dice.sample([*organization_events, *account_events], dice.randrange(12))
 
-    await everyone(20, recorder(storage, choose))
+    await run_concurrently(20, recorder(storage, choose))
     assert sum((await totals(pool)).values()) > 100

@@ -27,7 +27,7 @@ from core.tenancy import organizations
 from ports import Ports
 from ports.storage import Storage
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import add_member, add_organization, add_person, everyone, run_sql
+from tests.support.builders import add_member, add_organization, add_person, run_concurrently, run_sql
 from tests.support.rows import DAY, NOW, SECOND, in_another_task, plan_nodes, rows_of, within
 from tests.support.siem import TOKEN, configure, make_sink, queued, record
 
@@ -157,7 +157,7 @@ async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_write
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(receive_all)
-        await everyone(16, write)
+        await run_concurrently(16, write)
         ended = True
     written = [row[0] for row in await run_sql(pool, "select target_id from audit_log where org_id = %s", acme)]
     assert sorted(received) == sorted(written)
@@ -176,7 +176,7 @@ async def test_concurrent_writers_for_several_organizations_do_not_deadlock(port
             for org in orgs if number % 2 else orgs[::-1]:
                 tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=org))
 
-    await everyone(20, write)
+    await run_concurrently(20, write)
     for org in orgs:
         assert sorted(await queued(pool, org), key=int) == [str(number) for number in range(20)]
 
@@ -210,7 +210,7 @@ async def test_a_removed_entry_keeps_its_position(ports: Ports, pool: Pool, acme
 async def test_one_of_ten_concurrent_claims_gets_the_queue(ports: Ports, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, "x")
-    claims = await everyone(10, lambda _: claim(ports))
+    claims = await run_concurrently(10, lambda _: claim(ports))
     assert len([queue for queue in claims if queue is not None]) == 1
 
 

@@ -28,9 +28,9 @@ from tests.support.builders import (
     add_account,
     add_platform_owner,
     add_provisioned,
-    everyone,
     impersonate,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -379,7 +379,7 @@ async def test_a_locked_account_does_not_lock_its_address(cli: DeviceClient, por
 
 @pytest.mark.slow
 async def test_of_many_parallel_guesses_ten_are_checked(cli: DeviceClient, token: str) -> None:
-    statuses = [status for status, _ in await everyone(20, lambda number: guess(cli, token, number))]
+    statuses = [status for status, _ in await run_concurrently(20, lambda number: guess(cli, token, number))]
     assert sorted(statuses) == [400] * 10 + [429] * 10
 
 
@@ -391,14 +391,14 @@ async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, por
     eve = await add_account(ports, "eve@example.com")
     tokens = [(await sign_in(ports, account)).access_token for account in (user, eve)]
     await cli.begin()
-    answers = await everyone(8, lambda number: cli.decide(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
+    answers = await run_concurrently(8, lambda number: cli.decide(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
     [first] = [answer for answer in answers if answer.status == 200]
     assert await cli.status() == [first.json["status"]]
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
 
 
 async def test_a_service_that_is_being_deleted_gets_no_codes(cli: DeviceClient, pool: Pool) -> None:
-    answer = await meanwhile(pool, [("delete from services", ())], cli.request_codes)
+    answer = await run_during(pool, [("delete from services", ())], cli.request_codes)
     assert oauth_error(answer) == (404, "invalid_request", "NOT_FOUND")
 
 

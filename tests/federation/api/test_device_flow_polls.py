@@ -20,7 +20,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import CURL, GRANT, INTERVAL, PKCE, TOKEN, VERIFIER, DeviceClient, oauth_error
 from tests.proof.access.belongings import begin_in_browser
-from tests.support.builders import EMAIL, Answer, SignedIn, everyone, make_edge, meanwhile, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, SignedIn, make_edge, run_concurrently, run_during, run_sql, sign_in
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 from tests.support.tenants import Tenant
 
@@ -181,7 +181,7 @@ async def test_each_early_poll_adds_five_seconds_to_the_interval(cli: DeviceClie
 
 async def test_parallel_early_polls_are_all_counted(cli: DeviceClient) -> None:
     await cli.begin()
-    answers = [oauth_error(answer) for answer in await everyone(10, lambda _: cli.poll())]
+    answers = [oauth_error(answer) for answer in await run_concurrently(10, lambda _: cli.poll())]
     assert sorted(answers) == sorted([PENDING] + 9 * [SLOW_DOWN])
     assert await run_sql(cli.pool, "select interval_seconds from device_codes") == [(50,)]
 
@@ -262,7 +262,7 @@ async def test_a_challenge_requires_the_verifier_for_every_client(cli: DeviceCli
 
 async def test_five_failures_lock_a_code(mobile_cli: DeviceClient, session: SignedIn, metrics: FakeMetrics) -> None:
     await mobile_cli.begin(**PKCE)
-    await everyone(5, lambda _: mobile_cli.poll(code_verifier="wrong" * 10))
+    await run_concurrently(5, lambda _: mobile_cli.poll(code_verifier="wrong" * 10))
     assert metrics.login_failures == {"device_code": 5}
     assert (await mobile_cli.decide(session.access_token)).status == 400
     await run_sql(mobile_cli.pool, "update device_codes set status = 'approved', session_id = %s", session.session_id)
@@ -316,7 +316,7 @@ async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(
 ) -> None:
     """The poll has been accepted and waits for the account lock, which the change holds."""
     lock = "select from users where email = 'ada@example.com' for update"
-    answer = await meanwhile(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))
+    answer = await run_during(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))
     assert oauth_error(answer) == expected
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
 
@@ -326,7 +326,7 @@ async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(
 
 @pytest.mark.slow
 async def test_of_twenty_parallel_polls_one_gets_tokens(approved: DeviceClient, metrics: FakeMetrics) -> None:
-    answers = await everyone(20, lambda _: approved.poll())
+    answers = await run_concurrently(20, lambda _: approved.poll())
     assert [answer.status for answer in answers].count(200) == 1
     assert {oauth_error(answer) for answer in answers if answer.status != 200} <= {SLOW_DOWN, INVALID}
     assert metrics.tokens_issued == 1
@@ -342,7 +342,7 @@ async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved: Devic
         await run_sql(approved.pool, "update device_codes set polled_at = null")
         return await approved.poll()
 
-    answers = await everyone(20, poll)
+    answers = await run_concurrently(20, poll)
     assert [answer.status for answer in answers].count(200) == 1
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
 
@@ -351,7 +351,7 @@ async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved: Devic
 async def test_a_parallel_approval_and_poll_lose_nothing(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
     acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.decide(session.access_token), cli.poll]
-    answers = await everyone(2, lambda number: acts[number]())
+    answers = await run_concurrently(2, lambda number: acts[number]())
     assert {answer.status for answer in answers} <= {200, 400}
     if await cli.status() == ["approved"]:
         assert (await cli.poll_after_interval()).status == 200

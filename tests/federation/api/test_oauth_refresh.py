@@ -29,7 +29,7 @@ from tests.federation.api.relying import (
     sign_in_browser,
 )
 from tests.support.browser import FakeBrowser
-from tests.support.builders import BASE_URL, Api, everyone, log_in, run_sql
+from tests.support.builders import BASE_URL, Api, log_in, run_concurrently, run_sql
 from tests.support.direct import change_ports
 from tests.support.refusals import UNAUTHORIZED, refused
 from tests.support.services import sign_in_to
@@ -137,7 +137,7 @@ async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingP
 @pytest.mark.slow
 async def test_of_many_parallel_refreshes_one_wins(relying_party: RelyingParty) -> None:
     tokens = await relying_party.tokens()
-    answers = await everyone(20, lambda _: relying_party.refresh(tokens["refresh_token"]))
+    answers = await run_concurrently(20, lambda _: relying_party.refresh(tokens["refresh_token"]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     [renewed] = [answer.json for answer in answers if answer.status == 200]
     assert await relying_party.is_live(renewed)

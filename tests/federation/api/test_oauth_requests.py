@@ -25,7 +25,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
-from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, add_provisioned, meanwhile, run_sql
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, add_provisioned, run_during, run_sql
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
@@ -193,7 +193,7 @@ async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: 
 
 async def test_a_service_that_is_being_deleted_gets_no_code(relying_party: RelyingParty, user: Account, pool: Pool) -> None:
     await sign_in_browser(relying_party, user)
-    assert (await meanwhile(pool, [("delete from services", ())], relying_party.open_request)).status == 404
+    assert (await run_during(pool, [("delete from services", ())], relying_party.open_request)).status == 404
 
 
 async def test_a_request_without_state_gets_none_back(relying_party: RelyingParty, user: Account) -> None:

@@ -29,7 +29,7 @@ from tests.federation.api.relying import (
     sign_in_browser,
 )
 from tests.support.browser import FakeBrowser
-from tests.support.builders import BASE_URL, Api, add_account, add_member, add_provisioned, everyone, run_sql
+from tests.support.builders import BASE_URL, Api, add_account, add_member, add_provisioned, run_concurrently, run_sql
 from tests.support.services import add_plan, add_subscription
 from tests.support.tenants import Tenant
 
@@ -230,7 +230,7 @@ async def test_a_code_used_by_another_application_ends_nothing(
 @pytest.mark.slow
 async def test_of_many_parallel_exchanges_one_wins_and_the_others_end_its_session(relying_party: RelyingParty, pool: Pool) -> None:
     code = await relying_party.code()
-    answers = await everyone(20, lambda _: relying_party.exchange(code))
+    answers = await run_concurrently(20, lambda _: relying_party.exchange(code))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert {oauth_error(answer) for answer in answers if answer.status == 400} == {INVALID_GRANT}
     assert await run_sql(pool, "select count(*), count(ended_at) from sessions where service_id is not null") == [(1, 1)]

@@ -21,7 +21,7 @@ from core.federation.saml.configuration_rules import NameIdFormat
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, Api, add_account, add_platform_owner, everyone, impersonate, make_vault, run_sql
+from tests.support.builders import Answer, Api, add_account, add_platform_owner, impersonate, make_vault, run_concurrently, run_sql
 from tests.support.saml import NS, add_application
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
@@ -209,7 +209,7 @@ async def test_a_new_certificate_replaces_the_old_one_and_deletes_its_key(shop: 
 @pytest.mark.slow
 async def test_of_several_parallel_certificates_one_is_active(shop: Shop, pool: Pool) -> None:
     await shop.configure(PLAIN)
-    answers = await everyone(5, lambda _: shop.new_certificate())
+    answers = await run_concurrently(5, lambda _: shop.new_certificate())
     assert [answer.status for answer in answers] == [200] * 5
     assert await run_sql(pool, "select count(*) from saml_certificates where deactivated_at is null") == [(1,)]
 

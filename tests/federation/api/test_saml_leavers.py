@@ -12,7 +12,7 @@ from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, add_account, add_member, everyone, run_sql
+from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory
@@ -154,7 +154,7 @@ async def test_a_sign_on_during_the_removal_leaves_no_user(
         else:
             assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
 
-    await everyone(6, act)
+    await run_concurrently(6, act)
     assert await service_uses(pool, member) == []
     await check_counts(pool)
 

@@ -19,7 +19,7 @@ from core.maintenance import housekeeping
 from ports import Ports
 from tests.applications.api.services import Workshop
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, Answer, Api, everyone, meanwhile, run_sql
+from tests.support.builders import EMAIL, Answer, Api, run_concurrently, run_during, run_sql
 from tests.support.platform import Platform
 from tests.support.rows import in_another_task
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
@@ -218,7 +218,7 @@ async def test_anonymization_in_parallel_with_the_logout_leaves_no_names(
         ("delete from sessions where user_id = %s", (user.id,)),
         ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (user.id,)),
     ]
-    await meanwhile(pool, held, lambda: sign_out(browser))
+    await run_during(pool, held, lambda: sign_out(browser))
     assert await run_sql(pool, "select 1 from saml_logout_requests") == []
 
 
@@ -285,7 +285,7 @@ async def test_a_logout_that_starts_during_a_deletion_is_partial(
 ) -> None:
     walk = LogoutWalk(browser, shop, blog)
     session = (await walk.sign_in())["shop"]
-    last = await meanwhile(
+    last = await run_during(
         pool,
         [("delete from services where id = %s", (blog.id,))],
         lambda: request_logout(browser, shop, session.name_id, session.session_index, RelayState="there"),
@@ -341,7 +341,7 @@ async def test_parallel_returns_get_one_response(browser: SamlBrowser, shop: Sam
     walk = LogoutWalk(browser, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     failed = redirect_url(f"{blog.path}/slo", logout_response(application, browser.now(), id_, "Responder"), "SAMLResponse")
-    answers = await everyone(16, lambda number: browser.open(failed if number % 2 else f"{blog.path}/slo"))
+    answers = await run_concurrently(16, lambda number: browser.open(failed if number % 2 else f"{blog.path}/slo"))
     assert {answer.status for answer in answers} <= {302, 400}
     ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in redirect_target(answer)]
     assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]

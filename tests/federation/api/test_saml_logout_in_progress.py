@@ -23,7 +23,7 @@ from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to, set_cookies
-from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, run_concurrently, run_sql
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
 from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, sign_out, statuses
@@ -440,7 +440,7 @@ async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInP
 async def test_parallel_copies_of_a_response_all_continue(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
     browser, first = in_progress.browser, in_progress.first
     address = redirect_url(f"{first.path}/slo", logout_response(first, browser.now(), in_progress.request_id), "SAMLResponse")
-    answers = await everyone(20, lambda _: browser.open(address))
+    answers = await run_concurrently(20, lambda _: browser.open(address))
     assert {redirect_target(answer) for answer in answers} == {f"{first.path}/slo"}
     assert final_statuses(await in_progress.walk.finish(await browser.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
 
@@ -521,7 +521,7 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
         address = redirect_target(
             await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303
         )
-    steps = await everyone(8, lambda _: browser.open(address))
+    steps = await run_concurrently(8, lambda _: browser.open(address))
     [request] = {
         (application.slug, id_)
         for step in steps
@@ -537,7 +537,7 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
 async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
     await walk.sign_in()
     token = form_token(await browser.open(ACCOUNT))
-    answers = await everyone(8, lambda _: browser.send("/app/sign-out", form_token=token))
+    answers = await run_concurrently(8, lambda _: browser.send("/app/sign-out", form_token=token))
     assert {answer.status for answer in answers} == {200}
     last = await walk.finish(await browser.open(f"{walk.applications['shop'].path}/slo"))
     assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
@@ -558,7 +558,7 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, browser:
         session = sessions[application.slug]
         return await send_request(browser, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
 
-    messages = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
+    messages = [RedirectedMessage(redirect_target(step)) for step in await run_concurrently(8, begin)]
     answers = [message.statuses for message in messages if message.kind == "LogoutResponse"]
     request_ids = [message.root.get("ID") for message in messages if message.kind == "LogoutRequest"]
     assert all(request_ids.count(id_) <= 2 for id_ in request_ids), "no request is sent more often"
@@ -577,6 +577,6 @@ async def test_forged_requests_in_parallel_with_responses_change_nothing(in_prog
             return await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
         return await send_request(browser, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
-    await everyone(8, forge_or_answer)
+    await run_concurrently(8, forge_or_answer)
     last = await in_progress.walk.finish(await browser.open(f"{shop.path}/slo"))
     assert statuses(last, shop)[0] == "Success"

@@ -19,7 +19,7 @@ from core.kernel.errors import Limited
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, everyone, run_sql
+from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, posted_response, redirect_url
 from tests.support.saml_browser import SamlApplications, SamlBrowser, sign_in_over_api
@@ -132,7 +132,7 @@ async def test_a_head_request_does_not_finish_a_sign_on(
 
 @pytest.mark.slow
 async def test_of_twenty_parallel_requests_one_gets_the_response(browser: SamlBrowser, waiting: str, pool: Pool) -> None:
-    answers = await everyone(20, lambda _: browser.open(waiting))
+    answers = await run_concurrently(20, lambda _: browser.open(waiting))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
 
@@ -142,7 +142,7 @@ async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(
     browser: SamlBrowser, shop: SamlApplication, clock: FakeClock
 ) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
-    answers = await everyone(20, lambda _: browser.open(address))
+    answers = await run_concurrently(20, lambda _: browser.open(address))
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 

@@ -29,7 +29,7 @@ from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
-from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, run_concurrently, run_during, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.refusals import MISSING, refused
 from tests.support.services import add_service, sign_in_to
@@ -220,7 +220,7 @@ async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
 
 async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
     path = await api_client.start_link()
-    answers = await everyone(20, lambda _: provider_sign_in.browser.open(path))
+    answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
@@ -348,7 +348,7 @@ async def test_a_sign_in_during_the_unlinking_fails(
     back = await browser.start(**SHOP)
     locked = ("select 1 from users where id = %s for no key update", (user.id,))
     unlinked = ("delete from identities where user_id = %s", (user.id,))
-    assert (await meanwhile(provider_sign_in.pool, [locked, unlinked], lambda: browser.browser.open(back))).status == 400
+    assert (await run_during(provider_sign_in.pool, [locked, unlinked], lambda: browser.browser.open(back))).status == 400
     assert await browser.user_id() is None
     assert await provider_sign_in.identities() == []
 
@@ -367,7 +367,7 @@ async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
         await late.sign_in()
         return answer.status
 
-    statuses = await everyone(len(browsers) + 1, act)
+    statuses = await run_concurrently(len(browsers) + 1, act)
     assert statuses.count(200) == 1  # the unlinking; the sign-ins are redirected or come too late
     assert set(statuses) <= {200, 303, 400}
     assert await late.user_id() not in (None, user.id)
@@ -451,7 +451,7 @@ async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(
     """A provider with one-time refresh tokens would treat a second use as theft."""
     await provider_sign_in.sign_in()
     clock.advance(TOKEN_LIFETIME)
-    answers = await everyone(10, lambda _: api_client.get_token())
+    answers = await run_concurrently(10, lambda _: api_client.get_token())
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["access_token"] for answer in answers}) == 1
     assert provider_sign_in.provider.counted["/token"] == 2

@@ -35,9 +35,9 @@ from tests.support.builders import (
     add_account,
     add_platform_owner,
     deliver,
-    everyone,
     link,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -362,7 +362,7 @@ async def test_a_concurrent_link_is_waited_for(waiting: ProviderSignIn, factor: 
             (eve.id, waiting.name, waiting.provider.address),
         ),
     ]
-    refused = await meanwhile(waiting.pool, linking, lambda: waiting.browser.show_code(factor.code()))
+    refused = await run_during(waiting.pool, linking, lambda: waiting.browser.show_code(factor.code()))
     assert refused.status == 401
     assert [row[0] for row in await waiting.identities()] == ["eve@example.com"]
     assert await waiting.user_id() is None
@@ -373,7 +373,7 @@ async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSi
         ("select 1 from users where id = %s for no key update", (user.id,)),
         ("delete from pre_auths where user_id = %s", (user.id,)),
     ]
-    assert (await meanwhile(waiting.pool, ending, lambda: waiting.browser.show_code(factor.code()))).status == 401
+    assert (await run_during(waiting.pool, ending, lambda: waiting.browser.show_code(factor.code()))).status == 401
     assert await waiting.identities() == []
 
 
@@ -393,7 +393,7 @@ async def test_parallel_codes_all_sign_in_and_link_once(
             return (await browsers[number].browser.show_code(BACKUP_CODES[number])).status
         return (await late[number - len(browsers)].browser.open(backs[number - len(browsers)])).status
 
-    assert await everyone(12, act) == [303] * 12
+    assert await run_concurrently(12, act) == [303] * 12
     assert {await browser.user_id() for browser in browsers} == {user.id}
     assert {await browser.user_id() for browser in late} == {None}
     assert sorted(await subjects(provider_sign_in), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
@@ -416,7 +416,7 @@ async def test_of_two_users_with_the_same_identity_one_gets_it(
             return (await browsers[number].browser.show_code(BACKUP_CODES[number])).status
         return (await other.browser.open(back)).status
 
-    statuses = await everyone(4, act)
+    statuses = await run_concurrently(4, act)
     [(owner, *_)] = await provider_sign_in.identities()
     assert sorted(statuses) == ([303] + [401] * 3 if owner == eve.email else [303] * 4)
     assert await other.user_id() == (eve.id if owner == eve.email else None), "otherwise the code is required again"

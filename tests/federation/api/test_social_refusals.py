@@ -22,7 +22,7 @@ from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.provider import FakeProvider
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
-from tests.support.builders import BASE_URL, EMAIL, everyone, run_sql
+from tests.support.builders import BASE_URL, EMAIL, run_concurrently, run_sql
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -135,7 +135,7 @@ async def test_invalid_states_are_refused(provider_sign_in: ProviderSignIn) -> N
 
 async def test_of_twenty_parallel_callbacks_one_signs_in(provider_sign_in: ProviderSignIn) -> None:
     back = await provider_sign_in.start()
-    answers = await everyone(20, lambda _: provider_sign_in.browser.open(back))
+    answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(back))
     assert sorted(answer.status for answer in answers) == [303] + [400] * 19
     assert provider_sign_in.provider.counted["/token"] == 1
 
@@ -148,7 +148,7 @@ async def test_parallel_first_sign_ins_create_one_account(
     streets = [ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
     ways = [SHOP if where and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
-    answers = await everyone(6, lambda number: streets[number].browser.open(backs[number]))
+    answers = await run_concurrently(6, lambda number: streets[number].browser.open(backs[number]))
     assert [answer.status for answer in answers] == [303] * 6, [answer.text for answer in answers]
     assert len({await each.user_id() for each in streets}) == 1
     assert len([row for row in await provider_sign_in.accounts() if row[0] == EMAIL]) == 1

@@ -17,7 +17,7 @@ from core.federation.oauth.authorization_rules import CODE_TTL, AuthorizationCod
 from core.kernel.principals import BrowserSession, ServiceContext
 from core.kernel.values import digest
 from core.maintenance.housekeeping_rules import Sweep
-from tests.support.builders import everyone, make_device, run_sql
+from tests.support.builders import make_device, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 
 CODE: Final = digest("code")
@@ -118,7 +118,7 @@ async def test_of_parallel_redemptions_one_wins_and_the_others_see_its_session(s
         session_id = uuid4()
         return session_id if await stored.redeem(session_id=session_id) else None
 
-    [won] = [session_id for session_id in await everyone(20, redeem) if session_id is not None]
+    [won] = [session_id for session_id in await run_concurrently(20, redeem) if session_id is not None]
     assert await stored.started_session(shop) == won
 
 

@@ -23,7 +23,7 @@ from core.maintenance import housekeeping, housekeeping_rules
 from core.maintenance.housekeeping_rules import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_member, add_organization, everyone, meanwhile, run_sql
+from tests.support.builders import add_member, add_organization, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
 from tests.support.services import add_plan, add_service
 
@@ -46,9 +46,9 @@ async def test_a_lease_has_one_holder_until_it_ends(storage: Postgres) -> None:
 
 
 async def test_one_of_ten_holders_gets_a_lease(storage: Postgres) -> None:
-    taken = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
+    taken = await run_concurrently(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
     assert sum(taken) == 1
-    again = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
+    again = await run_concurrently(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
     assert sum(again) == 1
 
 
@@ -281,7 +281,7 @@ async def test_an_account_that_becomes_a_member_during_the_sweep_is_not_deleted(
         update organizations set member_count = member_count + 1"""
     changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, user.id))]
     sweep = Sweep.UNVERIFIED_ACCOUNTS
-    assert await meanwhile(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
+    assert await run_during(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
     assert await run_sql(pool, "select user_id from memberships") == [(user.id,)]
     assert await run_sql(pool, "select member_count from organizations") == [(1,)]
 
@@ -340,7 +340,7 @@ async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeCloc
 @pytest.mark.slow
 async def test_one_of_five_parallel_processes_sweeps(ports: Ports, pool: Pool) -> None:
     await add_rates(pool, NOW - DAY, count=50)
-    results = await everyone(5, lambda _: housekeeping.sweep(ports, uuid4()))
+    results = await run_concurrently(5, lambda _: housekeeping.sweep(ports, uuid4()))
     assert sorted(results, key=str) == sorted([{"rates": 50}, None, None, None, None], key=str)
 
 

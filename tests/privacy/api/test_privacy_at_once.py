@@ -12,7 +12,7 @@ from core.kernel.principals import Role
 from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.services import add_service, sign_in_to
@@ -43,7 +43,7 @@ async def is_anonymized(pool: Pool, account: Account) -> bool:
 async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
     api: Api, pool: Pool, acme: Tenant, user: Account, platform: Platform
 ) -> None:
-    answers = await everyone(20, lambda number: forget(api, user.id, (acme.token("owner"), platform.token)[number % 2]))
+    answers = await run_concurrently(20, lambda number: forget(api, user.id, (acme.token("owner"), platform.token)[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert await is_anonymized(pool, user)
     assert await acme.actions() == {"user.anonymized": 1}
@@ -53,7 +53,7 @@ async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
 @pytest.mark.slow
 async def test_twenty_concurrent_anonymizations_get_different_placeholders(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(20)]
-    answers = await everyone(20, lambda number: forget(api, people[number].id, platform.token))
+    answers = await run_concurrently(20, lambda number: forget(api, people[number].id, platform.token))
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert all([await is_anonymized(pool, account) for account in people])
 
@@ -71,7 +71,7 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
         for tenant in (acme, other_tenant):
             await tenant.join(f"n{number}", account)
     tokens = (acme.token("owner"), platform.token)
-    answers = await everyone(12, lambda number: forget(api, people[number % 6].id, tokens[number % 2]))
+    answers = await run_concurrently(12, lambda number: forget(api, people[number % 6].id, tokens[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 12}
     for tenant in (acme, other_tenant):
         assert await tenant.actions() == {"user.anonymized": 6}
@@ -97,7 +97,7 @@ async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports
             token = answer.json["refresh_token"]
         return answer
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 401, 429}
     assert answers.count(next(answer for answer in answers if "user_id" in answer.json)) == 1
     assert await is_anonymized(pool, user)
@@ -118,7 +118,7 @@ async def test_no_account_is_both_a_platform_owner_and_anonymized(api: Api, port
             return await forget(api, account.id, platform.token)
         return await api.post("/api/platform/owners", {"user_id": str(account.id)}, token=platform.token)
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 400, 403}
     for account in people:
         anonymized = await is_anonymized(pool, account)
@@ -138,7 +138,7 @@ async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: 
             case _:
                 return await acme.remove("owner", "ada")
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 400, 401, 403, 404}
     await acme.check()
     await check_counts(pool)
@@ -151,7 +151,7 @@ async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api
             return await forget(api, user.id, acme.token("owner"))
         return await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 409}
     assert await is_anonymized(pool, user)
     registered = sum("message" in answer.json and "user_id" not in answer.json for answer in answers)
@@ -175,7 +175,7 @@ async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymi
             return await forget(api, people[number // 2].id, acme.token("owner"))
         return await api.post("/api/invitations/accept", {"token": made[number // 2]}, token=acme.token(f"n{number // 2}"))
 
-    answers = await everyone(16, act)
+    answers = await run_concurrently(16, act)
     assert {answer.status for answer in answers} <= {200, 400, 401, 403}
     there = {address for address in await other_tenant.members() if address.startswith("n")}
     for number, account in enumerate(people):
@@ -194,21 +194,21 @@ async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api,
         ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
         ("update memberships set role = 'owner' where org_id = %s and user_id = %s", (acme.org, acme.people["admin"].id)),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
 async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
     changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
-    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, platform.token))
+    answer = await run_during(pool, changes, lambda: forget(api, user.id, platform.token))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
 async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     changes: Changes = [("update users set is_platform_owner = true where id = %s", (user.id,))]
-    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
@@ -223,7 +223,7 @@ async def test_a_membership_of_another_organization_added_meanwhile_is_respected
             (new_id(), other_tenant.org, user.id),
         ),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
@@ -240,7 +240,7 @@ async def test_an_organization_joined_meanwhile_gets_the_event(
         ("select 1 from users where id = %s for no key update", (user.id,)),
         (added, (new_id(), other_tenant.org, user.id)),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, platform.token))
+    answer = await run_during(pool, changes, lambda: forget(api, user.id, platform.token))
     assert answer.status == 200, answer.text
     assert await is_anonymized(pool, user)
     assert [await tenant.actions() for tenant in (acme, other_tenant)] == [{"user.anonymized": 1}] * 2
@@ -250,7 +250,7 @@ async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, 
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""
-    answer = await meanwhile(pool, [(login, (new_id(), user.id))], lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, [(login, (new_id(), user.id))], lambda: forget(api, user.id, acme.token("owner")))
     assert answer.status == 200, answer.text
     assert await run_sql(pool, "select address, agent from login_events where user_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
 

@@ -35,8 +35,8 @@ from tests.support.builders import (
     add_invitation,
     add_member,
     deliver,
-    everyone,
     impersonate,
+    run_concurrently,
     run_sql,
     sign_in,
 )
@@ -647,7 +647,7 @@ async def test_concurrent_requests_redact_each_entry_once(
     async def act(number: int) -> object:
         return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, user.id, acme.token("owner"))).status
 
-    answers = await everyone(12, act)
+    answers = await run_concurrently(12, act)
     assert [answer for answer in answers if isinstance(answer, int)] == [200] * 9
     await check_redacted(pool)
     assert done == rest

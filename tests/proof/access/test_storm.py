@@ -25,7 +25,7 @@ from tests.proof.access.belongings import backup_codes, begin_in_browser, passwo
 from tests.proof.access.parties import Parties
 from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World
-from tests.support.builders import Answer, Api, add_account, add_member, add_platform_owner, everyone, run_sql, sign_in
+from tests.support.builders import Answer, Api, add_account, add_member, add_platform_owner, run_concurrently, run_sql, sign_in
 from tests.support.mfa import STEP, Authenticator
 
 pytestmark = pytest.mark.slow
@@ -262,7 +262,7 @@ async def test_all_invariants_hold_after_a_storm(
         acts = list(islice(storm.acts(owner), AT_ONCE))
         if lap == LAPS:
             acts[AT_ONCE // 2 : AT_ONCE // 2] = storm.deletions(owner)
-        answers = await everyone(len(acts), partial(perform, api, parties, acts, authenticator))
+        answers = await run_concurrently(len(acts), partial(perform, api, parties, acts, authenticator))
         assert [answer.text for _, answer in answers if answer.status >= 500] == []
         assert 200 in {answer.status for _, answer in answers}
         storm.learn(answers)

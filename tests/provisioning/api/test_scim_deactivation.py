@@ -9,7 +9,7 @@ from core.kernel.principals import SYSTEM, BlockedByDirectory, Role
 from core.tenancy.invitations_rules import InviteeDeactivated
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
-from tests.support.builders import PASSWORD, Answer, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
+from tests.support.builders import PASSWORD, Answer, add_member, add_provisioned, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.mfa import waiting
 from tests.support.saml import add_application, posted_response
 from tests.support.saml_browser import SamlBrowser
@@ -236,7 +236,7 @@ async def test_an_account_used_only_here_is_deleted_permanently(acme: Tenant, di
 
 async def test_one_of_several_concurrent_requests_deletes_the_user(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
-    answers = await everyone(5, lambda n: directory.delete(user["id"]) if n % 2 else directory.deactivate(user["id"]))
+    answers = await run_concurrently(5, lambda n: directory.delete(user["id"]) if n % 2 else directory.deactivate(user["id"]))
     assert [answer.status for answer in answers].count(204) == 1
     assert {answer.status for answer in answers} <= {200, 204, 404}
     await acme.check()

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.provisioning.users import ScimUsers
 from core.provisioning.schemas import GROUP_URN
-from tests.support.builders import add_account, everyone, run_sql, sign_in
+from tests.support.builders import add_account, run_concurrently, run_sql, sign_in
 from tests.support.rows import in_another_task
 from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.tenants import Tenant
@@ -184,7 +184,7 @@ async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) 
     await acme.set_member_limit(4)
     assert problem(await directory.add_members(*user_ids)) == (400, None)
     assert len(await acme.members()) == 3
-    answers = await everyone(3, lambda n: directory.add_members(user_ids[n]))
+    answers = await run_concurrently(3, lambda n: directory.add_members(user_ids[n]))
     assert sorted(answer.status for answer in answers) == [200, 400, 400]
     assert (await directory.put_group(*user_ids)).status == 200  # removes others
 

@@ -15,7 +15,7 @@ from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import new_id
 from core.tenancy.organizations_rules import Membership
 from tests.fakes.outside import FakeClock
-from tests.support.builders import PASSWORD, Answer, add_account, add_member, everyone, run_sql, sign_in
+from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_sql, sign_in
 from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -372,7 +372,7 @@ async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former
     async def claim(number: int) -> Answer:
         return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_create_user())
 
-    answers = await everyone(6, claim)
+    answers = await run_concurrently(6, claim)
     assert Counter(answer.status // 100 for answer in answers) == {2: 1, 4: 5}
     assert {problem(answer) for answer in answers if answer.status >= 400} == {(409, "uniqueness")}
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]

@@ -11,7 +11,7 @@ from core.provisioning import users_rules
 from core.provisioning.schemas import USER_URN
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, load_accounts
-from tests.support.builders import everyone, run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
 from tests.support.tenants import Tenant
 
@@ -168,13 +168,13 @@ async def test_inactive_users_have_their_own_limit(acme: Tenant, directory: Dire
 
 async def test_concurrent_requests_create_as_many_users_as_the_limit_allows(acme: Tenant, directory: Directory) -> None:
     await acme.set_member_limit(5)
-    answers = await everyone(5, lambda n: directory.try_create_user(f"p{n}@acme.example"))
+    answers = await run_concurrently(5, lambda n: directory.try_create_user(f"p{n}@acme.example"))
     assert sorted(answer.status for answer in answers) == [201, 201, 400, 400, 400]
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(5,)]
 
 
 async def test_one_of_several_concurrent_requests_gets_the_address(acme: Tenant, directory: Directory) -> None:
-    answers = await everyone(4, lambda _: directory.try_create_user())
+    answers = await run_concurrently(4, lambda _: directory.try_create_user())
     assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
 
 

@@ -11,7 +11,7 @@ from core.kernel.values import new_id
 from core.tenancy import invitations
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, Answer, Api, add_account, everyone, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, Api, add_account, run_concurrently, run_sql, sign_in
 from tests.support.refusals import refused
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.invitations import FULL, WEEK, accept, decline
@@ -22,7 +22,7 @@ from tests.tenancy.invitations import FULL, WEEK, accept, decline
 async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenant, api: Api, free: int) -> None:
     await acme.set_member_limit(3 + free)
     responses = [await acme.invite(f"{number}@example.com") for number in range(20)]
-    answers = await everyone(20, lambda number: accept(api, responses[number]["token"]))
+    answers = await run_concurrently(20, lambda number: accept(api, responses[number]["token"]))
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
     assert {refused(answer) for answer in answers if answer.status == 400} == {FULL}
     assert len(await acme.members()) == 3 + free
@@ -44,7 +44,7 @@ async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, p
                 return await accept(api, response["invitation"]["token"], token=user.access_token if user else None)
         return await api.post(f"{acme.invitations}/{response['invitation']['id']}/accept", token=acme.token("owner"))
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert sorted(answer.status for answer in answers)[:2] in ([200, 400], [200, 404])
     assert {answer.status for answer in answers} <= {200, 400, 404}
     assert len(await acme.members()) == 4
@@ -67,7 +67,7 @@ async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports
                     return await decline(api, response["token"])
             return await api.post(f"{acme.invitations}/{response['invitation']['id']}", token=acme.token("admin"))
 
-        answers = await everyone(21, act)
+        answers = await run_concurrently(21, act)
         assert sorted(answer.status for answer in answers).count(200) == 1
         assert {answer.status for answer in answers} <= {200, 400, 404}
         status = (await acme.statuses())[email]
@@ -99,7 +99,7 @@ async def test_concurrent_requests_and_sweeps_expire_an_invitation_once(acme: Te
             await invitations.sweep(ports, new_id())
             return None
 
-        statuses = await everyone(20, act)
+        statuses = await run_concurrently(20, act)
         assert statuses.count(200) <= 1
         assert set(statuses) <= {200, 400, 404, None}
         assert await acme.actions() - before == Counter(["invitation.declined" if 200 in statuses else "invitation.expired"])
@@ -115,7 +115,7 @@ async def test_concurrent_acceptances_create_one_account(tenants: Tenants, api: 
             return await accept(api, secrets[number])
         return await api.post("/api/auth/register", {"email": EMAIL, "password": "correct horse battery staple"})
 
-    answers = await everyone(12, act)
+    answers = await run_concurrently(12, act)
     assert {answer.status for answer in answers} <= {200, 409}
     assert [answer.status for answer in answers].count(200) in (10, 11)
     [(user,)] = await run_sql(pool, "select id from users where email = %s", EMAIL)

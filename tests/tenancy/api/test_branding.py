@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, everyone, meanwhile, run_sql
+from tests.support.builders import Answer, run_concurrently, run_during, run_sql
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE
 
@@ -230,14 +230,14 @@ async def test_the_branding_of_an_inactive_organization_is_closed(acme: Tenant, 
 async def test_an_admin_demoted_during_the_request_cannot_change_the_branding(acme: Tenant, pool: Pool) -> None:
     demoted = "update memberships set role = 'member' where user_id = %s", (acme.id("admin"),)
     held = "select 1 from organizations where id = %s for no key update", (acme.org,)
-    answer = await meanwhile(pool, [held, demoted], lambda: change(acme, CHOSEN, "admin"))
+    answer = await run_during(pool, [held, demoted], lambda: change(acme, CHOSEN, "admin"))
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await run_sql(pool, "select * from branding") == []
 
 
 async def test_concurrent_changes_of_different_fields_are_all_kept(acme: Tenant) -> None:
     fields = [{name: value} for name, value in CHOSEN.items()]
-    answers = await everyone(9, lambda number: change(acme, fields[number % 3]))
+    answers = await run_concurrently(9, lambda number: change(acme, fields[number % 3]))
     assert {answer.status for answer in answers} == {200}
     assert (await look(acme)).json == CHOSEN
     assert len(await acme.log()) == 3

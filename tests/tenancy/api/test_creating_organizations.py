@@ -17,8 +17,8 @@ from tests.support.builders import (
     add_organization,
     add_person,
     add_platform_owner,
-    everyone,
     impersonate,
+    run_concurrently,
     run_sql,
 )
 from tests.support.direct import change_ports
@@ -170,7 +170,7 @@ async def test_one_of_twenty_concurrent_requests_gets_the_slug(api: Api, ports: 
     async def create(number: int) -> Answer:
         return await api.post("/api/organizations", {"slug": "acme", "name": f"Acme {number}"}, token=tokens[number % 10])
 
-    answers = await everyone(20, create)
+    answers = await run_concurrently(20, create)
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert {answer.code for answer in answers if answer.status == 400} == {"BAD_REQUEST"}
     [winner] = [answer.json for answer in answers if answer.status == 200]

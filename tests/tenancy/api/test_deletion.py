@@ -19,8 +19,8 @@ from tests.support.builders import (
     add_organization,
     add_person,
     add_platform_owner,
-    everyone,
     impersonate,
+    run_concurrently,
     run_sql,
 )
 from tests.tenancy.organizations import ACME, log, recorded_events, token_of
@@ -129,7 +129,7 @@ async def test_the_housekeeper_removes_the_rest_of_a_large_organization(
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_deletions_wins(api: Api, ports: Ports, pool: Pool) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
-    answers = await everyone(20, lambda _: api.delete(ACME, token=token))
+    answers = await run_concurrently(20, lambda _: api.delete(ACME, token=token))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)
     assert [entry[1] for entry in await log(pool)] == ["organization.deleted"]
@@ -156,7 +156,7 @@ async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, p
             return await api.patch(ACME, {"name": f"Name {which}"}, token=tokens[which])
         return await api.post(f"{ACME}/select", token=tokens[which])
 
-    answers = await everyone(19, act)
+    answers = await run_concurrently(19, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
     assert {target for (target,) in await run_sql(pool, "select id from users")} == {user.id, *(other.id for other in others)}

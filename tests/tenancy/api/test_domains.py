@@ -10,7 +10,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeClock, FakeTxtRecords
-from tests.support.builders import Answer, everyone, meanwhile, run_sql
+from tests.support.builders import Answer, run_concurrently, run_during, run_sql
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.domains import CALLS, DOMAIN, RECORD, claim, look, prove, publish, remove, verify
 from tests.tenancy.organizations import NOW
@@ -249,7 +249,7 @@ async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(
     teams = [acme, other_tenant]
     for _ in range(3):
         publish(dns, await claim(acme), await claim(other_tenant))
-        results = await everyone(20, lambda number: verify_with_slug(teams[number % 2]))
+        results = await run_concurrently(20, lambda number: verify_with_slug(teams[number % 2]))
         statuses = {team.slug: {answer.status for slug, answer in results if slug == team.slug} for team in teams}
         assert sorted(statuses.values(), key=sorted) == [{200}, {409}]
         [winner] = [team for team in teams if statuses[team.slug] == {200}]
@@ -338,13 +338,13 @@ async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant, call
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    assert (await meanwhile(acme.pool, changes, lambda: CALLS[call](acme, "admin"))).status == 403
+    assert (await run_during(acme.pool, changes, lambda: CALLS[call](acme, "admin"))).status == 403
     assert await stored(acme.pool) == before
 
 
 @pytest.mark.slow
 async def test_concurrent_changes_leave_one_domain_and_a_consistent_log(tenants: Tenants, acme: Tenant) -> None:
-    answers = await everyone(20, lambda number: claim(acme, f"acme-{number % 4}.example") if number % 5 else remove(acme))
+    answers = await run_concurrently(20, lambda number: claim(acme, f"acme-{number % 4}.example") if number % 5 else remove(acme))
     assert {answer.status for answer in answers} <= {200, 204, 404}
     log = await acme.log()
     first = [entry for entry in log if entry["action"] == "domain.set" and entry["details"]["replaced"] is None]

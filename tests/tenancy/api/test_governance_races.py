@@ -12,8 +12,8 @@ from tests.support.builders import (
     add_account,
     add_member,
     add_organization,
-    everyone,
-    meanwhile,
+    run_concurrently,
+    run_during,
     run_sql,
     sign_in,
 )
@@ -23,7 +23,7 @@ from tests.support.platform import ACTIONS, AFTERWARDS, BODIES, NOWHERE, Platfor
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_decisions_wins(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
-    answers = await everyone(20, lambda number: platform.do(("approve", "reject")[number % 2], org, {"reason": f"reason {number}"}))
+    answers = await run_concurrently(20, lambda number: platform.do(("approve", "reject")[number % 2], org, {"reason": f"reason {number}"}))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     [winner] = [answer.json["organization"] for answer in answers if answer.status == 200]
     assert {answer.json["error"].partition(".")[0] for answer in answers if answer.status == 400} == {
@@ -37,7 +37,7 @@ async def test_one_of_twenty_concurrent_decisions_wins(platform: Platform, pool:
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_deletions_wins(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    answers = await everyone(20, lambda _: platform.do("delete", org))
+    answers = await run_concurrently(20, lambda _: platform.do("delete", org))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await run_sql(pool, "select count(*) from audit_log where action = 'organization.deleted'") == [(1,)]
 
@@ -77,7 +77,7 @@ async def test_concurrent_actions_are_serializable(platform: Platform, pool: Poo
         return answer.status
 
     actions = [action for action in ACTIONS if action != "delete"]
-    assert set(await everyone(4 * len(actions), act)) <= {200, 400}
+    assert set(await run_concurrently(4 * len(actions), act)) <= {200, 400}
     [end] = await run_sql(pool, "select status, coalesce(tier_id::text, '') from organizations")
     assert end in possible_ends(done)
     recorded = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "activate": "activated", "tier": "tier.updated"}
@@ -103,7 +103,7 @@ async def test_an_action_that_waited_for_the_demotion_of_its_caller_is_refused(
 ) -> None:
     org = await add_organization(pool, "acme", status)
     before = await run_sql(pool, "select * from organizations")
-    answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do(action, org, BODIES.get(action)))
+    answer = await run_during(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do(action, org, BODIES.get(action)))
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await run_sql(pool, "select * from organizations") == before
     assert await run_sql(pool, "select action from audit_log") == []
@@ -111,7 +111,7 @@ async def test_an_action_that_waited_for_the_demotion_of_its_caller_is_refused(
 
 async def test_the_demotion_is_checked_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "rejected")
-    answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
+    answer = await run_during(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
 
 
@@ -121,6 +121,6 @@ async def test_a_change_by_a_member_that_waited_for_a_suspension_is_refused(plat
     await add_member(pool, org, user.id, "owner")
     token = (await sign_in(ports, user)).access_token
     suspension = ("update organizations set status = 'suspended' where id = %s", (org,))
-    answer = await meanwhile(pool, [suspension], lambda: platform.api.patch("/api/organizations/acme", {"name": "Other"}, token=token))
+    answer = await run_during(pool, [suspension], lambda: platform.api.patch("/api/organizations/acme", {"name": "Other"}, token=token))
     assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]

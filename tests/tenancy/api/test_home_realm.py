@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeTxtRecords
-from tests.support.builders import BASE_URL, Answer, Api, add_account, everyone, meanwhile, run_sql
+from tests.support.builders import BASE_URL, Answer, Api, add_account, run_concurrently, run_during, run_sql
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.domains import prove
 
@@ -130,7 +130,7 @@ async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant) -> N
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    assert (await meanwhile(acme.pool, changes, lambda: replace(acme, routes(acme_example="codehost"), "admin"))).status == 403
+    assert (await run_during(acme.pool, changes, lambda: replace(acme, routes(acme_example="codehost"), "admin"))).status == 403
     assert (await look(acme)).json == {"domains": []}
 
 
@@ -140,7 +140,7 @@ async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: T
         routes(**{f"d{number}_example": "codehost", "all_example": "websuite", f"e{number % 3}_example": "codehost"})
         for number in range(20)
     ]
-    answers = await everyone(20, lambda number: replace(acme, sets[number]))
+    answers = await run_concurrently(20, lambda number: replace(acme, sets[number]))
     assert {answer.status for answer in answers} == {200}
     assert (await look(acme)).json in [answer.json for answer in answers]
     assert await acme.actions() == {"hrd.updated": 20}

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from tests.support.builders import meanwhile
+from tests.support.builders import run_during
 from tests.support.refusals import MISSING, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant
 from tests.tenancy.integrations import SIEM, SMTP, Integration
@@ -48,7 +48,7 @@ async def test_an_admin_demoted_during_the_request_cannot_change_it(acme: Tenant
         ("select from organizations where id = %s for update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    answer = await meanwhile(pool, demotion, lambda: one.put(acme, one.full, "admin") if write == "put" else one.remove(acme, "admin"))
+    answer = await run_during(pool, demotion, lambda: one.put(acme, one.full, "admin") if write == "put" else one.remove(acme, "admin"))
     assert answer.status == 403
     assert len(await acme.log()) == 1
     assert (await one.look(acme)).json == before

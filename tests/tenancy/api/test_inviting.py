@@ -14,7 +14,7 @@ from core.kernel.values import Email
 from core.tenancy import invitations
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, Api, add_account, add_platform_owner, everyone, impersonate, run_sql, sign_in
+from tests.support.builders import EMAIL, Api, add_account, add_platform_owner, impersonate, run_concurrently, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant, Tenants
@@ -215,14 +215,14 @@ async def test_the_daily_limit_counts_all_invitations_of_an_organization(
 @pytest.mark.slow
 async def test_concurrent_invitations_do_not_exceed_the_daily_limit(app: QuartTrio, ports: Ports, acme: Tenant) -> None:
     limit_to(app, ports, 7)
-    answers = await everyone(20, lambda number: acme.try_invite(f"{number}@example.com"))
+    answers = await run_concurrently(20, lambda number: acme.try_invite(f"{number}@example.com"))
     assert sorted(answer.status for answer in answers) == [200] * 7 + [429] * 13
     assert len(await acme.statuses()) == 7
 
 
 @pytest.mark.slow
 async def test_one_of_many_concurrent_invitations_to_an_address_wins(acme: Tenant, pool: Pool) -> None:
-    answers = await everyone(20, lambda number: acme.try_invite(by=("owner", "admin")[number % 2]))
+    answers = await run_concurrently(20, lambda number: acme.try_invite(by=("owner", "admin")[number % 2]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*), (select count(*) from mails), (select count(*) from audit_log) from invitations") == [
         (1, 1, 1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from core.kernel.principals import Role
-from tests.support.builders import Answer, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.builders import Answer, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.members import CALLS, CAST
 
@@ -22,7 +22,7 @@ async def add_members(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> 
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None:
     acme = await add_members(tenants, 20)
-    answers = await everyone(20, lambda number: acme.transfer("owner", f"n{number}"))
+    answers = await run_concurrently(20, lambda number: acme.transfer("owner", f"n{number}"))
     assert sorted(answer.status for answer in answers) == [200] + [403] * 19
     [winner] = [answer.json for answer in answers if answer.status == 200]
     roles = await acme.check()
@@ -37,7 +37,7 @@ async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Ten
     acme = await add_members(tenants, 19, Role.ADMIN)
     names = list(acme.people)
     for _ in range(3):
-        answers = await everyone(20, lambda number: acme.transfer(names[number], names[(number + 1) % 20]))
+        answers = await run_concurrently(20, lambda number: acme.transfer(names[number], names[(number + 1) % 20]))
         assert {answer.status for answer in answers} <= {200, 403}
         assert [answer.status for answer in answers].count(200) >= 1
         roles = await acme.check()
@@ -64,7 +64,7 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
                 return await acme.set_role("owner", name, "admin")
         return await acme.remove("admin", "owner")
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 400, 403, 404}
     removed = sum(answer.status == 200 and answer.json.get("message") == "The member was removed." for answer in answers)
     roles = await acme.check()
@@ -85,7 +85,7 @@ async def test_a_transfer_and_a_removal_of_the_same_member_exclude_each_other(te
     async def act(number: int) -> Answer:
         return await (acme.transfer("owner", "heir") if number % 2 else acme.remove("admin", "heir"))
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     roles = await acme.check()
     assert [answer.status for answer in answers].count(200) == 1
     if "heir" in roles:
@@ -99,7 +99,7 @@ async def test_a_transfer_and_a_removal_of_the_same_member_exclude_each_other(te
 @pytest.mark.slow
 async def test_one_of_twenty_concurrent_removals_wins(tenants: Tenants, acme: Tenant) -> None:
     callers = ["owner", "admin", "deputy"]
-    answers = await everyone(20, lambda number: acme.remove(callers[number % 3], "member"))
+    answers = await run_concurrently(20, lambda number: acme.remove(callers[number % 3], "member"))
     assert sorted(answer.status for answer in answers) == [200] + [404] * 19
     assert len(await acme.check()) == len(CAST) - 1
     assert len(await acme.recorded()) == 1
@@ -118,7 +118,7 @@ async def test_no_session_survives_a_removal_by_a_concurrent_refresh_or_selectio
             return await tenants.api.post(f"{acme.path}/select", token=plain[number - 1].access_token)
         return await tenants.api.post("/api/auth/refresh", {"refresh_token": chosen[number - 11].refresh_token})
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 401, 403}
     live = "select count(*) from sessions where org_id = %s and user_id = %s and ended_at is null"
     assert await run_sql(tenants.pool, live, acme.org, member.id) == [(0,)]
@@ -131,7 +131,7 @@ async def test_a_removal_locks_the_account_before_its_sessions(tenants: Tenants,
     member = acme.people["member"]
     await sign_in(tenants.ports, member, acme.org)
     held = [("select 1 from users where id = %s for no key update", (member.id,))]
-    assert (await meanwhile(tenants.pool, held, lambda: acme.remove("admin", "member"))).status == 200
+    assert (await run_during(tenants.pool, held, lambda: acme.remove("admin", "member"))).status == 200
     live = "select 1 from sessions where org_id = %s and user_id = %s and ended_at is null"
     assert await run_sql(tenants.pool, live, acme.org, member.id) == []
 
@@ -143,7 +143,7 @@ async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(te
     async def act(number: int) -> Answer:
         return await acme.remove(f"n{number % 10}", f"n{(number + 1 + number // 10) % 10}")
 
-    answers = await everyone(20, act)
+    answers = await run_concurrently(20, act)
     # An admin who has been removed is refused when the request arrives, or after the lock.
     assert {answer.status for answer in answers} <= {200, 401, 403, 404}
     roles = await acme.check()
@@ -152,7 +152,7 @@ async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(te
 
 @pytest.mark.slow
 async def test_twenty_equal_concurrent_role_changes_are_recorded_once(tenants: Tenants, acme: Tenant) -> None:
-    answers = await everyone(20, lambda _: acme.set_role("owner", "member", "admin"))
+    answers = await run_concurrently(20, lambda _: acme.set_role("owner", "member", "admin"))
     assert {answer.status for answer in answers} == {200}
     assert len(await acme.recorded()) == 1
 
@@ -189,6 +189,6 @@ async def test_a_write_that_waited_sees_the_change_it_waited_for(tenants: Tenant
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         (first, {person: account.id for person, account in acme.people.items()}),
     ]
-    answer = await meanwhile(tenants.pool, changes, lambda: CALLS[call](acme, acme.token(caller), acme.id("member")))
+    answer = await run_during(tenants.pool, changes, lambda: CALLS[call](acme, acme.token(caller), acme.id("member")))
     assert answer.status == status
     assert await acme.recorded() == []

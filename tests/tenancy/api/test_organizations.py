@@ -17,7 +17,7 @@ from tests.support.builders import (
     add_organization,
     add_person,
     add_platform_owner,
-    everyone,
+    run_concurrently,
     run_sql,
 )
 from tests.tenancy.organizations import ACME, NOT_ACTIVE, ROLES, log, recorded_events, refresh, set_status, token_of
@@ -308,6 +308,6 @@ async def test_concurrent_changes_are_all_kept(api: Api, ports: Ports, pool: Poo
     async def change(number: int) -> Answer:
         return await api.patch(ACME, {"name": "New"} if number % 2 else {"device_trust_days": 60}, token=token)
 
-    assert {answer.status for answer in await everyone(20, change)} == {200}
+    assert {answer.status for answer in await run_concurrently(20, change)} == {200}
     assert await run_sql(pool, "select name, device_trust_days from organizations") == [("New", 60)]
     assert len(await log(pool)) == 2

@@ -33,7 +33,7 @@ from core.tenancy import organizations, organizations_rules
 from core.tenancy.organizations_rules import EmptyOrganizationUpdate, Limit, LimitSource, Membership, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_account, add_member, add_organization, meanwhile, run_sql, sign_in
+from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
 from tests.support.rows import in_another_task
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -154,7 +154,7 @@ async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     statement, refusal = change
     with pytest.raises(refusal):
-        await meanwhile(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
+        await run_during(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
 
 
 async def test_an_address_unverified_during_the_request_cannot_create(ports: Ports, pool: Pool) -> None:
@@ -227,7 +227,7 @@ async def test_an_ended_session_cannot_select(ports: Ports, pool: Pool, end: str
 async def test_an_organization_under_deletion_cannot_be_selected(ports: Ports, pool: Pool) -> None:
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     with pytest.raises(OrganizationNotFound):
-        await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select_organization(ports, caller))
+        await run_during(pool, [("delete from organizations", ())], lambda: sessions.select_organization(ports, caller))
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
 
 
@@ -248,7 +248,7 @@ async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(po
     # The statements of a refresh, without its commit.
     rotated = "update refresh_tokens set rotated_at = now()"
     added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
-    membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select_organization(ports, caller))
+    membership, _ = await run_during(pool, [(rotated, ()), (added, ())], lambda: sessions.select_organization(ports, caller))
     assert membership.org_id == org
     tokens = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by generation")
     assert tokens == [(1, False), (2, False), (3, True)]

@@ -11,7 +11,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Domain
 from core.tenancy.domains_rules import DomainClaim, DomainTaken
-from tests.support.builders import add_organization, meanwhile, run_sql
+from tests.support.builders import add_organization, run_during, run_sql
 from tests.support.rows import HOUR, NOW, SECOND, account, add, within
 
 
@@ -75,7 +75,7 @@ async def test_a_verification_waits_for_another_one_of_the_same_domain(storage: 
     await put(storage, claim(acme), claim(other_tenant))
     first = [("update domains set verified_at = now() where org_id = %s", (other_tenant,))]
     with pytest.raises(DomainTaken):
-        await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)))
+        await run_during(pool, first, lambda: within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)))
 
 
 async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool: Pool) -> None:

@@ -17,7 +17,7 @@ from core.kernel.values import Email, Page, digest
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from ports.signals import NoSignals
 from tests.support import database
-from tests.support.builders import add_organization, everyone, make_vault, run_sql
+from tests.support.builders import add_organization, make_vault, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 
 ALL = Page(1, 50)
@@ -159,7 +159,7 @@ async def test_a_final_status_is_final(storage: Postgres, pool: Pool) -> None:
 async def test_one_of_many_concurrent_calls_ends_an_invitation(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org), invitation(org, EVE))
-    won = await everyone(20, lambda number: end(storage, one, FINAL[number % len(FINAL)]))
+    won = await run_concurrently(20, lambda number: end(storage, one, FINAL[number % len(FINAL)]))
     assert sorted(won) == [False] * 19 + [True]
     assert list((await statuses(pool)).values()).count("pending") == 1
 
@@ -301,7 +301,7 @@ async def test_expire_skips_locked_invitations(storage: Postgres, pool: Pool) ->
 async def test_concurrent_sweeps_expire_each_invitation_once(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     await invite(storage, *(invitation(org, f"{number}@example.com", expires_at=NOW) for number in range(40)))
-    batches = await everyone(8, lambda _: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
+    batches = await run_concurrently(8, lambda _: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
     ids = [one.id for batch in batches for one in batch]
     assert len(ids) == len(set(ids))
     left = await within(storage, lambda tx: tx.invitations.expire(NOW, 40))

@@ -14,7 +14,7 @@ from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Page
 from core.tenancy.members_rules import AlreadyMember, ListedMember
 from core.tenancy.organizations_rules import Membership
-from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
 
 ALL = Page(1, 50)
@@ -228,5 +228,5 @@ async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage:
             else:
                 await tx.members.add(membership(acme, people[number].id))
 
-    await everyone(20, come_or_go)
+    await run_concurrently(20, come_or_go)
     assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(10, 10), (0, 0)]

@@ -17,7 +17,7 @@ from core.kernel.principals import SYSTEM, OrganizationStatus, Role
 from core.kernel.values import Slug
 from core.maintenance.housekeeping_rules import Sweep
 from core.tenancy.organizations_rules import Membership, Organization, SlugTaken, Tier
-from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, everyone, meanwhile, run_sql
+from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, plan_nodes, within
 
 
@@ -186,7 +186,7 @@ async def test_a_lock_that_waited_returns_the_new_tier(
     one = await add_organizations(storage, organization(tier=before))
     await run_sql(pool, "insert into invitations " + INVITED, one.id, b"token")
     change = ("update organizations set tier_id = %s, name = 'Other'", (after.id if after else None,))
-    locked = await meanwhile(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
+    locked = await run_during(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
     assert locked == replace(one, tier=after, name="Other")
 
 
@@ -200,7 +200,7 @@ async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -
             assert locked.device_trust_days is not None
             await tx.organizations.save(replace(locked, device_trust_days=locked.device_trust_days + 1))
 
-    await everyone(20, count_up)
+    await run_concurrently(20, count_up)
     saved = await by_id(storage, one.id)
     assert saved is not None
     assert saved.device_trust_days == 29

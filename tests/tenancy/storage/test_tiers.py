@@ -11,7 +11,7 @@ from core.kernel.principals import SYSTEM
 from core.tenancy import governance
 from core.tenancy.organizations_rules import Tier
 from ports import Ports
-from tests.support.builders import FREE, PROFESSIONAL, add_organization, everyone
+from tests.support.builders import FREE, PROFESSIONAL, add_organization, run_concurrently
 from tests.support.rows import within
 
 GOLD = Tier(UUID("00000000-0000-4000-8000-000000000003"), "gold", "Gold", 50, 500, 49_00)
@@ -77,5 +77,5 @@ async def test_twenty_processes_save_tiers_concurrently(ports: Ports, storage: P
         ours = [replace(tier, id=uuid4()) for tier in tiers]
         await governance.save_tiers(ports, ours if number % 2 else ours[::-1])
 
-    await everyone(20, put)
+    await run_concurrently(20, put)
     assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in tiers)]
