@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +60,7 @@ class UpstreamHttp:
             raise
 
 
+@cache
 def _load() -> tuple[ModuleType, ssl.SSLContext]:
     """Import the library, which needs megabytes, and load the trusted certificate authorities, which takes a while.
 

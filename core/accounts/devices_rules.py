@@ -35,8 +35,9 @@ class DeviceIsCurrent(Invalid):
     """You are using this device. Sign out to end its session."""
 
 
+# See decision 79.
 class DeviceType(StrEnum):
-    """The kind of client that a device is (decision 79)."""
+    """The kind of client that a device is."""
 
     BROWSER = "browser"
     MOBILE = "mobile"

@@ -83,8 +83,9 @@ class MfaMetrics:
         return round(100 * self.mfa_enabled_users / self.total_users, 2) if self.total_users else 0.0
 
 
+# See decision 243.
 class MfaAlertType(StrEnum):
-    """The kind of an alert about a second factor (decision 243)."""
+    """The kind of an alert about a second factor."""
 
     REPEATED_FAILURES = "repeated_failures"  # many wrong codes
     BACKUP_CODE_BURST = "backup_code_burst"  # many backup codes used

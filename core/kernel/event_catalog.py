@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
+# See decision 227.
 class Target(StrEnum):
-    """The type of object an event is about. `domain` and `branding` occur only in filters (decision 227)."""
+    """The type of object an event is about. `domain` and `branding` occur only in filters."""
 
     USER = "user"
     SERVICE = "service"

@@ -69,8 +69,9 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
 )
 
 
+# See security K-2.
 class Permission(StrEnum):
-    """A right of an API key on its service. No permission implies another one (security K-2)."""
+    """A right of an API key on its service. No permission implies another one."""
 
     READ_USERS = "read:users"
     WRITE_USERS = "write:users"

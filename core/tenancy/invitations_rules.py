@@ -76,10 +76,11 @@ class InviteeCannotJoin(Invalid):
     """The account with this address cannot join now. Verify the address or reset the password. If neither helps, ask the operator."""
 
 
+# See docs/specification/lifecycles.md.
 class InvitationStatus(StrEnum):
     """The state of an invitation.
 
-    All states except PENDING are final (docs/specification/lifecycles.md).
+    All states except PENDING are final.
     """
 
     PENDING = "pending"

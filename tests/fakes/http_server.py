@@ -65,6 +65,7 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # otherwise a body waits 40 ms for the acknowledgment of its headers
 
             def do_GET(self) -> None:
                 outer._handle(self)

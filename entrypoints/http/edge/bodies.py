@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
@@ -174,6 +174,10 @@ def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
 async def read_in_thread(read: Callable[[dict[str, Any]], T]) -> T:
     """Return `read(body)` for the body of the current request, as in `StrictRequest.read_json`."""
     return await cast("StrictRequest", request).read_json(read)
+
+
+# For a model whose fields are all optional, but not all at once. The use case refuses an empty body.
+AT_LEAST_ONE_FIELD: Final = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
 class RequestModel(BaseModel):

@@ -29,6 +29,7 @@ _REFUSES = "_refuses"
 _OAUTH = "_oauth"
 _PARAMETERS = "_parameters"
 _BOTH = "_both"
+_SUCCESS_PAGE = "_success_page"
 PAGE = "text/html"
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
@@ -93,6 +94,12 @@ def describes_page(
 def serves_both(view: V) -> V:
     """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
     setattr(view, _BOTH, True)
+    return view
+
+
+def succeeds_with_page(view: V) -> V:
+    """Mark a route that answers success with a page, unless the client asks for JSON."""
+    setattr(view, _SUCCESS_PAGE, True)
     return view
 
 
@@ -289,6 +296,7 @@ class Provider(OpenAPIProvider):
                     **(_answers(description) if description else {}),
                 }
                 operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
+                _add_pages(view, operation["responses"])
                 for answer in operation["responses"].values():
                     if answer["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
                         answer["description"] = "The list."
@@ -319,6 +327,16 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
     if page:
         content = {PAGE: {"schema": {"type": "string"}}, **content}  # JSON for clients that do not accept HTML
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+
+
+def _add_pages(view: Callable[..., Any], answers: dict[str, Any]) -> None:
+    """Add the pages of a route that also answers with JSON. The default comes first."""
+    page = {PAGE: {"schema": {"type": "string"}}}
+    for status, answer in answers.items():
+        if getattr(view, _SUCCESS_PAGE, False) and status == "200":
+            answer["content"] = {**page, **answer["content"]}
+        if getattr(view, _BOTH, False) and "content" in answer:
+            answer["content"] = {**answer["content"], **page}
 
 
 def _answers(description: Description) -> dict[int, Any]:

@@ -14,7 +14,7 @@ from core.applications.plans_rules import PlanChanges
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
@@ -109,6 +109,8 @@ async def list_plans(org_slug: str, service_slug: str) -> Response:
 
 class PlanUpdateRequest(RequestModel):
     """The fields of a plan to change, at least one."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(description="The name of the plan.")
     price_cents: Price = optional(description="The price of one period, in the smallest unit of the currency.")

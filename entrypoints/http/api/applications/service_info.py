@@ -8,7 +8,7 @@ from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import Name, RequestModel, Text, Texts, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional
 from entrypoints.http.edge.context import acting_key, ports
 
 routes = Blueprint("service_info", __name__)
@@ -27,6 +27,8 @@ async def get() -> ServiceResponse:
 
 class ServiceInfoUpdateRequest(RequestModel):
     """The fields of the service to change, at least one. Arrays replace the previous values."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(description="The name of the service.")
     codehost_scopes: Texts | None = optional(description="The scopes requested at `codehost`; null for the platform's defaults.")

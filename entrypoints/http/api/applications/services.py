@@ -13,7 +13,7 @@ from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
@@ -223,6 +223,8 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
 
 class ServiceUpdateRequest(RequestModel):
     """The fields of a service to change, at least one. Arrays replace the previous values."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(description="The name of the service.")
     service_type: Type = optional(description="The type of the application.")

@@ -12,7 +12,7 @@ from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.principals import Permission
 from entrypoints.http.edge.access import View, person, service_key
-from entrypoints.http.edge.bodies import DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
 from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -140,6 +140,8 @@ def existing_subscription(view: View) -> View:
 
 class SubscriptionUpdateRequest(RequestModel):
     """The fields of a subscription to change, at least one."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     status: Status = optional(description="The new status. Any status may follow any other.")
     current_period_end: DateTime = optional(description="The new end of the current period.")

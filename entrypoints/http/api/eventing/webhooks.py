@@ -15,7 +15,7 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Empty, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Empty, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id
@@ -47,6 +47,8 @@ class WebhookRequest(RequestModel):
 
 class WebhookChangeRequest(RequestModel):
     """The new values of a webhook. Fields that are left out stay as they are."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(**_NAME)
     url: Url = optional(**_URL)

@@ -198,10 +198,10 @@ GROUP_REQUEST: Final = {
     "title": "ScimGroupRequest",
     "properties": {
         "schemas": _schemas(GROUP_URN),
-        "displayName": {"type": "string", "description": "The name of the group. It is accepted and ignored."},
+        "displayName": {"description": "The name of the group. It is accepted and ignored."},
         "members": {
-            "type": "array",
-            "description": "All members of the group. Without it, the members stay as they are.",
+            "type": ["array", "null"],
+            "description": "All members of the group. Without it, or with null, the members stay as they are.",
             "items": {
                 "type": "object",
                 "required": ["value"],

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
@@ -10,7 +10,7 @@ from core.kernel.principals import Capability
 from core.tenancy import branding
 from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.context import acting_member, ports
 
 routes = Blueprint("branding", __name__)
@@ -46,7 +46,7 @@ async def get_branding(org_slug: str) -> BrandingResponse:
 class BrandingUpdateRequest(RequestModel):
     """The changes to the branding. At least one field is required. null removes a value."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+    model_config = AT_LEAST_ONE_FIELD
 
     logo_url: Logo | None = optional(
         description="The URL of the logo: absolute, ASCII, https (http only for localhost), without a user name or a fragment."

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
@@ -11,7 +11,7 @@ from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -171,7 +171,7 @@ async def get_organization(org_slug: str) -> OrganizationDetailResponse:
 class OrganizationUpdateRequest(RequestModel):
     """The changes to an organization. At least one field is required."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+    model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(description="The new display name.")
     device_trust_days: int = optional(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")

@@ -14,7 +14,7 @@ from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VER
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.token_endpoint import client_credentials
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
@@ -24,6 +24,8 @@ routes = Blueprint("device_flow", __name__)
 
 class DeviceCodeRequest(RequestModel):
     """The application on the device. Send `client_id`, or `org` and `service`."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     client_id: Text | None = Field(None, description="The client id of the application.")
     client_secret: Text | None = Field(None, description="The client secret. Not needed, but a wrong one is refused.")

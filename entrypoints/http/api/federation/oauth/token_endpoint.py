@@ -20,7 +20,7 @@ from core.federation.oauth import device_flow
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.edge.access import application, operations
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_client_token, take_poll_token, take_token
@@ -61,6 +61,8 @@ class TokenRequest(RequestModel):
     must authenticate, here or with HTTP Basic. Device codes, and the refresh tokens of devices,
     need no secret.
     """
+
+    model_config = AT_LEAST_ONE_FIELD
 
     grant_type: Text | None = Field(
         None,

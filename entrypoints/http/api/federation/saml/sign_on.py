@@ -18,7 +18,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, app_context, caller, ports
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page, refuses, succeeds_with_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.saml import result_page
 
@@ -85,6 +85,7 @@ class SamlLoginResponse(ResponseModel):
 @routes.get(f"{SAML}/login")
 @member(Capability.ORGANIZATION_VIEW, impersonated=False)
 @refuses(400)
+@succeeds_with_page
 @validate_querystring(SamlLoginQuery)
 @document_response(SamlLoginResponse)
 async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) -> Response | SamlLoginResponse:
