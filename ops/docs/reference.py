@@ -147,7 +147,7 @@ def _load_core() -> None:
 def error_codes() -> str:
     """Return the table of error codes with status and meaning."""
     _load_core()
-    kinds: list[type[Any]] = [*_subclasses(Refusal), *_subclasses(Outage)]
+    kinds: list[type[Refusal] | type[Outage]] = [*_subclasses(Refusal), *_subclasses(Outage)]
     # Without `__init__`, because some refusals take arguments.
     found = {(kind.code, status_of(kind.__new__(kind))) for kind in kinds}
     found |= {(code_of(status), status) for status in SENTENCES} | {("INTERNAL_SERVER_ERROR", 500)}
