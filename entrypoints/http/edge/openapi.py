@@ -17,9 +17,9 @@ from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
 from entrypoints.http.edge.access import Access, access_of
-from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR, SCIM_JSON, speaks_scim
+from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.openapi_components import share_models
+from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, share_models
 from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -187,44 +187,6 @@ PATH_PARAMETERS = {
     "name": "The name of the file.",
 }
 
-_ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
-_TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
-
-ERROR_SCHEMA = {
-    "type": "object",
-    "title": "Error",
-    "required": ["error", "error_code", "timestamp"],
-    "properties": {
-        "error": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
-        "error_code": _ERROR_CODE,
-        "timestamp": _TIMESTAMP,
-    },
-}
-
-OAUTH_ERROR_SCHEMA = {
-    "type": "object",
-    "title": "OAuthError",
-    "required": ["error", "error_description", "error_code", "timestamp"],
-    "properties": {
-        "error": {"type": "string", "description": "The error code of RFC 6749 or RFC 8628.", "examples": ["invalid_grant"]},
-        "error_description": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
-        "error_code": _ERROR_CODE,
-        "timestamp": _TIMESTAMP,
-    },
-}
-
-SCIM_ERROR_SCHEMA = {
-    "type": "object",
-    "title": "ScimError",
-    "required": ["schemas", "status", "detail"],
-    "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "description": "The schema of the error.", "examples": [[SCIM_ERROR]]},
-        "status": {"type": ["integer", "string"], "description": "The HTTP status of the response."},
-        "scimType": {"type": "string", "description": "The error type of RFC 7644 section 3.12.", "examples": ["invalidFilter"]},
-        "detail": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
-    },
-}
-
 FORM_FIELDS = {
     "form_token": "The form token of the page, which proves that the page is ours.",
     "answer": "`continue` or `refuse`.",
@@ -255,9 +217,7 @@ class Provider(OpenAPIProvider):
 
     def schema(self) -> dict[str, Any]:
         schema = super().schema()
-        schema["components"]["schemas"]["Error"] = ERROR_SCHEMA
-        schema["components"]["schemas"]["OAuthError"] = OAUTH_ERROR_SCHEMA
-        schema["components"]["schemas"]["ScimError"] = SCIM_ERROR_SCHEMA
+        schema["components"]["schemas"] |= ERROR_SCHEMAS
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
         share_models(schema)

@@ -1,6 +1,48 @@
-"""Shared schemas of the API description: each model appears once, under `components`."""
+"""Shared schemas of the API description: each model appears once, under `components`, and so do the formats of errors."""
 
-from typing import Any
+from typing import Any, Final
+
+from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
+
+_ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
+_TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
+
+_ERROR = {
+    "type": "object",
+    "title": "Error",
+    "required": ["error", "error_code", "timestamp"],
+    "properties": {
+        "error": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error_code": _ERROR_CODE,
+        "timestamp": _TIMESTAMP,
+    },
+}
+
+_OAUTH_ERROR = {
+    "type": "object",
+    "title": "OAuthError",
+    "required": ["error", "error_description", "error_code", "timestamp"],
+    "properties": {
+        "error": {"type": "string", "description": "The error code of RFC 6749 or RFC 8628.", "examples": ["invalid_grant"]},
+        "error_description": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error_code": _ERROR_CODE,
+        "timestamp": _TIMESTAMP,
+    },
+}
+
+_SCIM_ERROR = {
+    "type": "object",
+    "title": "ScimError",
+    "required": ["schemas", "status", "detail"],
+    "properties": {
+        "schemas": {"type": "array", "items": {"type": "string"}, "description": "The schema of the error.", "examples": [[SCIM_ERROR]]},
+        "status": {"type": ["integer", "string"], "description": "The HTTP status of the response."},
+        "scimType": {"type": "string", "description": "The error type of RFC 7644 section 3.12.", "examples": ["invalidFilter"]},
+        "detail": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+    },
+}
+
+ERROR_SCHEMAS: Final = {"Error": _ERROR, "OAuthError": _OAUTH_ERROR, "ScimError": _SCIM_ERROR}
 
 _NESTED = ("properties", "patternProperties", "$defs")
 _ALTERNATIVES = ("anyOf", "allOf", "oneOf", "prefixItems")
