@@ -176,7 +176,8 @@ async def read_in_thread(read: Callable[[dict[str, Any]], T]) -> T:
     return await cast("StrictRequest", request).read_json(read)
 
 
-# For a model whose fields are all optional, but not all at once. The use case refuses an empty body.
+# For models with only optional fields, of which a request needs at least one. The use case refuses
+# an empty body.
 AT_LEAST_ONE_FIELD: Final = ConfigDict(json_schema_extra={"minProperties": 1})
 
 

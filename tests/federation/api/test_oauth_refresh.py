@@ -48,21 +48,6 @@ def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
     return FakeBrowser(app, edge.base_url)
 
 
-@pytest.fixture
-async def relying_party(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
-    """An application with a user who is signed in in the browser."""
-    application = await add_relying_party(acme, browser)
-    await sign_in_browser(application, user)
-    return application
-
-
-@pytest.fixture
-async def mobile_app(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
-    application = await add_relying_party(acme, browser, "till", "mobile")
-    await sign_in_browser(application, user)
-    return application
-
-
 # Refresh tokens
 
 

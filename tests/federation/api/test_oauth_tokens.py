@@ -44,21 +44,6 @@ def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
     return FakeBrowser(app, edge.base_url)
 
 
-@pytest.fixture
-async def relying_party(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
-    """An application with a user who is signed in in the browser."""
-    application = await add_relying_party(acme, browser)
-    await sign_in_browser(application, user)
-    return application
-
-
-@pytest.fixture
-async def mobile_app(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
-    application = await add_relying_party(acme, browser, "till", "mobile")
-    await sign_in_browser(application, user)
-    return application
-
-
 async def live_sessions(pool: Pool) -> int:
     """Return the number of live sessions at services."""
     [(count,)] = await run_sql(pool, "select count(*) from sessions where service_id is not null and ended_at is null")
