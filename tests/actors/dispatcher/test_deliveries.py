@@ -5,7 +5,7 @@ Deliveries arrive signed, at least once and normally exactly once, and slow rece
 Sources: decisions 214, 215, 216, 217, 218, 219, 220, 221, 222; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,6 @@ from uuid import UUID
 import pytest
 from standardwebhooks import Webhook as Verifier
 
-import actors.webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from core.eventing.deliveries_rules import DeliveryFailure
@@ -22,36 +21,12 @@ from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
 from core.kernel.outbound import Reply, SendFailure
 from core.kernel.principals import SYSTEM
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching
+from tests.actors.dispatcher.helpers import all_attempted, all_delivered, attempts_of, dispatching
 from tests.actors.helpers import capture_log, wait_until_idle
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
-from tests.support.builders import add_organization, run_sql, with_loopback_sender
-from tests.support.waiting import PATIENCE
+from tests.fakes.receiver import Receiver, answer, drip, hang
+from tests.support.builders import run_sql
 from tests.support.webhooks import SECRET, add_webhook, happen
-
-
-@pytest.fixture(autouse=True)
-def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
-    monkeypatch.setattr(actors.webhook_dispatcher, "POLL", 10 * PATIENCE)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as opened:
-        yield opened
-
-
-@pytest.fixture
-def ports(ports: Ports) -> Ports:
-    return with_loopback_sender(ports)
-
-
-@pytest.fixture
-async def acme(pool: Pool) -> UUID:
-    return await add_organization(pool, "acme")
-
 
 # Content
 

@@ -1,6 +1,5 @@
 """The webhook dispatcher with hanging receivers, crashes, outages and at shutdown (security W-1, W-2, W-3, W-4, W-5, W-6, Z-4)."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -17,36 +16,14 @@ from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, dispatching
+from tests.actors.dispatcher.helpers import all_attempted, all_delivered, dispatching
 from tests.actors.helpers import capture_log, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock
-from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
-from tests.support.builders import add_organization, run_sql, with_loopback_sender
-from tests.support.waiting import PATIENCE, eventually
+from tests.fakes.receiver import Receiver, answer, drip, hang
+from tests.support.builders import add_organization, run_sql
+from tests.support.waiting import eventually
 from tests.support.webhooks import add_webhook, happen, queue
-
-
-@pytest.fixture(autouse=True)
-def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
-    monkeypatch.setattr(actors.webhook_dispatcher, "POLL", 10 * PATIENCE)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as opened:
-        yield opened
-
-
-@pytest.fixture
-def ports(ports: Ports) -> Ports:
-    return with_loopback_sender(ports)
-
-
-@pytest.fixture
-async def acme(pool: Pool) -> UUID:
-    return await add_organization(pool, "acme")
 
 
 @pytest.fixture
