@@ -19,6 +19,7 @@ from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.support import database
 from tests.support.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
+from tests.support.openapi import application
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -154,11 +155,8 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 @pytest.fixture(scope="session")
 def worker_app() -> Application:
-    """The routes.
-
-    Building them takes 0.2 seconds, and they keep nothing from one test to the next.
-    """
-    return build_routes()
+    """The routes, which keep nothing from one test to the next."""
+    return application()
 
 
 @pytest.fixture(scope="module")

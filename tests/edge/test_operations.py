@@ -11,25 +11,29 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
 from core.authentication import signing_keys
-from entrypoints.http.app import create_app
+from entrypoints.http.app import configure
 from entrypoints.http.pages import asset_url
 from entrypoints.version import VERSION
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, make_edge, make_vault
 from tests.support.direct import ask, change_ports
+from tests.support.openapi import application
 
 EXPOSITION = b"# HELP sso_x X.\n# TYPE sso_x gauge\nsso_x 1.0\n"
 
 
 def open_with(ports: Ports, metrics_token: str | None) -> QuartTrio:
-    return create_app(
+    app = application()
+    configure(
+        app,
         ports,
         make_edge(metrics_token=metrics_token),
         observe=lambda _: None,
         exposition=lambda: EXPOSITION,
         exposition_type=CONTENT_TYPE,
     )
+    return app
 
 
 async def test_health_has_the_version(api: Api) -> None:

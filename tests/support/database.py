@@ -149,7 +149,11 @@ class KeptConnections:
 
 class PoolOfKept(Pool):
     """A pool that starts with the idle connections of earlier tests, and leaves its own to the
-    next."""
+    next.
+
+    Settings and plans stay, because resetting them takes a sixth of the whole run. A test that
+    changes a setting resets it, and `tests/proof/volume`, which looks at plans, opens its own pools.
+    """
 
     def __init__(self, kept: KeptConnections) -> None:
         super().__init__(kept.conninfo, size=POOL_SIZE)
@@ -158,13 +162,10 @@ class PoolOfKept(Pool):
         self._server_processes.update(connection.server_process for connection in self._idle)
 
     async def aclose(self) -> None:
-        """Leave some idle connections to the next test, without settings and plans of this one."""
+        """Leave some idle connections to the next test."""
         while self._idle and len(self._kept.idle) < _KEPT:
             connection = self._idle.pop()
             if not connection.has_ended:
-                await connection.run("reset all")
-                # A plan that was made for an empty table reads the whole table when a test fills it.
-                await connection.run("discard plans")
                 self._kept.idle.append(connection)
         await super().aclose()
 

@@ -16,7 +16,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
-from entrypoints.http.app import create_app
+from entrypoints.http.app import Application, configure
 from entrypoints.http.edge.access import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -403,11 +403,12 @@ async def test_a_request_that_cannot_be_recorded_is_not_executed(support: Suppor
 
 
 @pytest.mark.slow
-async def test_the_access_log_names_both_users(support: Support) -> None:
+async def test_the_access_log_names_both_users(support: Support, worker_app: Application) -> None:
+    tokens = (await support.begin())["access_token"], (await sign_in(support.ports, support.user)).access_token
     seen: list[Any] = []
-    app = create_app(support.ports, make_edge(), observe=seen.append, exposition=lambda: b"", exposition_type="text/plain")
-    for token in ((await support.begin())["access_token"], (await sign_in(support.ports, support.user)).access_token):
-        await ask(app, "GET", "/api/user", token=token)
+    configure(worker_app, support.ports, make_edge(), observe=seen.append, exposition=lambda: b"", exposition_type="text/plain")
+    for token in tokens:
+        await ask(worker_app, "GET", "/api/user", token=token)
     assert [(one.caller, one.impersonator) for one in seen] == [
         (str(support.user.id), str(support.account.id)),
         (str(support.user.id), None),

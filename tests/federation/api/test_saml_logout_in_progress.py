@@ -8,7 +8,7 @@ module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -322,19 +322,22 @@ async def test_anonymization_removes_the_names_of_one_user_only(
 # Requests that match no session
 
 
-@pytest.mark.parametrize("is_followed", [True, False])
-@pytest.mark.parametrize("signed_in_anew", [False, True])
-@pytest.mark.parametrize("forged", ["name", "index", "both", "foreign"])
-@both_bindings
+FORGED: Final = ("name", "index", "both", "foreign")
+WAYS: Final = ("redirect", "form", "form that is not followed")
+
+
+@pytest.mark.parametrize(
+    ("forged", "way", "signed_in_anew"),
+    [(forged, way, (i + j) % 2 == 0) for i, forged in enumerate(FORGED) for j, way in enumerate(WAYS)],
+)
 async def test_a_request_that_matches_no_session_changes_nothing(
     in_progress: LogoutInProgress,
     shop: SamlApplication,
     applications: SamlApplications,
     pool: Pool,
     forged: str,
+    way: str,
     signed_in_anew: bool,
-    is_followed: bool,
-    by_form: bool,
 ) -> None:
     browser, session = in_progress.browser, in_progress.sessions["shop"]
     application = await applications.add("foreign") if forged == "foreign" else shop
@@ -344,11 +347,11 @@ async def test_a_request_that_matches_no_session_changes_nothing(
     index = session.session_index if forged in ("name", "foreign") else "_guessed"
     rows = "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
     before, cookies = await run_sql(pool, rows), dict(browser.cookies)
-    if by_form and not is_followed:
+    if way == "form that is not followed":
         message = logout_request(application, browser.now(), name, index)
         answer = await browser.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
     else:
-        answer = await send_request(browser, application, name, index, by_form=by_form)
+        answer = await send_request(browser, application, name, index, by_form=way == "form")
         response = RedirectedMessage(redirect_target(answer))
         assert (response.url, response.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
         assert response.query["RelayState"] == "there"

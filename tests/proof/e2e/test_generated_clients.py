@@ -1,4 +1,4 @@
-"""API clients from third-party generators, used against the running service."""
+"""The API description, read by other projects: a validator, and generators whose clients are used against the service."""
 
 import importlib
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from entrypoints.http.app import describe
 from tests.proof.clients.service_providers import CLIENTS
@@ -29,6 +30,12 @@ def description(tmp_path: Path) -> Path:
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(describe()))
     return path
+
+
+def test_it_is_valid_openapi() -> None:
+    document = describe()
+    assert document["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
 def run(*command: str, cwd: Path) -> str:
