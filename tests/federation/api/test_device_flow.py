@@ -2,8 +2,7 @@
 
 Covers security V-1, V-2, V-3 and V-4, decisions 91, 93, 94, 95, 96, 97, 98 and 99, and RFC 8628.
 
-The module is long because all tests share the same device and its service. The module is longer
-than 400 lines, because its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests share the same device and its service.
 """
 
 from collections.abc import Mapping

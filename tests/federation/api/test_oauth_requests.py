@@ -3,8 +3,8 @@
 Covers security O-2, O-3, G-1 and G-2, decisions 86, 87, 88, 89 and 90, RFC 6749 section 4.1, RFC
 8252 section 7.3 and RFC 9207.
 
-The module is long because all tests share one application and the browser of its user. The module
-is longer than 400 lines, because its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests share one application and the browser of its
+user.
 """
 
 from datetime import timedelta

@@ -1,8 +1,6 @@
 """Single logout, started by applications and by our own page (decision 183, security X-9).
 
-The module is long because all tests share the same two applications. The module is longer than 400
-lines, because its tests share fixtures and helpers. The module is longer than 400 lines, because
-its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests share the same two applications.
 """
 
 from datetime import timedelta

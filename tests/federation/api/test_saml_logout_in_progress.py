@@ -3,8 +3,8 @@
 Any page can make the browser deliver one. A request that matches no session changes nothing. A
 request that matches one takes the logout over, with all applications that must still be notified.
 
-The module is long because all tests start from the logout in progress that its fixtures build. The
-module is longer than 400 lines, because its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests start from the logout in progress that its
+fixtures build.
 """
 
 from datetime import timedelta

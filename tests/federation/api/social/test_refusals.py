@@ -12,33 +12,18 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
-from adapters.postgres.engine.pool import Pool
 from core.kernel.providers import Provider
 from core.kernel.values import new_secret
-from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.fakes.provider import FakeProvider
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, run_concurrently, run_sql
-from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
-
-
-@pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: Tenant) -> UUID:
-    return await add_service(pool, acme.org)
 
 
 SHOP: Final = {"org": "acme", "service": "shop"}

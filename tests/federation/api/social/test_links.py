@@ -2,8 +2,8 @@
 
 Covers security O-6 and O-7, and decisions 75 and 77.
 
-The module is long because all tests share the API client and the fake provider of its fixtures. The
-module is longer than 400 lines, because its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests share the API client and the fake provider of
+its fixtures.
 """
 
 import re
@@ -17,13 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person
@@ -46,11 +44,6 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
     with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
         running.expires_in = int(TOKEN_LIFETIME.total_seconds())
         yield running
-
-
-@pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
 
 
 @dataclass(slots=True)

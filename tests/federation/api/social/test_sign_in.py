@@ -14,13 +14,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
-from adapters.postgres.engine.pool import Pool
 from core.kernel.providers import Provider
 from core.kernel.values import digest
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.provider import CLIENT, FakeProvider, Person
+from tests.fakes.provider import CLIENT, Person
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql
@@ -32,16 +30,6 @@ from tests.support.tenants import Tenant
 pytestmark = pytest.mark.slow
 CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
-
-
-@pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: Tenant) -> UUID:
-    return await add_service(pool, acme.org)
 
 
 SHOP: Final = {"org": "acme", "service": "shop"}

@@ -2,8 +2,8 @@
 
 A link gives permanent access, so one factor must not create it.
 
-The module is long because all tests start from the pending sign-in that its fixtures build. The
-module is longer than 400 lines, because its tests share fixtures and helpers.
+The module is longer than 400 lines, because all tests start from the pending sign-in that its
+fixtures build.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,15 +14,12 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.locks import SUBJECTS
-from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
@@ -43,8 +40,7 @@ from tests.support.builders import (
 )
 from tests.support.identities import add_identity
 from tests.support.mfa import BACKUP_CODES, Authenticator, add_mfa
-from tests.support.services import add_service, sign_in_to
-from tests.support.tenants import Tenant
+from tests.support.services import sign_in_to
 
 pytestmark = pytest.mark.slow
 
@@ -54,19 +50,9 @@ verifying_providers = pytest.mark.parametrize("provider", [Provider.CODEHOST, Pr
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
-
-
-@pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
     """An access token of the user."""
     return (await sign_in(ports, user)).access_token
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: Tenant) -> UUID:
-    return await add_service(pool, acme.org)
 
 
 @pytest.fixture

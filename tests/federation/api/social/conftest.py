@@ -1,0 +1,23 @@
+"""Sign-in through the identity provider `provider`, into a service of acme."""
+
+from uuid import UUID
+
+import pytest
+
+from adapters.http.providers import HttpProviders
+from adapters.postgres.engine.pool import Pool
+from ports.outside import IdentityProviders
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
+
+
+@pytest.fixture
+async def shop(pool: Pool, acme: Tenant) -> UUID:
+    return await add_service(pool, acme.org)
