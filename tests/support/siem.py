@@ -11,7 +11,9 @@ from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
+from ports.storage import Storage
 from tests.support.builders import run_sql
+from tests.support.rows import NOW
 
 TOKEN = "t0ken-of-the-siem"
 
@@ -25,6 +27,21 @@ async def configure(ports: Ports, sink: SiemSink) -> None:
     """Store a configuration without recording an event."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.siem.put(new_id(), sink, ports.clock.now())
+
+
+async def remove_configuration(storage: Storage, org: UUID) -> None:
+    """Remove an existing configuration without recording an event."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        removed = await tx.siem.remove(org, NOW)
+        assert removed is not None
+
+
+async def fill_queue(pool: Pool, org: UUID, count: int) -> None:
+    """Queue this number of entries, which the audit log does not have."""
+    insert = """
+        insert into siem_queue (org_id, siem_id, entry_id)
+        select org_id, id, gen_random_uuid() from siem_configurations, generate_series(1, %s) where org_id = %s"""
+    await run_sql(pool, insert, count, org)
 
 
 async def record(ports: Ports, org: UUID, *targets: str, name: str = "plan.created") -> None:

@@ -4,12 +4,14 @@ The module is longer than 400 lines, because its tests share fixtures and helper
 """
 
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -18,7 +20,8 @@ from core.accounts.devices_rules import Device, DeviceFingerprint, DeviceType, K
 from core.accounts.risk import LoginHistory, LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
-from tests.support.builders import add_member, make_device, run_sql
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_member, make_device, make_vault, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
 
 LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")
@@ -419,13 +422,14 @@ async def test_successful_logins_of_30_days_are_counted(storage: Postgres, pool:
     [(-10, False), (-9, True), (0, True), (50, True), (51, False), (12 * 60, False)],
 )
 async def test_hours_are_in_utc_in_any_time_zone_of_the_database(
-    storage: Postgres, pool: Pool, user: UUID, minutes: int, same: bool
+    conninfo: str, clock: FakeClock, user: UUID, minutes: int, same: bool
 ) -> None:
-    await run_sql(pool, "set timezone = 'Asia/Kathmandu'")  # UTC+5:45
-    await record(pool, user, NOW - 3 * DAY + minutes * MINUTE)  # NOW is 9 minutes and 26 seconds past the hour
-    assert (await history(storage, user)).at_this_hour is same
-    assert (await history(storage, user, now=NOW + DAY)).at_this_hour is same
-    await run_sql(pool, "reset timezone")
+    nepal = make_conninfo(conninfo, options="-c TimeZone=Asia/Kathmandu")  # UTC+5:45
+    async with aclosing(Pool(nepal, size=1)) as pool:
+        storage = Postgres(pool, make_vault(), clock)
+        await record(pool, user, NOW - 3 * DAY + minutes * MINUTE)  # NOW is 9 minutes and 26 seconds past the hour
+        assert (await history(storage, user)).at_this_hour is same
+        assert (await history(storage, user, now=NOW + DAY)).at_this_hour is same
 
 
 async def test_a_location_is_known_after_a_successful_login_there(storage: Postgres, pool: Pool, user: UUID, eve: UUID) -> None:

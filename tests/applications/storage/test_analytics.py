@@ -7,14 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_NEXT_PAGE
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
-from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, plan_nodes, rows_of, session, within
+from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
 from tests.support.services import add_service, service_context
 
 TODAY = date(2026, 3, 14)
@@ -176,30 +175,6 @@ async def test_recent_logins_can_be_continued_from_any_login(
         assert all((newer.created_at, newer.id) > (older.created_at, older.id) for newer, older in pairwise(everything))
         for place, last in enumerate(everything):
             assert await read.analytics.recent(shop.org_id, last, 3) == everything[place + 1 : place + 4]
-
-
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_logins_of_a_deleted_service_are_not_scanned(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, user: UUID, mode: str
-) -> None:
-    """Until the housekeeper removes them, they may be newer than all others."""
-    for number in range(20):
-        await login(storage, user, shop, created_at=NOW - number * SECOND)
-    await run_sql(
-        pool,
-        """
-        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-        select gen_random_uuid(), %s, %s, %s, 'password', true, now() from generate_series(1, 2000)""",
-        *(user, shop.org_id, uuid4()),
-    )
-    await run_sql(pool, "analyze login_events")
-    async with storage.reading() as read:
-        latest = await read.analytics.recent(shop.org_id, None, 5)
-    assert [one.created_at for one in latest] == [NOW - number * SECOND for number in range(5)]
-    last = {"created_at": latest[-1].created_at, "id": latest[-1].id}
-    for statement in (LATEST_FIRST_PAGE, LATEST_NEXT_PAGE):
-        nodes = await plan_nodes(pool, statement, {"org_id": shop.org_id, "limit": 5, **last}, mode)
-        assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
 
 
 # Usage of a service

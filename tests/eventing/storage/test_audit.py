@@ -1,30 +1,21 @@
-"""Reading the audit log: fields, filters, isolation of organizations, and few reads of a large log."""
+"""Reading the audit log: fields, filters, and isolation of organizations."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 from uuid import UUID, uuid4
 
-import psycopg
-import pytest
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.connecting import connect
-from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.scope import Scope
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.eventing.audit import Audit
 from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Anonymous, Person
 from core.kernel.values import Page, PageResult
-from ports.signals import NoSignals
 from tests.fakes.outside import FakeClock
-from tests.support import database
-from tests.support.builders import add_organization, make_vault, run_sql
+from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, EVE, account, add
 
 FIRST = Page(1, 50)
@@ -144,95 +135,6 @@ async def test_every_combination_of_filters_finds_and_counts_its_entries(storage
         assert listed.total == len(expected)
         second = await read(storage, org, filter_, Page(2, 3))
         assert [entry.id for entry in second.items] == [entry.id for entry in listed.items[3:6]]
-
-
-# A large log. Most entries belong to one organization. Rare ones must be found as quickly as
-# frequent ones.
-
-ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
-# 120,000 entries; ORG has two thirds of them. FREQUENT is the actor of half of its entries. RARE is
-# the actor of three of the oldest entries, so that a search in the order of time would read all
-# others first.
-FILL_LOG = """
-    insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
-    select gen_random_uuid(), case when mod(n, 3) > 0 then %(org)s else md5(mod(n, 600)::text)::uuid end,
-           case when is_rare then 'domain.set' when mod(n, 5) = 0 then 'plan.created' else 'user.invited' end,
-           case when is_rare then 'organization' when mod(n, 5) = 0 then 'plan' else 'user' end,
-           case when mod(n, 3000) = 1 then 'busy' else md5(mod(n, 20000)::text) end,
-           case when is_rare then %(rare)s when mod(n, 2) = 0 then %(frequent)s when mod(n, 10001) = 0 then null
-                else md5(mod(n, 5000)::text)::uuid end,
-           '203.0.113.9', '{}', now() - n * interval '1 second'
-    from generate_series(1, 120000) n, lateral (select n = any(%(few)s) as is_rare) l"""
-FILL_TOTALS = """
-    insert into audit_totals (org_id, action, target_type, total)
-    select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"""
-
-
-@pytest.fixture(scope="module")
-def large_database(server: str) -> Iterator[str]:
-    """A separate database, because so many rows would slow down other tests."""
-    with database.Database(server) as own:
-        with psycopg.connect(own.conninfo, autocommit=True) as connection:
-            few = [119_996, 119_998, 119_999]
-            connection.execute(FILL_LOG, {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": few})
-            connection.execute(FILL_TOTALS)
-            database.settle(connection, "audit_log", "audit_totals")
-        yield own.conninfo
-
-
-STATISTICS = """
-    select seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'audit_log'"""
-
-
-async def rows_read(connection: Connection, filter_: AuditFilter, page: Page) -> tuple[PageResult[AuditEntry], int, int]:
-    """Return the page, the number of scans of the whole log, and the number of rows read.
-
-    Rows that an index alone can count are not counted.
-    """
-    async with connection.transaction():
-        [before] = await connection.rows(STATISTICS)
-        listed = await Audit(Scope(connection, make_vault(), NoSignals())).page(ORG, filter_, page)
-        [after] = await connection.rows(STATISTICS)
-    return listed, after[0] - before[0], after[1] - before[1]
-
-
-ACTION, DOMAIN = frozenset({"user.invited"}), frozenset({"domain.set", "domain.verified", "domain.deleted"})
-LARGE = {
-    # The number of matching entries by filter.
-    AuditFilter(): 80_000,
-    AuditFilter(actions=ACTION): 63_997,
-    AuditFilter(actions=frozenset({"domain.set"})): 3,
-    AuditFilter(actions=frozenset({"plan.deleted"})): 0,
-    AuditFilter(actions=DOMAIN): 3,
-    AuditFilter(target_type="user"): 63_997,
-    AuditFilter(target_type="organization"): 3,
-    AuditFilter(target_type="service"): 0,
-    AuditFilter(target_type="user", target_id="busy"): 40,
-    AuditFilter(target_type="user", target_id="nothing"): 0,
-    AuditFilter(actions=ACTION, target_type="user", target_id="busy"): 40,
-    AuditFilter(actions=DOMAIN, target_type="organization", target_id="busy"): 0,
-    AuditFilter(actor_id=FREQUENT): 39_998,
-    AuditFilter(actor_id=RARE): 3,
-    AuditFilter(actor_id=UUID(int=9)): 0,
-    AuditFilter(actor_without_account=SYSTEM_ACTOR): 0,
-    AuditFilter(actor_without_account=ANONYMOUS): 4,
-    AuditFilter(actions=ACTION, actor_without_account=ANONYMOUS): 3,
-    AuditFilter(actions=ACTION, actor_id=RARE): 0,
-    AuditFilter(actions=DOMAIN, actor_id=RARE): 3,
-    AuditFilter(target_type="user", actor_id=RARE): 0,
-    AuditFilter(target_type="user", target_id="busy", actor_id=RARE): 0,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
-async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, plans: str) -> None:
-    async with await connect(large_database, timeout=5) as connection:
-        await connection.run(f"set plan_cache_mode = {plans}")
-        for filter_, total in LARGE.items():
-            listed, whole, read = await rows_read(connection, filter_, FIRST)
-            assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), filter_
-            assert read <= 200, filter_  # the page, and the count of a small result, of 120,000
 
 
 async def test_forgetting_an_account_removes_its_security_entries_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:

@@ -6,7 +6,6 @@ The module is longer than 400 lines, because its tests share fixtures and helper
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,8 +14,6 @@ import trio
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.eventing.siem import CLAIM, WAITING
-from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import MAX_BYTES, ClaimedSiemQueue, QueuedEntry, SiemAttempt, SiemProvider, SiemResult
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -25,11 +22,10 @@ from core.maintenance import housekeeping, housekeeping_rules
 from core.maintenance.housekeeping_rules import SIEM_BACKLOGS_KEPT, Sweep
 from core.tenancy import organizations
 from ports import Ports
-from ports.storage import Storage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import add_member, add_organization, add_person, run_concurrently, run_sql
-from tests.support.rows import DAY, NOW, SECOND, in_another_task, plan_nodes, rows_of, within
-from tests.support.siem import TOKEN, configure, make_sink, queued, record
+from tests.support.rows import DAY, NOW, SECOND, in_another_task, within
+from tests.support.siem import TOKEN, configure, fill_queue, make_sink, queued, record, remove_configuration
 
 
 async def claim(ports: Ports, *, struggling: bool = True) -> ClaimedSiemQueue | None:
@@ -305,7 +301,7 @@ async def test_a_new_configuration_keeps_the_lease(ports: Ports, acme: UUID) -> 
 
 async def test_the_count_of_queued_entries_has_a_maximum(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
-    await fill(pool, acme, siem_rules.PENDING_CAP + 1)
+    await fill_queue(pool, acme, siem_rules.PENDING_CAP + 1)
     async with ports.storage.reading() as read:
         status = await read.siem.status(acme)
     assert status is not None
@@ -315,30 +311,17 @@ async def test_the_count_of_queued_entries_has_a_maximum(ports: Ports, pool: Poo
 # Cleanup
 
 
-async def fill(pool: Pool, org: UUID, count: int) -> None:
-    insert = """
-        insert into siem_queue (org_id, siem_id, entry_id)
-        select org_id, id, gen_random_uuid() from siem_configurations, generate_series(1, %s) where org_id = %s"""
-    await run_sql(pool, insert, count, org)
-
-
-async def remove(storage: Storage, org: UUID) -> None:
-    async with storage.transaction(by=SYSTEM) as tx:
-        removed = await tx.siem.remove(org, NOW)
-        assert removed is not None
-
-
 async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
     for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
-        await fill(pool, org, 5)
-    await remove(storage, acme)
+        await fill_queue(pool, org, 5)
+    await remove_configuration(storage, acme)
     await configure(ports, make_sink(acme))  # a new configuration with an empty queue
     assert (await claim_existing(ports)).org_id == other_tenant
     assert await claim(ports) is None
-    await fill(pool, acme, 2)
+    await fill_queue(pool, acme, 2)
 
     async def sweep(before: datetime, limit: int) -> tuple[int, int]:
         """Sweep, and return the number of remaining rows of the removed queue and of removed configurations."""
@@ -358,7 +341,7 @@ async def test_deleting_an_organization_deletes_its_queue(
 ) -> None:
     for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
-        await fill(pool, org, 5)
+        await fill_queue(pool, org, 5)
     async with storage.transaction(by=SYSTEM) as tx:
         organization = await tx.organizations.lock(acme)
         assert organization is not None
@@ -376,7 +359,7 @@ async def test_old_queued_entries_are_dropped_and_counted(
     clock.advance(SIEM_BACKLOGS_KEPT - SECOND)
     await record(ports, acme, "3")
     await record(ports, other_tenant, "4")
-    await fill(pool, other_tenant, 1)  # behind a young position; its entry does not exist
+    await fill_queue(pool, other_tenant, 1)  # behind a young position; its entry does not exist
     await configure(ports, make_sink(acme, enabled=False))
     assert "siem_backlogs" not in (await housekeeping.sweep(ports, uuid4()) or {})
     clock.advance(2 * SECOND + housekeeping_rules.LEASE)
@@ -398,33 +381,6 @@ async def test_old_queued_entries_are_dropped_in_batches(
     assert await sweep(ports.clock.now(), 4) == 0
     later = ports.clock.now() + SECOND
     assert [await sweep(later, 4) for _ in range(4)] == [4, 4, 2, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
-    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, mode: str
-) -> None:
-    for org in (acme, other_tenant):
-        await configure(ports, make_sink(org))
-    await fill(pool, acme, 50_000)
-    await run_sql(pool, "analyze siem_queue, siem_configurations, organizations")
-
-    async def rows_read(statement: str, **parameters: Any) -> float:
-        nodes = await plan_nodes(pool, statement, parameters, mode)
-        return sum(rows_of(node) for node in nodes if node.get("Relation Name") == "siem_queue")
-
-    assert await rows_read(CLAIM, now=NOW, leased_until=NOW, struggling=True) <= 2
-    [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
-    assert await rows_read(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
-    assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # The entries of this queue do not exist, which counts as old. Of any other queue, the sweep
-    # reads one row.
-    assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
-    await record(ports, other_tenant, "young")
-    await remove(ports.storage, acme)
-    assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW - DAY, limit=10) <= 1
-    assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
 
 
 async def test_an_attempt_with_an_old_configuration_does_not_change_the_status_of_the_new_one(

@@ -1,32 +1,27 @@
-"""Storage of webhooks and deliveries: shares of the slots, cleanup, and few reads of large tables."""
+"""Storage of webhooks and deliveries: shares of the slots, and cleanup."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.scope import Scope
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.eventing.deliveries import CLAIM, Deliveries
 from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import ClaimedDelivery, DispatchCapacity
 from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
-from core.kernel.values import Email, Page
+from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.maintenance.housekeeping_rules import DELIVERIES_KEPT, Sweep
 from ports import Ports
-from ports.signals import NoSignals
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, make_vault, run_sql
-from tests.support.rows import DAY, NOW, plan_nodes, rows_looked_at, rows_of
 from tests.support.webhooks import SECRET, add_webhook, happen, queue
 
 URL = "https://hooks.example/in"
@@ -232,23 +227,6 @@ async def test_redaction_removes_the_actors_email_from_payloads(ports: Ports, po
     assert emails == {str(user.user_id): None, str(eve.user_id): "eve@example.com"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_a_claim_reads_few_rows_of_a_large_backlog(ports: Ports, pool: Pool, mode: str) -> None:
-    dead, org = [await add_organization(pool, slug) for slug in ("dead", "acme")]
-    hook = await add_webhook(ports, dead, URL)
-    await add_webhook(ports, org, URL)
-    fill = """
-        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
-        select gen_random_uuid(), %s, %s, 'user.invited', '{}', 'due', %s, %s, %s from generate_series(1, 30000)"""
-    await run_sql(pool, fill, dead, hook.id, NOW - DAY, NOW - DAY, NOW - DAY)
-    await happen(ports, org)
-    await run_sql(pool, "analyze webhook_deliveries")
-    nothing: dict[str, object] = {"organizations": [], "of_organizations": [], "webhooks": [], "of_webhooks": []}
-    nodes = await plan_nodes(pool, CLAIM, {"now": NOW, "lease_until": NOW, "free": 100, **nothing}, mode)
-    assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "webhook_deliveries") < 200
-
-
 async def test_deliveries_beyond_the_wake_limit_are_due_at_once(
     ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,38 +242,3 @@ async def test_deliveries_beyond_the_wake_limit_are_due_at_once(
     assert batch.next_due is not None
     assert batch.next_due < clock.now()
     assert (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))).next_due is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: Pool, mode: str) -> None:
-    org, other = [await add_organization(pool, slug) for slug in ("acme", "other")]
-    hook, _ = await add_webhook(ports, org, URL), await add_webhook(ports, other, URL)
-    fill = """
-        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, created_at, updated_at)
-        select gen_random_uuid(), %s, %s, case when n %% 50 = 0 then 'user.removed' else 'user.invited' end, '{}', 'done', %s,
-               n %% 70 <> 0, %s + n * interval '1 second', %s
-        from generate_series(1, %s) n"""
-    for id_, webhook_id, count in ((org, hook.id, 300), (other, uuid4(), 40_000)):
-        await run_sql(pool, fill, id_, webhook_id, NOW, NOW, NOW, count)
-    await happen(ports, other, 30)
-    await claim(ports, 100)
-    await run_sql(pool, "analyze webhook_deliveries")
-    now, page = ports.clock.now(), Page(1, 20)
-    [(delivery_id,)] = await run_sql(pool, "select id from webhook_deliveries where status = 'done' limit 1")
-
-    async def rows_read_by(act: Callable[[Deliveries], Awaitable[object]]) -> float:
-        async def act_on_deliveries(connection: Connection) -> object:
-            return await act(Deliveries(Scope(connection, make_vault(), NoSignals())))
-
-        _, rows = await rows_looked_at(pool, "webhook_deliveries", mode, act_on_deliveries)
-        return rows
-
-    # The deliveries of one webhook are counted, and some are returned. No other rows are read,
-    # whatever the plan is.
-    assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
-    assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
-    assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300
-    assert await rows_read_by(lambda repository: repository.add_copy(org, hook.id, delivery_id, uuid4(), now)) <= 1
-    assert await rows_read_by(lambda repository: repository.wake(now + DAY, 10)) <= 40
-    assert await rows_read_by(lambda repository: repository.purge(hook.id, 10)) <= 30

@@ -1,7 +1,7 @@
-"""The records of deleted organizations, services and webhooks are deleted in batches and by index, and no other records."""
+"""The records of deleted organizations, services and webhooks are deleted in batches, and no other records."""
 
-from typing import Final, LiteralString
-from uuid import UUID, uuid4
+from typing import Final
+from uuid import uuid4
 
 import pytest
 import trio
@@ -10,45 +10,11 @@ from psycopg import sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
-from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.maintenance.housekeeping_rules import Sweep
+from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records, fill
 from tests.support.builders import run_sql
-from tests.support.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within, without_foreign_keys
+from tests.support.rows import NOW, account, add, in_another_task, within
 
-# For each table a statement that adds rows of an organization, usually one row per user.
-FILLING: Final = {
-    "service_users": """
-        insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
-        select %(org)s, id, %(org)s, email, false, now() from users""",
-    "end_users": """
-        insert into end_users (org_id, user_id, email, deactivated, created_at) select %(org)s, id, email, false, now() from users""",
-    "end_user_totals": "insert into end_user_totals (org_id, total) values (%(org)s, 1)",
-    "siem_queue": "insert into siem_queue (org_id, siem_id, entry_id) select %(org)s, %(org)s, id from users",
-    "audit_log": """
-        insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
-        select gen_random_uuid(), %(org)s, 'x', 'user', 'x', '{}', now() from users""",
-    "events": """
-        insert into events (id, org_id, name, target_id, data, created_at)
-        select gen_random_uuid(), %(org)s, 'x', 'x', '{}', now() from users""",
-    "login_events": """
-        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-        select gen_random_uuid(), id, %(org)s, %(org)s, 'x', true, now() from users""",
-    "login_totals": """
-        insert into login_totals (org_id, service_id, day, provider, shard, total)
-        select %(org)s, id, now(), 'password', 0, 1 from users""",
-    "audit_totals": """
-        insert into audit_totals (org_id, action, target_type, total) select %(org)s, email, 'user', 1 from users""",
-    "webhook_deliveries": """
-        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
-        select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",
-}
-# The organization, its service and its webhook have the same id here, so that all tombstones refer
-# to the same rows.
-TOMBSTONE_TABLES: Final = {
-    Sweep.DELETED_ORGANIZATIONS: "deleted_organizations",
-    Sweep.DELETED_SERVICES: "deleted_services",
-    Sweep.DELETED_WEBHOOKS: "deleted_webhooks",
-}
 TABLES: Final = {
     Sweep.DELETED_ORGANIZATIONS: [table for table, _ in OF_ORGANIZATIONS],
     Sweep.DELETED_SERVICES: [table for table, _ in OF_SERVICES],
@@ -57,27 +23,6 @@ TABLES: Final = {
 TOMBSTONES: Final = """
     select (select count(*) from deleted_organizations) + (select count(*) from deleted_services)
          + (select count(*) from deleted_webhooks)"""
-
-
-async def fill(pool: Pool, org: UUID, *tables: str) -> None:
-    async with pool.connection() as connection:
-        for table in tables or FILLING:
-            await connection.execute(FILLING[table], {"org": org})
-
-
-async def add_tombstone(pool: Pool, kind: Sweep, id_: UUID) -> None:
-    async with pool.connection() as connection:
-        tombstone = sql.SQL("insert into {} (id, deleted_at) values (%s, %s)").format(sql.Identifier(TOMBSTONE_TABLES[kind]))
-        await connection.execute(tombstone, (id_, NOW - 2 * DAY))
-
-
-async def count_records(pool: Pool, org: UUID) -> dict[str, int]:
-    counts = {}
-    async with pool.connection() as connection:
-        for table in FILLING:
-            query = sql.SQL("select count(*) from {} where org_id = %s").format(sql.Identifier(table))
-            [(counts[table],)] = await (await connection.execute(query, (org,))).fetchall()
-    return counts
 
 
 async def sweep(storage: Postgres, kind: Sweep, limit: int = 100) -> int:
@@ -178,46 +123,3 @@ async def test_users_of_services_are_deleted_before_other_records(storage: Postg
     await sweep(storage, Sweep.DELETED_ORGANIZATIONS, 2 * people)
     left = await count_records(pool, gone)
     assert (left["service_users"], left["end_users"], left["audit_log"]) == (0, 0, people)
-
-
-MANY: Final = 30_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgres, pool: Pool, mode: str) -> None:
-    """A planner that expects the whole table to belong to one organization would read all of it, every few minutes."""
-    await add(storage, account(ADA))
-    gone = uuid4()
-    fills: tuple[LiteralString, ...] = (
-        """insert into users (id, email, origin, created_at, updated_at)
-           select gen_random_uuid(), n || '@example.com', 'platform', now(), now() from generate_series(1, %(many)s) n""",
-        """create temporary table owners as
-           select n, case when n <= 100 then %(gone)s::uuid else %(other)s end as org
-           from generate_series(1, %(many)s) n""",
-        """insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
-           select org, id, org, email, false, now() from owners join users u on u.email = n || '@example.com'""",
-        """insert into end_users (org_id, user_id, email, deactivated, created_at)
-           select org, id, email, false, now() from owners join users u on u.email = n || '@example.com'""",
-        """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-           select gen_random_uuid(), u.id, org, org, 'x', true, now() from owners, users u where u.email = 'ada@example.com'""",
-        """insert into login_totals (org_id, service_id, day, provider, shard, total)
-           select org, org, date '2026-01-01' + n, 'x', 0, 1 from owners""",
-        """insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
-           select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners""",
-        "drop table owners",
-    )
-    async with without_foreign_keys(pool) as connection:
-        for statement in fills:
-            await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
-        await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")
-    for kind in TOMBSTONE_TABLES:
-        await add_tombstone(pool, kind, gone)
-    for kind in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
-        read = []
-        for limit in (50, 1000, 1000):
-            nodes = await plan_nodes(pool, SWEEPS[kind], {"limit": limit, "before": NOW}, mode)
-            read.append(sum(rows_of(node) for node in nodes if node.get("Relation Name") in FILLING))
-        assert max(read) <= 1500, read
-        assert read[-1] == 0
-    assert await count_records(pool, gone) == dict.fromkeys(FILLING, 0)

@@ -8,22 +8,13 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.privacy import (
-    END_INVITATIONS,
-    INVITATION_EVENTS,
-    INVOLVED_ORGANIZATIONS,
-    LOG_REDACTIONS,
-    REDACT_JOINS,
-    REMOVE_EMAILS,
-)
 from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
-from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import MembershipControl
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import ADA, DAY, EVE, NOW, SECOND, account, add, is_locked, plan_nodes, rows_of, until_blocked, within
+from tests.support.rows import ADA, DAY, EVE, NOW, account, add, is_locked, until_blocked, within
 from tests.support.services import add_service
 
 PLACEHOLDER = Email("anonymized-1@deleted.local")
@@ -175,55 +166,3 @@ async def test_the_privacy_log_outlives_accounts(storage: Postgres, pool: Pool, 
     assert await run_sql(pool, f"select {columns} from privacy_log") == [  # noqa: S608
         ("user_anonymized", user.id, eve.id, "203.0.113.9", "tests", NOW)
     ]
-
-
-MANY = 20_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_redaction_reads_only_the_users_entries_of_large_logs(
-    storage: Postgres, pool: Pool, acme: UUID, user: Account, eve: Account, mode: str
-) -> None:
-    await add_member(pool, acme, user.id)
-    entries = """
-        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
-        select gen_random_uuid(), case when number %% 10 > 0 then %s::uuid end,
-               (array['user.invited', 'security.password.changed'])[number %% 2 + 1], 'user', gen_random_uuid(),
-               case when number %% 3 > 0 then gen_random_uuid() end, case when number %% 7 = 0 then gen_random_uuid() end, '203.0.113.9',
-               '{}', now() - number * interval '1 second'
-        from generate_series(1, %s) number"""
-    await run_sql(pool, entries, acme, MANY)
-    mfa = """
-        insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, created_at)
-        select gen_random_uuid(), %s, 'mfa_verify_success', true, gen_random_uuid(), gen_random_uuid(), now() from generate_series(1, %s)"""
-    await run_sql(pool, mfa, eve.id, MANY)
-    mails = """
-        insert into mails (id, kind, address, created_at, due_at, finished_at, outcome)
-        select gen_random_uuid(), 'password_changed', number || '@example.com', now(), now(), now(), 'sent'
-        from generate_series(1, %s) number"""
-    await run_sql(pool, mails, MANY)
-    invitations = """
-        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
-        select gen_random_uuid(), %s, number || '@example.com', 'member', gen_random_uuid(), 'accepted', number::text::bytea, now(), now(),
-               now()
-        from generate_series(1, %s) number"""
-    await run_sql(pool, invitations, acme, MANY)
-    for org, actor, target in ((acme, user.id, "x"), (None, user.id, "x"), (None, None, str(user.id)), (acme, None, str(user.id))):
-        insert = """
-            insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
-            values (gen_random_uuid(), %s, 'security.password.changed', 'user', %s, %s, '203.0.113.9', '{}', now())"""
-        await run_sql(pool, insert, org, target, actor)
-    await invite(pool, acme)
-    await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
-    asked = {"user_id": user.id, "email": ADA}
-    nodes = [
-        *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
-        *await plan_nodes(pool, REDACT_JOINS, asked, mode),
-    ]
-    assert max(map(rows_of, nodes)) < MANY // 10
-    assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
-    assert max(map(rows_of, await plan_nodes(pool, INVOLVED_ORGANIZATIONS, asked, mode))) < MANY // 10
-    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITATION_EVENTS, "now": NOW + SECOND, **asked}
-    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
-    assert max(map(rows_of, await plan_nodes(pool, REMOVE_EMAILS, asked, mode))) < MANY // 10

@@ -1,6 +1,5 @@
 """Storage of invitations: every field, status, order and lock, in one organization only."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,16 +7,13 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Repositories
+from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, Page, digest
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
-from ports.signals import NoSignals
-from tests.support import database
-from tests.support.builders import add_organization, make_vault, run_concurrently, run_sql
+from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 
 ALL = Page(1, 50)
@@ -314,46 +310,3 @@ async def test_invitations_are_deleted_with_their_organization(storage: Postgres
     kept = await invite(storage, invitation(other))
     await within(storage, lambda tx: tx.organizations.delete(org, NOW))
     assert await statuses(pool) == {kept.id: "pending"}
-
-
-# Many invitations. In one organization nearly all have ended; the few others are found as quickly.
-
-ORG = UUID(int=1)
-GENERATED = """
-    insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
-    select gen_random_uuid(), case when mod(n, 4) = 0 then %(org)s else md5(mod(n, 100)::text)::uuid end, n || '@example.com', 'member',
-           gen_random_uuid(), status, decode(md5(n::text), 'hex'), %(now)s + (n - 39990) * interval '1 second',
-           %(now)s - n * interval '1 second', case when status = 'pending' then null else %(now)s end
-    from generate_series(1, 40000) n, lateral (
-        select case when n > 39980 then 'pending' when n > 39960 then 'accepted' when mod(n, 8) = 0 then 'rejected' else 'expired' end
-        as status) s"""
-TOTALS = {None: 10_000, PENDING: 3, EXPIRED: 4_997, InvitationStatus.ACCEPTED: 5, InvitationStatus.REJECTED: 4_995}
-
-
-@pytest.fixture(scope="module")
-def many(server: str) -> Iterator[str]:
-    """A database for this file only, because so many rows would slow down other tests."""
-    with database.Database(server) as own:
-        with psycopg.connect(own.conninfo, autocommit=True) as connection:
-            connection.execute("set session_replication_role = replica")  # turns foreign keys off
-            connection.execute(GENERATED, {"org": ORG, "now": NOW})
-            database.settle(connection, "invitations")
-        yield own.conninfo
-
-
-READ = "select seq_scan, coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'invitations'"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
-async def test_a_page_of_many_invitations_reads_few_other_rows(many: str, plans: str) -> None:
-    async with await connect(many, timeout=5) as connection:
-        await connection.run(f"set plan_cache_mode = {plans}")
-        for status in (None, *InvitationStatus):
-            async with connection.transaction():
-                [before] = await connection.rows(READ)
-                found = await Repositories(connection, make_vault(), NoSignals()).invitations.page(ORG, status, ALL, NOW)
-                [after] = await connection.rows(READ)
-            total = TOTALS.get(status, 0)
-            assert (found.total, len(found.items)) == (total, min(total, 50))
-            assert (after[0] - before[0], after[1] - before[1] <= 100) == (0, True), status

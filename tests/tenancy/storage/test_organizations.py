@@ -11,14 +11,12 @@ import trio
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from adapters.postgres.maintenance.housekeeping import SWEEPS
-from core.kernel import event_catalog
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role
 from core.kernel.values import Slug
-from core.maintenance.housekeeping_rules import Sweep
 from core.tenancy.organizations_rules import Membership, Organization, SlugTaken, Tier
 from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql
-from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, plan_nodes, within
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, within
+from tests.tenancy.storage.records import leave_records, records_of
 
 
 def organization(slug: str = "acme", **changes: Any) -> Organization:
@@ -254,21 +252,6 @@ async def test_deleting_an_unknown_organization_writes_nothing(storage: Postgres
     assert await run_sql(pool, "select * from deleted_organizations") == []
 
 
-async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
-    """Write this number of audit entries and events."""
-    async with storage.transaction(by=SYSTEM) as tx:
-        for number in range(count):
-            tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["service.created"], str(number), org_id=org))
-
-
-async def records_of(pool: Pool, org: UUID) -> list[int]:
-    """Return the number of audit entries, events and totals."""
-    query = """
-        select (select count(*) from audit_log where org_id = o), (select count(*) from events where org_id = o),
-               (select count(*) from audit_totals where org_id = o) from (select %s::uuid as o) x"""
-    return list((await run_sql(pool, query, org))[0])
-
-
 async def test_records_of_one_organization_are_purged_in_bounded_batches(storage: Postgres, pool: Pool) -> None:
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for one in (org, other_tenant):
@@ -301,40 +284,3 @@ async def test_a_purge_skips_locked_rows(storage: Postgres, pool: Pool) -> None:
         with trio.fail_after(5):
             await in_another_task(lambda: within(storage, lambda tx: tx.organizations.purge(org, 100)))
     assert await records_of(pool, org) == [0, 0, 1]
-
-
-async def rows_read(pool: Pool, mode: str, limit: int) -> float:
-    """Run a sweep, and return the number of audit entries and events that it read."""
-    nodes = await plan_nodes(pool, SWEEPS[Sweep.DELETED_ORGANIZATIONS], {"limit": limit, "before": NOW}, mode)
-    read: float = sum(
-        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
-        for node in nodes
-        if node.get("Relation Name") in ("audit_log", "events")
-    )
-    return read
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-@pytest.mark.parametrize("others", [1, 30])
-async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool: Pool, others: int, mode: str) -> None:
-    """A planner that expects many records of an organization reads the whole log each time."""
-    fill = """
-        with numbers as (
-            select case when n <= 100 then %(gone)s::uuid
-                        else ('00000000-0000-4000-9000-' || lpad(mod(n, %(others)s)::text, 12, '0'))::uuid end as org, now() as at
-            from generate_series(1, 30100) n),
-        logged as (
-            insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
-            select gen_random_uuid(), org, 'x', 'user', 'x', '{}', at from numbers)
-        insert into events (id, org_id, name, target_id, data, created_at)
-        select gen_random_uuid(), org, 'x', 'x', '{}', at from numbers"""
-    gone = uuid4()
-    async with pool.connection() as connection:
-        await connection.execute(fill, {"others": others, "gone": gone})
-        await connection.execute("analyze audit_log, events")
-    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", gone, NOW - DAY)
-    assert await rows_read(pool, mode, 80) <= 300
-    assert await rows_read(pool, mode, 1000) <= 400
-    assert await records_of(pool, gone) == [0, 0, 0]
-    assert await rows_read(pool, mode, 1000) == 0

@@ -1,0 +1,134 @@
+"""Statements about logins and end users read few rows of large tables."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_NEXT_PAGE
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Repositories
+from core.applications.end_users_rules import EndUserSummary
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Page, PageResult
+from ports.signals import NoSignals
+from tests.proof.volume.plans import plan_nodes, rows_of
+from tests.support import database
+from tests.support.builders import add_organization, make_vault, run_sql
+from tests.support.rows import NOW, SECOND, account, add, session
+from tests.support.services import add_service, service_context
+
+FIRST = Page(1, 50)
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, pool: Pool, mode: str) -> None:
+    """Until the housekeeper removes them, they may be newer than all others."""
+    user = await add(storage, account())
+    shop = await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number in range(20):
+            await tx.logins.record_success(session(user.id, service=shop, created_at=NOW - number * SECOND), "password")
+    await run_sql(
+        pool,
+        """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', true, now() from generate_series(1, 2000)""",
+        *(user.id, shop.org_id, uuid4()),
+    )
+    await run_sql(pool, "analyze login_events")
+    async with storage.reading() as read:
+        latest = await read.analytics.recent(shop.org_id, None, 5)
+    assert [one.created_at for one in latest] == [NOW - number * SECOND for number in range(5)]
+    last = {"created_at": latest[-1].created_at, "id": latest[-1].id}
+    for statement in (LATEST_FIRST_PAGE, LATEST_NEXT_PAGE):
+        nodes = await plan_nodes(pool, statement, {"org_id": shop.org_id, "limit": 5, **last}, mode)
+        assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
+
+
+# Costs in a large organization
+
+ORG, TWIN, SHOP, TINY, OTHER = (UUID(int=number) for number in range(1, 6))
+SIZE = 20_000
+# Nine other organizations have three times as many users together. With so few organizations, a
+# planner that relies on averages expects a page to be a large part of all accounts.
+GENERATED = """
+    insert into users (id, email, origin, created_at, updated_at)
+    select md5('u' || n)::uuid, 'person-' || n || '@example.com', 'platform', now(), now() from generate_series(1, 4 * %(size)s) n;
+    insert into organizations (id, slug, name, status, created_at, updated_at) values
+        (%(org)s, 'acme', 'Acme', 'active', now(), now()), (%(twin)s, 'twin', 'Twin', 'active', now(), now());
+    insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at)
+    select id, org_id, slug, slug, 'mobile', gen_random_uuid(), '{}', now(), now()
+    from (values (%(shop)s, %(org)s, 'shop'), (%(tiny)s, %(org)s, 'tiny'), (%(other)s, %(twin)s, 'shop')) v (id, org_id, slug);
+    insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+    select service_id, md5('u' || n)::uuid, org_id, 'person-' || n || '@example.com', false, now() - n * interval '1 s' from (
+        select n, case when n <= %(size)s then %(shop)s when mod(n, 9) = 0 then %(other)s else md5('s' || mod(n, 9))::uuid end,
+               case when n <= %(size)s then %(org)s when mod(n, 9) = 0 then %(twin)s else md5('o' || mod(n, 9))::uuid end
+        from generate_series(1, 4 * %(size)s) n
+        union all select n * 7, %(tiny)s, %(org)s from generate_series(1, 60) n) r (n, service_id, org_id);
+    insert into end_users (org_id, user_id, email, deactivated, created_at)
+    select org_id, user_id, email, deactivated, min(created_at) from service_users group by 1, 2, 3, 4;
+    insert into end_user_totals (org_id, total) select org_id, count(*) from end_users group by 1;
+    update services v set user_count = (select count(*) from service_users r where r.service_id = v.id)"""
+
+
+@pytest.fixture(scope="module")
+def large_database(server: str) -> Iterator[str]:
+    """A filled database for both plan modes."""
+    names = {"size": SIZE, "org": ORG, "twin": TWIN, "shop": SHOP, "tiny": TINY, "other": OTHER}
+    with database.Database(server) as own:
+        with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
+            connection.execute("set session_replication_role = replica")  # skips the check of each foreign key
+            cursor.execute(GENERATED, names)
+            database.settle(connection, "users", "services", "service_users", "end_users", "end_user_totals")
+        yield own.conninfo
+
+
+FETCHED = """
+    select sum(seq_scan) filter (where relname in ('users', 'service_users', 'end_users')),
+           sum(seq_tup_read + coalesce(idx_tup_fetch, 0))
+    from pg_stat_xact_user_tables"""
+
+
+async def rows_read(connection: Connection, page_: Page, filters: dict[str, Any]) -> tuple[PageResult[EndUserSummary], int, int]:
+    """Return the page, the number of full table scans, and the number of rows read. Index-only reads do not count."""
+    async with connection.transaction():
+        [before] = await connection.rows(FETCHED)
+        listed = await Repositories(connection, make_vault(), NoSignals()).end_users.page(ORG, page_, **filters)
+        [after] = await connection.rows(FETCHED)
+    return listed, after[0] - before[0], after[1] - before[1]
+
+
+LARGE: list[tuple[dict[str, Any], int]] = [
+    # filters, and the total of matches
+    ({}, SIZE),
+    ({"service_id": SHOP}, SIZE),
+    ({"service_id": TINY}, 60),
+    ({"service_id": OTHER}, 0),
+    ({"search": "person"}, SIZE),
+    ({"search": "person-77@"}, 1),
+    ({"search": "nobody"}, 0),
+    ({"search": "person", "service_id": SHOP}, SIZE),
+    ({"search": "person-77@", "service_id": SHOP}, 1),
+    ({"search": "person-77@", "service_id": TINY}, 1),
+    ({"search": "person", "service_id": TINY}, 60),
+    ({"search": "person", "service_id": OTHER}, 0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_a_page_of_a_large_organization_reads_few_other_rows(large_database: str, plans: str) -> None:
+    async with await connect(large_database, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        for filters, total in LARGE:
+            for page_ in (FIRST, Page(max(1, total // 50), 50)):
+                listed, whole, read = await rows_read(connection, page_, filters)
+                assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), filters
+                # Of each person the account, and the two services they may use, which are looked
+                # for among the three there are.
+                assert read <= 50 * (1 + 2 + 3) + 20, filters

@@ -1,0 +1,139 @@
+"""Privacy with large logs: redactions by index and in short transactions, and a streamed export."""
+
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+import trio
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.privacy import (
+    END_INVITATIONS,
+    INVITATION_EVENTS,
+    INVOLVED_ORGANIZATIONS,
+    LOG_REDACTIONS,
+    REDACT_JOINS,
+    REMOVE_EMAILS,
+)
+from core.accounts.accounts_rules import Account
+from core.kernel.values import Email
+from core.maintenance import log_redaction_rules
+from core.maintenance.log_redaction_rules import PersonalLog
+from ports import Ports
+from tests.proof.volume.plans import plan_nodes, rows_of
+from tests.proof.wire.wire import serving
+from tests.support.builders import Api, add_account, add_invitation, add_member, add_organization, run_sql, sign_in
+from tests.support.direct import change_ports
+from tests.support.platform import Platform
+from tests.support.rows import ADA, EVE, NOW, SECOND, account, add
+
+PLACEHOLDER = Email("anonymized-1@deleted.local")
+LOGINS = 40_000
+MEMORY = 4 * 1024 * 1024  # the limit for the stream; the response alone is more than twice as large
+WAIT = 60.0  # seconds, with traced allocations
+MANY = 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_redaction_reads_only_the_users_entries_of_large_logs(storage: Postgres, ports: Ports, pool: Pool, mode: str) -> None:
+    await add(storage, user := account(ADA), eve := account(EVE))
+    acme = await add_organization(pool, "acme")
+    await add_member(pool, acme, user.id)
+    entries = """
+        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
+        select gen_random_uuid(), case when number %% 10 > 0 then %s::uuid end,
+               (array['user.invited', 'security.password.changed'])[number %% 2 + 1], 'user', gen_random_uuid(),
+               case when number %% 3 > 0 then gen_random_uuid() end, case when number %% 7 = 0 then gen_random_uuid() end, '203.0.113.9',
+               '{}', now() - number * interval '1 second'
+        from generate_series(1, %s) number"""
+    await run_sql(pool, entries, acme, MANY)
+    mfa = """
+        insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, created_at)
+        select gen_random_uuid(), %s, 'mfa_verify_success', true, gen_random_uuid(), gen_random_uuid(), now() from generate_series(1, %s)"""
+    await run_sql(pool, mfa, eve.id, MANY)
+    mails = """
+        insert into mails (id, kind, address, created_at, due_at, finished_at, outcome)
+        select gen_random_uuid(), 'password_changed', number || '@example.com', now(), now(), now(), 'sent'
+        from generate_series(1, %s) number"""
+    await run_sql(pool, mails, MANY)
+    invitations = """
+        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+        select gen_random_uuid(), %s, number || '@example.com', 'member', gen_random_uuid(), 'accepted', number::text::bytea, now(), now(),
+               now()
+        from generate_series(1, %s) number"""
+    await run_sql(pool, invitations, acme, MANY)
+    for org, actor, target in ((acme, user.id, "x"), (None, user.id, "x"), (None, None, str(user.id)), (acme, None, str(user.id))):
+        insert = """
+            insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
+            values (gen_random_uuid(), %s, 'security.password.changed', 'user', %s, %s, '203.0.113.9', '{}', now())"""
+        await run_sql(pool, insert, org, target, actor)
+    await add_invitation(ports, acme, ADA)
+    await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
+    asked = {"user_id": user.id, "email": ADA}
+    nodes = [
+        *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
+        *await plan_nodes(pool, REDACT_JOINS, asked, mode),
+    ]
+    assert max(map(rows_of, nodes)) < MANY // 10
+    assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
+    assert max(map(rows_of, await plan_nodes(pool, INVOLVED_ORGANIZATIONS, asked, mode))) < MANY // 10
+    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITATION_EVENTS, "now": NOW + SECOND, **asked}
+    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
+    assert max(map(rows_of, await plan_nodes(pool, REMOVE_EMAILS, asked, mode))) < MANY // 10
+
+
+@pytest.fixture
+async def user(ports: Ports, pool: Pool) -> Account:
+    """A user with many logins."""
+    account = await add_account(ports, "ada@example.com", None)
+    many = """
+        insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
+        select gen_random_uuid(), %s, 'password', true, '203.0.113.9', 'Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101', 30,
+               '{new_device}', 'London', 'GB', now() - number / 3 * interval '1 minute'
+        from generate_series(1, %s) as number"""
+    await run_sql(pool, many, account.id, LOGINS)
+    await run_sql(pool, "analyze login_events")
+    return account
+
+
+@pytest.mark.slow
+async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, user: Account) -> None:
+    change_ports(app, policy=replace(ports.policy, export_login_events=2 * LOGINS))
+    token = (await sign_in(ports, user)).access_token
+    request = f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+    mark, found, size, tail, end = b'"risk_score":30', 0, 0, b"", b""
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        tracemalloc.start()
+        try:
+            await client.send(request.encode())
+            with trio.fail_after(WAIT):
+                while data := await client.stream.receive_some(65536):
+                    found += (tail + data).count(mark) - tail.count(mark)
+                    size += len(data)
+                    tail = bytes((tail + data)[-len(mark) :])
+                    end = bytes((end + data)[-200:])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert found == LOGINS
+    assert end.endswith(b"\r\n0\r\n\r\n")
+    assert b'"passkeys":[]}' in end
+    assert size > 250 * LOGINS
+    assert peak < MEMORY, f"{peak / 2**20:.1f} MiB"
+
+
+@pytest.mark.slow
+async def test_large_logs_are_redacted_in_short_transactions(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
+    answer = await api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
+    assert answer.status == 200, answer.text
+    rows = "select address, agent, city, country, count(*) from login_events where user_id = %s group by 1, 2, 3, 4"
+    assert await run_sql(pool, rows, user.id) == [("0.0.0.0", "anonymized", None, None, LOGINS)]  # noqa: S104
+    by_transaction = """
+        select count(*), e.xmin = u.xmin from login_events e join users u on u.id = e.user_id where u.id = %s group by e.xmin, u.xmin"""
+    counts = await run_sql(pool, by_transaction, user.id)
+    assert {count for count, anonymizes in counts if anonymizes} == {log_redaction_rules.FIRST}
+    assert max(count for count, _ in counts) <= log_redaction_rules.BATCH
+    assert await run_sql(pool, "select * from blankings") == []

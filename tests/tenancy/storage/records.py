@@ -1,0 +1,24 @@
+"""Audit entries, events and totals of an organization."""
+
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.principals import SYSTEM
+from tests.support.builders import run_sql
+
+
+async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
+    """Write this number of audit entries and events."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number in range(count):
+            tx.record(Event(EVENT_KINDS["service.created"], str(number), org_id=org))
+
+
+async def records_of(pool: Pool, org: UUID) -> list[int]:
+    """Return the number of audit entries, events and totals."""
+    query = """
+        select (select count(*) from audit_log where org_id = o), (select count(*) from events where org_id = o),
+               (select count(*) from audit_totals where org_id = o) from (select %s::uuid as o) x"""
+    return list((await run_sql(pool, query, org))[0])
