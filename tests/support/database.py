@@ -201,8 +201,12 @@ class Database:
         return [name for (name,) in self._connection.execute(tables, [list(SEEDED)])]
 
     @cached_property
-    def _delete(self) -> sql.Composed:
-        return sql.SQL("; ").join(sql.SQL("delete from {}").format(sql.Identifier(name)) for name in self._tables)
+    def _delete(self) -> str:
+        """The call of a function that deletes all rows. Unlike a list of statements, it keeps their plans."""
+        statements = sql.SQL(" ").join(sql.SQL("delete from {};").format(sql.Identifier(name)) for name in self._tables)
+        body = sql.Literal(sql.SQL("begin {} end").format(statements).as_string(self._connection))
+        self._connection.execute(sql.SQL("create function pg_temp.empty() returns void language plpgsql as {}").format(body))
+        return "select pg_temp.empty()"
 
     def empty(self) -> None:
         """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
