@@ -2,10 +2,7 @@
 
 import json
 import os
-import re
 import shutil
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -353,28 +350,3 @@ def test_a_full_disk_is_a_missing_requirement(tmp_path: Path, monkeypatch: pytes
                 run.tenants()
         with pytest.raises(RequirementMissing, match=r"The end users need 10 GB .* which has 5 free"):
             run.applications()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="the benchmark needs wrk, which ./run bench installs")
-@pytest.mark.parametrize(
-    ("rows", "database_content"),
-    [
-        (["members-page", "audit-page", "audit-page-by-target"], f"{QUICK.organizations} organizations"),
-        (["service-users-page", "end-users-page", "service-analytics"], f"{end_users.QUICK.organizations} organizations"),
-    ],
-    ids=["organizations", "end users"],
-)
-def test_rows_about_large_organizations_and_services_are_measured(rows: list[str], database_content: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ops.bench", "--quick", "--output", str(tmp_path / "table.md")]
-    result = subprocess.run([*command, *(f"--row={row}" for row in rows)], capture_output=True, text=True, timeout=300, check=False)
-    assert (tmp_path / "table.md").exists(), result.stderr
-    document = (tmp_path / "table.md").read_text()
-    for row in rows:
-        # The verdict does not matter here, because other tests run at the same time.
-        assert re.search(
-            rf"^\| {row} \|.* ms \|.* ms \|.*(?:{Verdict.AIM.value}|{Verdict.BAR.value}|{Verdict.MISSED.value})", document, re.M
-        ), document
-    assert result.returncode == 0
-    assert result.stderr.count(database_content) == 1, "all rows share one database"
-    assert ("Scan" in document) == ("service-analytics" in rows), "with its plans"
