@@ -1,6 +1,7 @@
 """Fixtures: one database server for the run, one database for each worker, emptied after each test,
 the application, and fakes of the outside world."""
 
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import psycopg
 import pytest
+import structlog
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
@@ -35,8 +37,21 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell lets background jobs ignore SIGINT, and every service that tests start would
         # inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The default format shows local variables in colors, which takes longer than most tests.
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, structlog.dev.set_exc_info, renderer])
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         _server = database.start_server()
+
+
+def pytest_collection_finish() -> None:
+    """Tune the garbage collector as the service does.
+
+    It would examine all modules and collected tests again and again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_unconfigure() -> None:

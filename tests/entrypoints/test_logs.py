@@ -29,8 +29,9 @@ Written = Callable[[], str]
 @pytest.fixture(autouse=True)
 def defaults() -> Iterator[None]:
     """Restore the logging configuration after each test."""
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
     structlog.contextvars.clear_contextvars()
     logs._access = logs._log_access
     root = logging.getLogger()

@@ -16,7 +16,7 @@ import pytest
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.embedded import EmbeddedError, attach, location, programs, start
 from tests import ROOT
-from tests.engine.kept_rows import kept, write
+from tests.proof.embedded.kept_rows import kept, write
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

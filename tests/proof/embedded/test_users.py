@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.embedded import attach, location, programs, start
-from tests.engine.kept_rows import kept, write
+from tests.proof.embedded.kept_rows import kept, write
 
 pytestmark = pytest.mark.slow
 
