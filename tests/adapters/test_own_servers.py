@@ -233,9 +233,9 @@ async def test_no_error_quotes_a_reply_of_the_server() -> None:
         sink.recipient_answer, sink.data_answer = "250 OK", f"451 {spoken}"
         assert await refused(servers(), at(sink.port)) == "it did not accept the email: 451"
     for command in (b"MAIL", b"RCPT", b"DATA", b"."):
-        for code, told in ((b"550", ": 550"), (b"5xx", "")):
+        for code, detail in ((b"550", ": 550"), (b"5xx", "")):
             async with server_that(partial(converse, answers={command: code + b" " + spoken.encode()})) as url:
-                assert await refused(servers(), of(url)) == f"it did not accept the email{told}"
+                assert await refused(servers(), of(url)) == f"it did not accept the email{detail}"
 
 
 @pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])

@@ -102,10 +102,10 @@ class FakePayments(FakeServer):
         self.subscriptions[made["id"]] = made
         session |= {"status": "complete", "subscription": made["id"]}
         paid = invoice(made["id"], now + MONTH, customer=made["customer"])
-        self.happened("customer.subscription.created", {**made, "status": "incomplete"})
-        self.happened("invoice.paid", paid)
-        self.happened("customer.subscription.updated", made)
-        self.happened("checkout.session.completed", {name: value for name, value in session.items() if not name.startswith("_")})
+        self.add_event("customer.subscription.created", {**made, "status": "incomplete"})
+        self.add_event("invoice.paid", paid)
+        self.add_event("customer.subscription.updated", made)
+        self.add_event("checkout.session.completed", {name: value for name, value in session.items() if not name.startswith("_")})
         return made
 
     def change(self, id_: str, **changes: Any) -> Object:
@@ -115,10 +115,10 @@ class FakePayments(FakeServer):
         if price is not None:
             self.subscriptions[id_]["items"]["data"][0]["price"]["id"] = price
         deleted = changes.get("status") == "canceled"
-        self.happened("customer.subscription.deleted" if deleted else "customer.subscription.updated", self.subscriptions[id_])
+        self.add_event("customer.subscription.deleted" if deleted else "customer.subscription.updated", self.subscriptions[id_])
         return self.subscriptions[id_]
 
-    def happened(self, type_: str, subject: Mapping[str, Any]) -> None:
+    def add_event(self, type_: str, subject: Mapping[str, Any]) -> None:
         self.events.append(event(type_, json.loads(json.dumps(subject)), int(self.now())))
 
     async def deliver(self, send: Callable[[Object], Awaitable[int]], seed: int = 0, copies: int = 1) -> Counter[int]:

@@ -48,14 +48,14 @@ async def drip(stream: Stream) -> None:
 class Receiver:
     """Accepts every request, except at the paths in `answers`.
 
-    `begun` counts the requests by path. `got` has the requests that were answered.
+    `started` counts the requests by path. `got` has the requests that were answered.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self.answers: dict[str, Answer] = defaultdict(lambda: TAKEN)
         self.got: list[ReceivedDelivery] = []
-        self.begun: Counter[str] = Counter()
+        self.started: Counter[str] = Counter()
         self.open: Counter[str] = Counter()  # requests without a response yet, by path
         self.most: Counter[str] = Counter()  # the most concurrent requests, by path
         self._changed = trio.Event()
@@ -75,7 +75,7 @@ class Receiver:
 
     async def wait_for_requests(self, path: str, count: int = 1) -> None:
         """Wait for this number of requests for the path, answered or not."""
-        while self.begun[path] < count:
+        while self.started[path] < count:
             await self._changed.wait()
 
     async def handle(self, stream: trio.SocketStream) -> None:
@@ -84,7 +84,7 @@ class Receiver:
                 await self._answer(stream, await ReceivedDelivery.read(stream))
 
     async def _answer(self, stream: Stream, delivery: ReceivedDelivery) -> None:
-        self.begun[delivery.path] += 1
+        self.started[delivery.path] += 1
         self.open[delivery.path] += 1
         self.most[delivery.path] = max(self.most[delivery.path], self.open[delivery.path])
         self._notify()

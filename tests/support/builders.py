@@ -40,7 +40,7 @@ from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.devices_rules import Device, DeviceType
 from core.accounts.email_queue_rules import EmailResult
 from core.accounts.risk import LoginRisk
-from core.authentication import login, session_start, signing_keys
+from core.authentication import login, session_start
 from core.authentication.login_rules import SignedIn as BegunSession
 from core.authentication.sessions_rules import Session, TokenPair
 from core.authentication.signing_keys_rules import SigningKey
@@ -174,9 +174,10 @@ async def make_ports(
         policy=policy,
     )
     ports = replace(ports, **replaced)
+    key = SigningKey("test", _signing_key_pem(), clock.now(), None)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.signing_keys.add(SigningKey("test", _signing_key_pem(), clock.now(), None))
-    await signing_keys.load(ports)
+        await tx.signing_keys.add(key)
+    ports.tokens.use([key], clock.now())
     return ports
 
 

@@ -70,14 +70,14 @@ class Tenant:
 
     # Members
 
-    async def set_role(self, by: str, whom: str, role: str) -> Answer:
-        return await self.api.patch(f"{self.path}/members/{self.id(whom)}", {"role": role}, token=self.token(by))
+    async def set_role(self, by: str, subject: str, role: str) -> Answer:
+        return await self.api.patch(f"{self.path}/members/{self.id(subject)}", {"role": role}, token=self.token(by))
 
-    async def remove(self, by: str, whom: str) -> Answer:
-        return await self.api.post(f"{self.path}/members/{self.id(whom)}", token=self.token(by))
+    async def remove(self, by: str, subject: str) -> Answer:
+        return await self.api.post(f"{self.path}/members/{self.id(subject)}", token=self.token(by))
 
-    async def transfer(self, by: str, whom: str) -> Answer:
-        return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(whom)}, token=self.token(by))
+    async def transfer(self, by: str, subject: str) -> Answer:
+        return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(subject)}, token=self.token(by))
 
     async def roles(self) -> dict[str, str]:
         """Return the roles of the members in the database."""

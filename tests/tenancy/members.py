@@ -9,8 +9,8 @@ from tests.support.tenants import Tenant
 CAST: Mapping[str, Role] = {"owner": Role.OWNER, "admin": Role.ADMIN, "deputy": Role.ADMIN, "member": Role.MEMBER, "further": Role.MEMBER}
 
 CALLS: dict[str, Callable[[Tenant, str, str], Awaitable[Answer]]] = {
-    "list": lambda team, token, whom: team.api.get(f"{team.path}/members", token=token),
-    "role": lambda team, token, whom: team.api.patch(f"{team.path}/members/{whom}", {"role": "admin"}, token=token),
-    "removal": lambda team, token, whom: team.api.post(f"{team.path}/members/{whom}", token=token),
-    "transfer": lambda team, token, whom: team.api.post(f"{team.path}/transfer-ownership", {"new_owner_user_id": whom}, token=token),
+    "list": lambda team, token, user_id: team.api.get(f"{team.path}/members", token=token),
+    "role": lambda team, token, user_id: team.api.patch(f"{team.path}/members/{user_id}", {"role": "admin"}, token=token),
+    "removal": lambda team, token, user_id: team.api.post(f"{team.path}/members/{user_id}", token=token),
+    "transfer": lambda team, token, user_id: team.api.post(f"{team.path}/transfer-ownership", {"new_owner_user_id": user_id}, token=token),
 }

@@ -119,7 +119,7 @@ async def test_a_failure_is_retried_after_the_documented_delays(
                 clock.advance(wait - timedelta(milliseconds=1))
                 inbox.post()
                 await wait_until_idle(inbox)
-                assert receiver.begun["/"] == attempt  # not too early
+                assert receiver.started["/"] == attempt  # not too early
                 clock.advance(timedelta(milliseconds=1))
                 inbox.post()
             row = await attempts_of(pool, inbox, 5)
@@ -166,7 +166,7 @@ async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, r
     async with dispatching(running):
         [row] = await all_attempted(pool)
     assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (status, body, error)
-    assert receiver.begun.keys() <= {"/"}
+    assert receiver.started.keys() <= {"/"}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_nothing_is_sent_to_forbidden_addresses(
     async with dispatching(ports):
         [row] = await all_attempted(pool)
     assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (None, None, why)
-    assert not receiver.begun
+    assert not receiver.started
 
 
 async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
@@ -200,7 +200,7 @@ async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports
         await happen(ports, acme)
         inbox.post()
         await wait_until_idle(inbox)
-    assert receiver.begun["/"] == 1
+    assert receiver.started["/"] == 1
     [entry] = await run_sql(pool, "select target_id, actor_id, details->'changes' from audit_log where action = 'webhook.updated'")
     assert entry == (str(webhook.id), None, {"is_active": {"old": True, "new": False}})
 
@@ -226,7 +226,7 @@ async def test_a_webhook_with_an_unreadable_secret_is_sent_nothing(ports: Ports,
     async with dispatching(ports):
         rows = await all_attempted(pool)
     assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_SIGNED), (True, None)]
-    assert receiver.begun == {"/good": 1}
+    assert receiver.started == {"/good": 1}
 
 
 async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
@@ -267,13 +267,13 @@ async def test_deliveries_wait_until_webhook_and_organization_are_active(
         clock.advance(timedelta(hours=1))
         inbox.post()
         await wait_until_idle(inbox)
-        assert receiver.begun["/"] == 1
+        assert receiver.started["/"] == 1
         receiver.answers["/"] = answer(200)
         await run_sql(pool, on)
         inbox.post()
         rows = await all_delivered(pool)
     assert sorted(row["attempt_count"] for row in rows) == [1, 2]
-    assert receiver.begun["/"] == 3
+    assert receiver.started["/"] == 3
 
 
 async def test_deliveries_to_a_deleted_webhook_are_not_sent(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
@@ -285,4 +285,4 @@ async def test_deliveries_to_a_deleted_webhook_are_not_sent(ports: Ports, pool: 
     async with dispatching(ports) as [inbox]:
         await receiver.wait_for_answered(1)
         await wait_until_idle(inbox)
-    assert receiver.begun == {"/there": 1}
+    assert receiver.started == {"/there": 1}

@@ -52,7 +52,7 @@ async def test_hanging_receivers_do_not_delay_others(ports: Ports, pool: Pool, r
         await receiver.wait_for_answered(10, "/beside")
         await receiver.wait_for_answered(10, "/elsewhere")
         assert receiver.most["/hangs"] + receiver.most["/drips"] <= 16 / 4
-        assert receiver.begun["/hangs"] < 30
+        assert receiver.started["/hangs"] < 30
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -65,7 +65,7 @@ async def test_webhooks_without_deliveries_in_flight_come_first(ports: Ports, po
         await eventually(lambda: sum(receiver.open.values()) == 6, "half of the slots are in use")
         inbox.post()
         await wait_until_idle(inbox)
-        assert sum(receiver.begun.values()) == len(receiver.begun) == 6
+        assert sum(receiver.started.values()) == len(receiver.started) == 6
 
 
 # Crashes, outages and shutdown
@@ -83,7 +83,7 @@ async def test_deliveries_of_a_killed_process_are_sent_after_their_lease(
         clock.advance(lease - timedelta(milliseconds=1))
         inbox.post()
         await wait_until_idle(inbox)
-        assert not receiver.begun
+        assert not receiver.started
         clock.advance(timedelta(milliseconds=1))
         inbox.post()
         [row] = await all_delivered(pool)
@@ -97,7 +97,7 @@ async def test_a_delivery_that_crashes_the_process_is_given_up(ports: Ports, poo
     async with dispatching(ports):
         [row] = await all_attempted(pool)
     assert (row["status"], row["delivery_error"]) == ("done", DeliveryFailure.LOST)
-    assert not receiver.begun
+    assert not receiver.started
 
 
 async def test_outcomes_are_stored_once_the_database_is_back(
@@ -121,7 +121,7 @@ async def test_outcomes_are_stored_once_the_database_is_back(
             gate.set()
             rows = await all_delivered(pool)
     assert {(row["claims"], row["attempt_count"]) for row in rows} == {(1, 1)}
-    assert receiver.begun["/"] == 3
+    assert receiver.started["/"] == 3
     assert [entry["event"] for entry in log].count("deliveries_not_claimed") == 3
 
 

@@ -356,12 +356,12 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("whom", ["the impersonator", "the target"])
-async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports: Ports, platform: Platform, whom: str) -> None:
+@pytest.mark.parametrize("demoted", ["the impersonator", "the target"])
+async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports: Ports, platform: Platform, demoted: str) -> None:
     target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
     token = await impersonate(ports, support, target)
     assert (await api.get("/api/user", token=token)).status == 200
-    changed = str(support.id if whom == "the impersonator" else target.id)
+    changed = str(support.id if demoted == "the impersonator" else target.id)
 
     async def promote() -> None:
         assert (await api.post("/api/platform/owners", {"user_id": changed}, token=platform.token)).status == 200
@@ -369,7 +369,7 @@ async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports:
     async def demote() -> None:
         assert (await api.delete(f"/api/platform/owners/{changed}", token=platform.token)).status == 200
 
-    for change in (demote, promote) if whom == "the impersonator" else (promote, demote):
+    for change in (demote, promote) if demoted == "the impersonator" else (promote, demote):
         await change()
         assert (await api.get("/api/user", token=token)).status == 401
 

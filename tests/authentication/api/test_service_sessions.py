@@ -122,9 +122,10 @@ async def test_a_login_makes_the_user_an_end_user_and_is_recorded(shop: Shop, cl
     assert await run_sql(pool, "select org_id, service_id, day, provider, sum(total) from login_totals group by 1, 2, 3, 4") == [
         (org, shop.id, now.date(), "password", 1)
     ]
-    told = [(str(shop.user.id), shop.user.id, {"provider": "password", "service_id": str(shop.id)})]
+    expected = [(str(shop.user.id), shop.user.id, {"provider": "password", "service_id": str(shop.id)})]
     assert (
-        await run_sql(pool, "select target_id, actor_id, data from events where name = 'user.login.success' and org_id = %s", org) == told
+        await run_sql(pool, "select target_id, actor_id, data from events where name = 'user.login.success' and org_id = %s", org)
+        == expected
     )
     assert await shop.tenant.log() == [], "a login is not in the audit log"
 

@@ -580,15 +580,15 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
     await add_plan(pool, other, "Free", features=["other"])
     await use(storage, shop, user.id)
     await begin(storage, user.id, "0", service=await service_context(pool, shop))
-    told: list[Entitlement] = []
+    entitlements: list[Entitlement] = []
 
     async def rotate() -> None:
-        old, new = digest(str(len(told))), digest(str(len(told) + 1))
+        old, new = digest(str(len(entitlements))), digest(str(len(entitlements) + 1))
         async with storage.transaction(by=SYSTEM) as tx:
             rotated = await tx.sessions.rotate(old, new, NOW, NOW + DAY)
             assert rotated is not None
             assert rotated.entitlement == await tx.subscriptions.entitlement(shop, user.id, NOW)
-        told.append(rotated.entitlement)
+        entitlements.append(rotated.entitlement)
 
     await add_subscription(ports, pool, shop, eve.id, gold, ends=NOW + DAY)
     await rotate()
@@ -598,7 +598,7 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
     await rotate()
     await run_sql(pool, "update subscriptions set current_period_end = %s where id = %s", NOW, subscription)
     await rotate()
-    assert told == [
+    assert entitlements == [
         Entitlement(),
         Entitlement("Free", None, ("free",)),
         Entitlement("Gold", SubscriptionStatus.ACTIVE, ("Gold",)),

@@ -78,8 +78,8 @@ class Parties:
         assert len(pages) <= 1
         if not pages or b"<saml:NameID" not in posted_response(pages[0]).document:
             return asked
-        told, browser.cookies["gatehouse-session"] = posted_response(pages[0]), cookie
-        request = logout_request(application, now, told.name_id, told.session_index)
+        response, browser.cookies["gatehouse-session"] = posted_response(pages[0]), cookie
+        request = logout_request(application, now, response.name_id, response.session_index)
         done = sound(await browser.open(redirect_url(f"{application.path}/slo", request)))
         answered = parse_qs(urlsplit(done.headers.get("Location", "")).query).get("SAMLResponse")
         if answered is not None and b"UnknownPrincipal" not in inflate(answered[0]):

@@ -86,7 +86,7 @@ class Storm:
         """Return the acts in a random order, each kind once per round."""
         while True:
             who = self._tokens[owner] if self._random.random() < 0.7 else self._one_of(self._tokens.values())
-            whom = self._one_of(self._tokens)
+            target = self._one_of(self._tokens)
             invitation, secret = self._one_of(self.invitations)
             role = self._one_of(("admin", "member"))
             service, (user, email) = f"{self.base}/services/{self._one_of(self.services)}", self._one_of(self.users)
@@ -95,9 +95,9 @@ class Storm:
             login = {"email": email, "password": password_of(email), "org_slug": HOME, "service_slug": self.services[0]}
             self._invited += 1
             kinds: list[Act] = [
-                ("POST", f"{self.base}/transfer-ownership", {"new_owner_user_id": whom}, who),
-                ("PATCH", f"{self.base}/members/{whom}", {"role": role}, who),
-                ("POST", f"{self.base}/members/{whom}", None, who),
+                ("POST", f"{self.base}/transfer-ownership", {"new_owner_user_id": target}, who),
+                ("PATCH", f"{self.base}/members/{target}", {"role": role}, who),
+                ("POST", f"{self.base}/members/{target}", None, who),
                 ("POST", f"{self.base}/invitations", {"email": f"{number}@storm.example", "role": role}, who),
                 ("POST", "/api/invitations/accept", {"token": secret}, None),
                 ("POST", "/api/invitations/decline", {"token": secret}, None),
@@ -135,7 +135,7 @@ class Storm:
                 ("PATCH", f"{self.platform}/tier", {"tier_id": "00000000-0000-4000-8000-000000000001"}, self.steward),
             ]
             kinds += self._about_relying_parties(service, who)
-            kinds += self._about_people(whom)
+            kinds += self._about_people(target)
             self._random.shuffle(kinds)
             yield from kinds
 
@@ -157,7 +157,7 @@ class Storm:
             acts.append(("DELETE", f"{service}/saml", None, who))
         return acts
 
-    def _about_people(self, whom: str) -> list[Act]:
+    def _about_people(self, target: str) -> list[Act]:
         steward, other = self._random.sample([*self.stewards], 2)
         tokens, refresh_token = (self._one_of(self.guarded) for _ in range(20)), self._one_of(self.refresh_tokens[-6:])
         password = password_of(self.guarded_email)
@@ -173,10 +173,10 @@ class Storm:
             ("POST", "/api/auth/refresh", {"refresh_token": refresh_token}, None),
             ("POST", "/api/auth/logout", None, next(tokens)),
             ("DELETE", f"/api/privacy/forget/{self._one_of(self.forgettable)}", None, self.steward),
-            ("POST", f"/api/platform/impersonate/{whom}", {"reason": "a storm", "org_slug": HOME}, self.stewards[steward]),
+            ("POST", f"/api/platform/impersonate/{target}", {"reason": "a storm", "org_slug": HOME}, self.stewards[steward]),
             ("POST", f"/api/platform/impersonate/{self.guarded_id}", {"reason": "a storm"}, self.stewards[steward]),
-            ("POST", "/api/platform/owners", {"user_id": whom}, self.steward),
-            ("DELETE", f"/api/platform/owners/{whom}", None, self.steward),
+            ("POST", "/api/platform/owners", {"user_id": target}, self.steward),
+            ("DELETE", f"/api/platform/owners/{target}", None, self.steward),
             ("DELETE", f"/api/platform/owners/{other}", None, self.stewards[steward]),
             ("DELETE", f"/api/platform/owners/{steward}", None, self.stewards[other]),
         ]

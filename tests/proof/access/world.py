@@ -513,7 +513,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         created_at=now,
         updated_at=now,
     )
-    payload = json.dumps({"event": "user.invited", "data": {"note": f"told to {slug}"}})
+    payload = json.dumps({"event": "user.invited", "data": {"note": f"note for {slug}"}})
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.webhooks.add(webhook, f"whsec_{digest(f'former {slug}').hex()}")
         await tx.webhooks.rotate(webhook, f"whsec_{digest(slug).hex()}", now + OVERLAP)

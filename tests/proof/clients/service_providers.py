@@ -200,9 +200,9 @@ class Python3Saml(ServiceProvider):
         }
         return OneLogin_Saml2_Auth(request, self._settings)
 
-    def ask(self, relay_state: str, whom: str | None = None) -> str:
+    def ask(self, relay_state: str, name_id: str | None = None) -> str:
         auth = self._auth("/")
-        address = auth.login(return_to=relay_state, name_id_value_req=whom)
+        address = auth.login(return_to=relay_state, name_id_value_req=name_id)
         self._asked = auth.get_last_request_id()
         return str(address)
 

@@ -89,8 +89,8 @@ async def test_a_login_without_a_password_is_accepted(
 async def test_python3_saml_can_request_a_subject(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     service = Python3Saml(shop, (await browser.open(f"{shop.path}/metadata")).text)
     await browser.sign_in()
-    for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
-        path = redirect_target(await browser.open(service.ask("there", whom).removeprefix(BASE_URL)))
+    for name_id, taken in ((EMAIL, True), ("grace@example.com", False)):
+        path = redirect_target(await browser.open(service.ask("there", name_id).removeprefix(BASE_URL)))
         [outcome] = service.take_all([posted_response(await browser.open(path)).document])
         assert isinstance(outcome, AcceptedUser) is taken
         if isinstance(outcome, Refused):

@@ -112,7 +112,7 @@ class Shop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.send, one)
                 await self.restart()
-            await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "what failed is told")
+            await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "the failure is logged")
             return 0  # it may have been processed, so it comes again
 
         await self.provider.deliver(send, seed, copies)
@@ -184,7 +184,7 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     delayed = [one for one in provider.events if one["type"] in ("invoice.paid", "checkout.session.completed")]
     await shop.send_all(seed=1, copies=3)
     assert await shop.sees() == [("active", "gold", ends(first))]
-    assert len(provider.customers) == 1, "though it was begun twice"
+    assert len(provider.customers) == 1, "though it was started twice"
 
     # Another plan, a failed payment, and a successful one, while the provider answers no questions.
     question = f"subscriptions/{first['id']}"
@@ -192,11 +192,11 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     provider.later()
     provider.change(first["id"], price="price_silver")
     provider.later()
-    provider.happened("invoice.payment_failed", invoice(first["id"], customer=first["customer"]))
+    provider.add_event("invoice.payment_failed", invoice(first["id"], customer=first["customer"]))
     provider.change(first["id"], status="past_due")
     provider.later()
     until = first["current_period_end"] + MONTH
-    provider.happened("invoice.paid", invoice(first["id"], until, customer=first["customer"]))
+    provider.add_event("invoice.paid", invoice(first["id"], until, customer=first["customer"]))
     provider.change(first["id"], status="active", current_period_end=until)
     await shop.send_all(seed=2, copies=2, killed_at=4, fails=2)
     provider.answers.clear()

@@ -29,7 +29,7 @@ class LogoServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), LogoRequest)
-        self.told: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
 
     @property
     def origin(self) -> str:
@@ -40,7 +40,7 @@ class LogoRequest(BaseHTTPRequestHandler):
     server: LogoServer
 
     def do_GET(self) -> None:
-        self.server.told.append({name.lower(): value for name, value in self.headers.items()})
+        self.server.requests.append({name.lower(): value for name, value in self.headers.items()})
         self.send_response(200)
         self.send_header("Content-Type", "image/svg+xml")
         self.send_header("Content-Length", str(len(LOGO)))
@@ -157,6 +157,6 @@ def test_pages_and_emails_have_the_branding_and_are_readable(
         assert made["token"] not in browser.source
 
     # The host of the logo learns that it is shown, and nothing else.
-    assert logo.told
-    assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.told)
+    assert logo.requests
+    assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.requests)
     assert running.stop() == 0

@@ -53,9 +53,9 @@ def test_the_commands_are_the_documented_ones() -> None:
 
 
 def test_an_unknown_command_is_reported_in_a_sentence(home: Path) -> None:
-    told = gatehouse_in_new_interpreter(home, "servve")
-    assert told.returncode == 2
-    assert "No such command 'servve'" in told.stderr
+    result = gatehouse_in_new_interpreter(home, "servve")
+    assert result.returncode == 2
+    assert "No such command 'servve'" in result.stderr
 
 
 @pytest.fixture

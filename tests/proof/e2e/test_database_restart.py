@@ -86,7 +86,7 @@ async def test_a_restart_of_the_database_under_load_is_only_an_outage(running: S
     sink.delay = 0.2  # some emails are queued and some are being delivered when the database stops
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
-        await eventually(lambda: len(load.registered) >= 20 and min(load.succeeded.values()) >= 3, "the load has begun")
+        await eventually(lambda: len(load.registered) >= 20 and min(load.succeeded.values()) >= 3, "the load has started")
         server.begin_stop()
         await eventually(lambda: not server.runs, "the database has stopped")
         await eventually(lambda: len(load.failed) == 3 and min(load.failed.values()) >= 3, "everybody has met the outage")
@@ -166,9 +166,9 @@ def check_told_in_the_log(service: Service) -> None:
     assert {(line["level"], line["error_code"]) for line in failures} == {("error", "DATABASE_ERROR")}
     assert [line for line in service.log if "exception" in line] == []
     # Other log lines of a request have its id too.
-    told = [line.get("request_id") for line in service.logged("storage_down")]
-    assert {line["request_id"] for line in failures} <= set(told)
-    assert None not in told
+    logged_ids = [line.get("request_id") for line in service.logged("storage_down")]
+    assert {line["request_id"] for line in failures} <= set(logged_ids)
+    assert None not in logged_ids
     assert "Traceback" not in service.output
 
 

@@ -69,7 +69,7 @@ class Load:
         async with trio.open_nursery() as nursery:
             for act in (self._register, self._register, self._sign_in, self._sign_in, self._renew, self._renew, self._sign_out):
                 nursery.start_soon(self._again_and_again, act)
-            await eventually(lambda: self._ledger.registered and len(self._ledger.sessions) > before + 2, "the load has begun")
+            await eventually(lambda: self._ledger.registered and len(self._ledger.sessions) > before + 2, "the load has started")
             await trio.sleep(after)
             self._ledger.killed = True
             self._service.kill()

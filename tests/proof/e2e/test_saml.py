@@ -33,7 +33,7 @@ class Shop(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Page)
         self.origin = f"http://127.0.0.1:{self.server_address[1]}"
         self.arrived: list[tuple[AcceptedUser, str]] = []
-        self.told: list[str] = []
+        self.received: list[str] = []
 
 
 class Page(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ class Page(BaseHTTPRequestHandler):
         if self.path == "/":
             self._go(self.server.provider.ask("/basket"))
         elif self.path.startswith("/slo"):
-            self.server.told.append(self.path)
+            self.server.received.append(self.path)
             self._go(self.server.provider.say_signed_out(self.server.origin + self.path))
         else:
             self._show("Nothing here")
@@ -131,7 +131,7 @@ def test_a_user_signs_in_to_an_application_and_out(running: Service, shop: Shop,
         browser.wait_until(lambda: browser.heading == "You're signed out")
         if scripts:
             browser.photograph("saml-signed-out")
-        assert len(shop.told) == 1
+        assert len(shop.received) == 1
         assert "Some applications didn't confirm" not in browser.text
         assert [line for line in browser.complaints() if "favicon" not in line] == []
     finally:

@@ -41,8 +41,8 @@ def sentence(service: Service) -> str:
 def test_a_port_in_use_is_reported(service: Start) -> None:
     with Port() as taken:
         taken.listen()
-        told = sentence(service(SSO_BIND=f"127.0.0.1:{taken.number}").in_new_interpreter().launch())
-        assert f"127.0.0.1:{taken.number} is already in use" in told
+        message = sentence(service(SSO_BIND=f"127.0.0.1:{taken.number}").in_new_interpreter().launch())
+        assert f"127.0.0.1:{taken.number} is already in use" in message
 
 
 INVALID: Final = (
@@ -82,16 +82,16 @@ def refusal(service: Start, home: Path, name: str, value: str) -> str:
 
 
 def test_an_invalid_setting_is_reported_by_its_name(service: Start, home: Path) -> None:
-    told = [(name, value, refusal(service, home, name, value)) for name, value in INVALID]
-    assert [each for each in told if each[0] not in each[2]] == []
+    message = [(name, value, refusal(service, home, name, value)) for name, value in INVALID]
+    assert [each for each in message if each[0] not in each[2]] == []
 
 
 def test_an_invalid_secret_is_not_repeated(service: Start, home: Path) -> None:
     for name, value in INVALID_SECRETS:
-        told = refusal(service, home, name, value)
-        assert name in told
-        assert "S3cret" not in told
-        assert value.partition(":")[2] not in told
+        message = refusal(service, home, name, value)
+        assert name in message
+        assert "S3cret" not in message
+        assert value.partition(":")[2] not in message
 
 
 def test_several_mistakes_are_reported_together(service: Start) -> None:
@@ -103,9 +103,9 @@ def test_several_mistakes_are_reported_together(service: Start) -> None:
 
 
 def test_an_external_database_needs_encryption_keys(service: Start, own_database: dict[str, str]) -> None:
-    told = sentence(service(SSO_DATABASE_URL=own_database["SSO_DATABASE_URL"]).launch())
-    assert "SSO_ENCRYPTION_KEYS" in told
-    assert "gatehouse keys generate" in told
+    message = sentence(service(SSO_DATABASE_URL=own_database["SSO_DATABASE_URL"]).launch())
+    assert "SSO_ENCRYPTION_KEYS" in message
+    assert "gatehouse keys generate" in message
 
 
 def test_a_wrong_encryption_key_is_reported(service: Start, own_database: dict[str, str]) -> None:
@@ -119,9 +119,9 @@ def test_a_wrong_encryption_key_is_reported(service: Start, own_database: dict[s
 
 
 def test_a_too_short_password_of_the_owner_is_reported(service: Start, own_database: dict[str, str]) -> None:
-    told = sentence(service(**own_database, SSO_PLATFORM_OWNER_EMAIL="owner@example.com", SSO_PLATFORM_OWNER_PASSWORD="S3cret").launch())
-    assert "8" in told
-    assert "S3cret" not in told
+    message = sentence(service(**own_database, SSO_PLATFORM_OWNER_EMAIL="owner@example.com", SSO_PLATFORM_OWNER_PASSWORD="S3cret").launch())
+    assert "8" in message
+    assert "S3cret" not in message
 
 
 def test_a_second_service_on_one_data_directory_is_refused(service: Start, home: Path) -> None:
@@ -130,8 +130,8 @@ def test_a_second_service_on_one_data_directory_is_refused(service: Start, home:
     second.output_file = home / "second.output"
     # Refused by the data directory, not by the address, which differs: the start would take away
     # the database of the first one.
-    told = sentence(second.launch())
-    assert str(first.process.pid) in told
+    message = sentence(second.launch())
+    assert str(first.process.pid) in message
     assert first.get("/health/ready").status_code == 200
 
 
@@ -224,6 +224,6 @@ def test_sigterm_ends_a_service_that_waits_for_its_database(waiting: Service) ->
 def test_an_xmlsec_that_does_not_match_lxml_is_reported(service: Start, home: Path) -> None:
     # The error of xmlsec if it finds another libxml2 than that of its build.
     (home / "xmlsec.py").write_text('raise ImportError("lxml & xmlsec libxml2 library version mismatch")')
-    told = sentence(service(PYTHONPATH=str(home)).launch())
-    assert "version mismatch" in told
-    assert "lock file" in told
+    message = sentence(service(PYTHONPATH=str(home)).launch())
+    assert "version mismatch" in message
+    assert "lock file" in message

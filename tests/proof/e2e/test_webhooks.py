@@ -66,7 +66,7 @@ class House:
             await self.call("PATCH", ORG, {"name": name})
             self.changes.append(name)
 
-    def told(self, path: str) -> dict[str, set[str]]:
+    def received(self, path: str) -> dict[str, set[str]]:
         """Return the changes that the receiver accepted with valid signatures, and their delivery
         ids."""
         found: dict[str, set[str]] = {}
@@ -76,13 +76,13 @@ class House:
             found.setdefault(payload["data"]["name"]["new"], set()).add(got.id)
         return found
 
-    async def all_told(self, *paths: str) -> None:
+    async def all_received(self, *paths: str) -> None:
         for path in paths:
-            await eventually(partial(self._has_all, path), f"all was told at {path}")
-            assert {len(ids) for ids in self.told(path).values()} == {1}, "one id, however often it came"
+            await eventually(partial(self._has_all, path), f"all events arrived at {path}")
+            assert {len(ids) for ids in self.received(path).values()} == {1}, "one id, however often it came"
 
     def _has_all(self, path: str) -> bool:
-        return set(self.changes) <= self.told(path).keys()
+        return set(self.changes) <= self.received(path).keys()
 
     def sql(self, statement: str) -> list[Any]:
         with psycopg.connect(self.database, autocommit=True) as connection:
@@ -129,16 +129,16 @@ async def test_all_events_are_delivered_through_kill_9(house: House) -> None:
     for path in ("/fast", "/slow", "/hangs"):
         await house.hook(path)
     await house.change(5)
-    await house.all_told("/fast")  # although other receivers hang
+    await house.all_received("/fast")  # although other receivers hang
     await receiver.wait_for_requests("/slow")
     await receiver.wait_for_requests("/hangs")
     await trio.to_thread.run_sync(house.service.kill)
     gate.set()
     await trio.to_thread.run_sync(house.service.start)
-    assert house.told("/slow").keys() <= set(house.changes)
+    assert house.received("/slow").keys() <= set(house.changes)
     house.sql(END_LEASES)
     await house.change(5)
-    await house.all_told("/fast", "/slow")
+    await house.all_received("/fast", "/slow")
     output = house.service.output
     assert not any(secret in output for secret in house.secrets.values())
     assert await trio.to_thread.run_sync(house.service.stop) == 0
@@ -147,14 +147,14 @@ async def test_all_events_are_delivered_through_kill_9(house: House) -> None:
 async def test_all_events_are_delivered_through_a_restart_of_the_database(house: House, server: DatabaseServer) -> None:
     await house.hook("/fast")
     await house.change(3)
-    await house.all_told("/fast")
+    await house.all_received("/fast")
     pid = house.service.process.pid
     await trio.to_thread.run_sync(server.stop)
     await eventually(lambda: house.service.get("/health/ready").status_code == 503, "the service has noticed")
     await trio.to_thread.run_sync(server.start)
     await eventually(lambda: house.service.get("/health/ready").status_code == 200, "the database is back")
     await house.change(3)
-    await house.all_told("/fast")
+    await house.all_received("/fast")
     assert house.service.process.pid == pid
 
 
@@ -177,8 +177,12 @@ async def test_failed_deliveries_are_retried_and_paused_ones_wait(house: House) 
     await eventually(used_up, "the redirect was tried as often as can be")
     due = "select 1 from webhook_deliveries d join webhooks w on w.id = d.webhook_id where d.status = 'due' and w.name = '/paused'"
     await eventually(lambda: house.sql(due) == [(1,)], "it is only held up by the pause")
-    assert {path: receiver.begun[path] for path in ("/paused", "/deleted", "/redirects")} == {"/paused": 1, "/deleted": 1, "/redirects": 5}
-    assert "/elsewhere" not in receiver.begun
+    assert {path: receiver.started[path] for path in ("/paused", "/deleted", "/redirects")} == {
+        "/paused": 1,
+        "/deleted": 1,
+        "/redirects": 5,
+    }
+    assert "/elsewhere" not in receiver.started
     receiver.answers["/paused"] = answer(200)
     await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": True})
 

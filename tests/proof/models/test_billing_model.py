@@ -152,7 +152,7 @@ class BillingMachine(RuleBasedStateMachine):
         ids: Mapping[str, UUID] = {"org_id": org, "service_id": service, "user_id": user, "plan_id": gold}
         return {name: str(id_) for name, id_ in ids.items()}
 
-    def happened(self, one: Mapping[str, Any], *, late: bool) -> Mapping[str, Any]:
+    def deliver_unless_late(self, one: Mapping[str, Any], *, late: bool) -> Mapping[str, Any]:
         if not late:
             self._hear(one)
         return one
@@ -203,7 +203,7 @@ class SubscriptionMachine(BillingMachine):
     )
     def of_subscription(self, type_: str, created: int, status: str, price: str, ends: int | None, *, late: bool) -> Mapping[str, Any]:
         about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata, customer=self.customer)
-        return self.happened(event(f"customer.subscription.{type_}", about, created), late=late)
+        return self.deliver_unless_late(event(f"customer.subscription.{type_}", about, created), late=late)
 
     @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
     def end(self, created: int, type_: str) -> Mapping[str, Any]:
@@ -219,7 +219,7 @@ class SubscriptionMachine(BillingMachine):
         late=LATE,
     )
     def of_invoice(self, type_: str, created: int, ends: int, *, late: bool) -> Mapping[str, Any]:
-        return self.happened(event(type_, invoice(self.id, ends, customer=self.customer), created), late=late)
+        return self.deliver_unless_late(event(type_, invoice(self.id, ends, customer=self.customer), created), late=late)
 
     def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
         if "items" in about:
@@ -253,7 +253,7 @@ class CustomerMachine(BillingMachine):
 
     @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["created", "updated"]), late=LATE)
     def link(self, created: int, type_: str, *, late: bool) -> Mapping[str, Any]:
-        return self.happened(self._of_customer(type_, created), late=late)
+        return self.deliver_unless_late(self._of_customer(type_, created), late=late)
 
     @rule(target=EVENTS, created=SECONDS, is_named=st.booleans())
     def delete(self, created: int, *, is_named: bool) -> Mapping[str, Any]:
@@ -276,7 +276,7 @@ class CustomerMachine(BillingMachine):
         made = event(f"payment_method.{'detached' if is_detached else 'attached'}", about, created)
         if is_detached:
             made["data"]["previous_attributes"] = {"customer": customer}
-        return self.happened(made, late=late)
+        return self.deliver_unless_late(made, late=late)
 
     def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
         if "customer" in about:

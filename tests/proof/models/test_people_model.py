@@ -348,10 +348,10 @@ class PeopleMachine(RuleBasedStateMachine):
         waiting = await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client)
         assert isinstance(waiting, PreAuthToken)
         claims = await signing_keys.read_pre_auth(self.ports, waiting.token)
-        begun = await login.sign_in_with_code(self.ports, caller, claims, app.code(), client, trust_device=True)
-        assert begun.device_token is not None
-        assert begun.session.device_id is not None
-        self.others_token, self.others_device = begun.device_token, begun.session.device_id
+        signed_in = await login.sign_in_with_code(self.ports, caller, claims, app.code(), client, trust_device=True)
+        assert signed_in.device_token is not None
+        assert signed_in.session.device_id is not None
+        self.others_token, self.others_device = signed_in.device_token, signed_in.session.device_id
         assert isinstance(await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
 
     # The model

@@ -25,17 +25,17 @@ class Service:
         self.process = process
         self._lines = process.stdout
         self._buffer = b""
-        self.told: list[str] = []
+        self.printed: list[str] = []
         self.port = 0
 
     async def tells(self, start: str, count: int = 1) -> list[str]:
         """Return the rest of the first lines that begin with `start`."""
         with trio.fail_after(PATIENCE):
-            while len(found := [line.removeprefix(start).strip() for line in self.told if line.startswith(start)]) < count:
+            while len(found := [line.removeprefix(start).strip() for line in self.printed if line.startswith(start)]) < count:
                 data = await self._lines.receive_some(65536)
-                assert data, f"it ended after {self.told}"
+                assert data, f"it ended after {self.printed}"
                 *lines, self._buffer = (self._buffer + data).split(b"\n")
-                self.told += [line.decode() for line in lines]
+                self.printed += [line.decode() for line in lines]
         return found
 
     async def ask(self, path: str) -> bytes:
@@ -142,7 +142,7 @@ async def test_an_interrupt_while_workers_start_leaves_no_traceback() -> None:
         several.process.send_signal(signal.SIGINT)
         await several.tells("over")
         assert await several.ends() == 0
-        assert "Traceback (most recent call last):" not in several.told
+        assert "Traceback (most recent call last):" not in several.printed
 
 
 async def test_workers_that_cannot_start_end_the_service_with_their_exit_code() -> None:

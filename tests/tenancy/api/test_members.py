@@ -174,9 +174,9 @@ async def test_the_owner_cannot_change_their_own_role(tenants: Tenants, acme: Te
 @pytest.mark.parametrize("caller", ["admin", "member"])
 async def test_only_the_owner_can_change_roles(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
-    for whom, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
-        answer = await acme.set_role(caller, whom, role)
-        assert (answer.status, answer.code) == (403, "FORBIDDEN"), whom
+    for subject, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
+        answer = await acme.set_role(caller, subject, role)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), subject
     assert await tenants.everything() == before
 
 
@@ -227,31 +227,31 @@ async def test_a_role_changes_only_in_the_organization_of_the_path(tenants: Tena
 # Removal
 
 
-@pytest.mark.parametrize(("caller", "whom"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
-async def test_owners_and_admins_remove_members(tenants: Tenants, acme: Tenant, caller: str, whom: str) -> None:
-    answer = await acme.remove(caller, whom)
+@pytest.mark.parametrize(("caller", "subject"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
+async def test_owners_and_admins_remove_members(tenants: Tenants, acme: Tenant, caller: str, subject: str) -> None:
+    answer = await acme.remove(caller, subject)
     assert (answer.status, answer.json) == (200, {"message": "The member was removed."})
-    assert await acme.check() == {name: role for name, role in CAST.items() if name != whom}
-    entry = ("user.removed", "user", acme.id(whom), acme.people[caller].id, {"role": CAST[whom].value})
+    assert await acme.check() == {name: role for name, role in CAST.items() if name != subject}
+    entry = ("user.removed", "user", acme.id(subject), acme.people[caller].id, {"role": CAST[subject].value})
     assert await acme.recorded() == [entry]
-    again = await acme.remove(caller, whom)
+    again = await acme.remove(caller, subject)
     assert (again.status, again.code) == (404, "NOT_FOUND")
     assert await acme.recorded() == [entry]
 
 
 async def test_neither_the_caller_nor_the_owner_can_be_removed(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
-    for caller, whom in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
-        answer = await acme.remove(caller, whom)
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (caller, whom)
+    for caller, subject in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
+        answer = await acme.remove(caller, subject)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (caller, subject)
     assert await tenants.everything() == before
 
 
 async def test_members_cannot_remove_anyone(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
-    for whom in ("owner", "admin", "member", "further"):
-        answer = await acme.remove("member", whom)
-        assert (answer.status, answer.code) == (403, "FORBIDDEN"), whom
+    for subject in ("owner", "admin", "member", "further"):
+        answer = await acme.remove("member", subject)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), subject
     assert await tenants.everything() == before
 
 

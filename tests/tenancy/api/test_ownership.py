@@ -101,8 +101,8 @@ async def test_a_transfer_does_not_reveal_whether_an_account_exists(tenants: Ten
 @pytest.mark.parametrize("caller", ["admin", "member"])
 async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
-    for whom in ("admin", "member", "further", "owner"):
-        answer = await acme.transfer(caller, whom)
+    for subject in ("admin", "member", "further", "owner"):
+        answer = await acme.transfer(caller, subject)
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await tenants.everything() == before
 
