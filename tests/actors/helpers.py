@@ -1,7 +1,7 @@
-"""Helpers for tests of actors: idle actors, captured log lines, and a clock that runs with Trio's."""
+"""Helpers for tests of actors: running and idle actors, captured log lines, and a clock that runs with Trio's."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,8 +9,21 @@ import structlog
 import trio
 
 from actors.mailbox import Mailbox
+from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
+
+
+@asynccontextmanager
+async def running(actor: Callable[..., Awaitable[None]], ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """Run `count` copies of the actor, and yield their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: actor(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
 
 
 def is_idle(inbox: Mailbox) -> bool:

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-import trio
-
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.postgres.engine.pool import Pool
@@ -18,8 +16,9 @@ from core.kernel.values import Email
 from ports import Ports
 from ports.outside import EmailMessage
 from ports.storage import Reading, Storage, Transaction
+from tests.actors.helpers import running
 from tests.support.builders import run_sql
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.waiting import eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
 MIDDLE = 0.5  # the middle of the spread, so that delays are exact
@@ -58,16 +57,9 @@ async def all_finished(pool: Pool) -> None:
     await eventually(finished)
 
 
-@asynccontextmanager
-async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run `count` mailers, and yield their mailboxes."""
-    inboxes = [Mailbox() for _ in range(count)]
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            for inbox in inboxes:
-                nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
-            yield inboxes
-            nursery.cancel_scope.cancel()
+def mailing(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
+    """Run `count` mailers, and return their mailboxes."""
+    return running(mailer, ports, count, **options)
 
 
 class ShakyStorage:

@@ -1,7 +1,7 @@
 """The SIEM forwarder: entries arrive in order despite outages, slow SIEMs, crashes and several processes."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from adapters.postgres.engine.pool import Pool
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
-from tests.actors.helpers import capture_log, wait_until_idle
+from tests.actors.helpers import capture_log, running, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import FakeSiem, siem_sink
@@ -50,20 +50,13 @@ async def other_tenant(pool: Pool) -> UUID:
 
 @pytest.fixture
 async def sink() -> AsyncIterator[FakeSiem]:
-    async with siem_sink() as running:
-        yield running
+    async with siem_sink() as fake:
+        yield fake
 
 
-@asynccontextmanager
-async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run `count` forwarders, and yield their mailboxes."""
-    inboxes = [Mailbox() for _ in range(count)]
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            for inbox in inboxes:
-                nursery.start_soon(lambda inbox: siem_forwarder(ports, inbox, **options), inbox)
-            yield inboxes
-            nursery.cancel_scope.cancel()
+def forwarding(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
+    """Run `count` forwarders, and return their mailboxes."""
+    return running(siem_forwarder, ports, count, **options)
 
 
 async def empty(pool: Pool, org: UUID) -> None:

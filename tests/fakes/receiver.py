@@ -45,6 +45,16 @@ async def drip(stream: Stream) -> None:
         await trio.sleep(DRIP)
 
 
+def answer_after(gate: trio.Event) -> Answer:
+    """Return an answer with status 200 that waits for the event."""
+
+    async def send(stream: Stream) -> None:
+        await gate.wait()
+        await stream.send_all(answer(200))
+
+    return send
+
+
 class Receiver:
     """Accepts every request, except at the paths in `answers`.
 

@@ -1,31 +1,21 @@
 """Webhook dispatchers that work on a queue, and their progress."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
-
-import trio
-import trio.testing
 
 from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
-from tests.actors.helpers import wait_until_idle
-from tests.support.waiting import PATIENCE, eventually
+from tests.actors.helpers import running, wait_until_idle
+from tests.support.waiting import eventually
 from tests.support.webhooks import queue
 
 
-@asynccontextmanager
-async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run `count` dispatchers, and yield their mailboxes."""
-    inboxes = [Mailbox() for _ in range(count)]
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            for inbox in inboxes:
-                nursery.start_soon(lambda inbox: webhook_dispatcher(ports, inbox, **options), inbox)
-            yield inboxes
-            nursery.cancel_scope.cancel()
+def dispatching(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
+    """Run `count` dispatchers, and return their mailboxes."""
+    return running(webhook_dispatcher, ports, count, **options)
 
 
 async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from tests.actors.dispatcher.helpers import all_attempted, all_delivered, dispat
 from tests.actors.helpers import capture_log, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock
-from tests.fakes.receiver import Receiver, answer, drip, hang
+from tests.fakes.receiver import Receiver, answer_after, drip, hang
 from tests.support.builders import add_organization, run_sql
 from tests.support.waiting import eventually
 from tests.support.webhooks import add_webhook, happen, queue
@@ -106,13 +106,8 @@ async def test_outcomes_are_stored_once_the_database_is_back(
     monkeypatch.setattr(actors.webhook_dispatcher, "OUTAGE_PAUSE", 0.01)
     shaky = ShakyStorage(ports.storage)
     gate = trio.Event()
-
-    async def wait(stream: trio.abc.Stream) -> None:
-        await gate.wait()
-        await stream.send_all(answer(200))
-
     await add_webhook(ports, acme, receiver.url())
-    receiver.answers["/"] = wait
+    receiver.answers["/"] = answer_after(gate)
     await happen(ports, acme, 3)
     with capture_log() as log:
         async with dispatching(replace(ports, storage=shaky)):
@@ -155,13 +150,8 @@ async def test_a_failure_after_the_end_of_its_lease_does_not_count_but_a_success
 
 async def test_attempts_in_flight_finish_when_the_process_stops(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     gate = trio.Event()
-
-    async def wait(stream: trio.abc.Stream) -> None:
-        await gate.wait()
-        await stream.send_all(answer(200))
-
     await add_webhook(ports, acme, receiver.url())
-    receiver.answers["/"] = wait
+    receiver.answers["/"] = answer_after(gate)
     await happen(ports, acme, 2)
     inbox = Mailbox()
     async with trio.open_nursery() as outside, trio.open_nursery() as nursery:
