@@ -217,7 +217,7 @@ def reader_for(path: PurePosixPath) -> Callable[[str], Iterator[Prose]] | None:
 
 
 def layer_of(path: PurePosixPath) -> str:
-    """Return the layer whose bar applies: Markdown at the root counts to docs, other files at the root to ops."""
+    """Return the layer that decides the bar: Markdown at the root counts to docs, other files at the root to ops."""
     if path.parts[0] in BARS:
         return path.parts[0]
     return "docs" if path.suffix == ".md" else "ops"

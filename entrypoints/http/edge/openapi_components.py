@@ -5,6 +5,7 @@ from typing import Any, Final
 from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
 
 _ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
+_MESSAGE = {"type": "string", "description": "The message for people: the problem, and how to fix it."}
 _TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
 
 _ERROR = {
@@ -12,7 +13,7 @@ _ERROR = {
     "title": "Error",
     "required": ["error", "error_code", "timestamp"],
     "properties": {
-        "error": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error": _MESSAGE,
         "error_code": _ERROR_CODE,
         "timestamp": _TIMESTAMP,
     },
@@ -24,7 +25,7 @@ _OAUTH_ERROR = {
     "required": ["error", "error_description", "error_code", "timestamp"],
     "properties": {
         "error": {"type": "string", "description": "The error code of RFC 6749 or RFC 8628.", "examples": ["invalid_grant"]},
-        "error_description": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error_description": _MESSAGE,
         "error_code": _ERROR_CODE,
         "timestamp": _TIMESTAMP,
     },
@@ -38,7 +39,7 @@ _SCIM_ERROR = {
         "schemas": {"type": "array", "items": {"type": "string"}, "description": "The schema of the error.", "examples": [[SCIM_ERROR]]},
         "status": {"type": ["integer", "string"], "description": "The HTTP status of the response."},
         "scimType": {"type": "string", "description": "The error type of RFC 7644 section 3.12.", "examples": ["invalidFilter"]},
-        "detail": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "detail": _MESSAGE,
     },
 }
 

@@ -1,4 +1,4 @@
-"""The API description, read by other projects: a validator, and generators whose clients are used against the service."""
+"""The API description, read by other projects: a validator, and generators of clients that are used against the service."""
 
 import importlib
 import json

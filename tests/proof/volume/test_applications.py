@@ -111,7 +111,7 @@ LARGE: list[tuple[dict[str, Any], int]] = [
     ({"service_id": OTHER}, 0),
     ({"search": "person"}, SIZE),
     ({"search": "person-77@"}, 1),
-    ({"search": "nobody"}, 0),
+    ({"search": "unknown"}, 0),
     ({"search": "person", "service_id": SHOP}, SIZE),
     ({"search": "person-77@", "service_id": SHOP}, 1),
     ({"search": "person-77@", "service_id": TINY}, 1),
