@@ -1,15 +1,19 @@
 """The findings of `gatehouse doctor` for faulty installations."""
 
 import importlib.metadata
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import dns.resolver
 import pytest
+from packaging.requirements import Requirement
 
 from entrypoints import doctor
 from entrypoints.doctor import Health
 from entrypoints.settings import Settings
+from tests import ROOT
 from tests.fakes.dns_server import DnsServer
 from tests.fakes.geoip import SHIPPED
 from tests.fakes.http_server import TRAP, Answer
@@ -20,11 +24,21 @@ def test_the_installed_libraries_are_recent_enough() -> None:
     assert [finding.health for finding in doctor.check_package_versions()] == [Health.GOOD]
 
 
+def test_the_minimum_versions_are_those_of_the_project_and_of_its_specification() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = {requirement.name: requirement.specifier for requirement in map(Requirement, project["dependencies"])}
+    assert {name: str(requirements[name]) for name in doctor.FLOORS} == {name: f">={floor}" for name, floor in doctor.FLOORS.items()}
+    section = (ROOT / "docs/specification/security.md").read_text().partition('<a id="p-1">')[2].partition("<a id=")[0]
+    rows = re.findall(r"^\| (\w+) \| ([\d., ]+) \|", section, re.MULTILINE)
+    pythons = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in doctor.PYTHON_FLOORS.items())
+    assert {name.lower(): version for name, version in rows} == {**doctor.FLOORS, "cpython": pythons}
+
+
 @pytest.mark.parametrize("library", doctor.FLOORS)
 def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.99" if name == library else real(name))
-    [bad, _] = doctor.check_package_versions()
+    [bad] = doctor.check_package_versions()
     assert bad.health is Health.BAD
     assert f"install {doctor.FLOORS[library]} or later" in bad.text
 
@@ -39,7 +53,9 @@ def test_the_doctor_warns_about_an_interpreter_without_security_fixes(version: t
 
 def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
-    assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.check_environment())
+    warnings = list(doctor.check_environment())
+    assert {finding.health for finding in warnings} == {Health.WARNING}, "and does not also say that all values are valid"
+    assert any("SSO_SMPT_URL" in finding.text for finding in warnings)
 
 
 def test_the_doctor_warns_about_private_networks_that_tenants_can_reach() -> None:
@@ -77,6 +93,12 @@ def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypa
         [warned] = doctor.check_name_servers(Settings())
         assert warned.health is Health.WARNING, "only the verification of domains needs it"
         assert "REFUSED" in warned.text
+
+
+def test_the_doctor_warns_that_it_cannot_check_an_embedded_database_that_is_not_running(tmp_path: Path) -> None:
+    [warned] = doctor.check_database(Settings(data_dir=tmp_path))
+    assert warned.health is Health.WARNING
+    assert "is not running" in warned.text
 
 
 def test_lxml_and_xmlsec_share_their_library() -> None:
