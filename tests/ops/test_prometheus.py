@@ -13,6 +13,7 @@ import pytest
 from adapters.prometheus import PrometheusMetrics
 from ops.checks.references import anchors_of
 from tests import ROOT
+from tests.support.openapi import operations
 
 OPS = ROOT / "ops"
 RULES = OPS / "prometheus" / "gatehouse.rules.yml"
@@ -42,6 +43,15 @@ def test_the_rules_fire_when_they_should() -> None:
     promtool("test", "rules", OPS / "prometheus" / "gatehouse.test.yml")
 
 
+def test_the_rule_about_errors_ignores_all_operations_that_answer_501() -> None:
+    unsupported_operations = {(method, path) for method, path, operation in operations() if "501" in operation["responses"]}
+    assert {path for _, path in unsupported_operations} == {"/scim/v2/Me", "/scim/v2/Bulk", "/scim/v2/Groups"}
+    assert {method for method, path in unsupported_operations if path == "/scim/v2/Groups"} == {"POST"}
+    rule = RULES.read_text("utf-8").partition("alert: GatehouseErrors")[2].partition("for:")[0]
+    assert 'route!~"/scim/v2/(Me|Bulk)"' in rule
+    assert 'method="POST", route="/scim/v2/Groups"' in rule
+
+
 def test_each_rule_names_its_section_of_the_documentation() -> None:
     rules = RULES.read_text("utf-8")
     alerts = re.findall(r"- alert: (\w+)", rules)
@@ -58,8 +68,8 @@ def expressions() -> list[str]:
 def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
     rules = tmp_path / "dashboard.yml"
     queries = [expression.replace("$__rate_interval", "5m") for expression in expressions()]
-    recorded = [{"record": f"panel_{number}", "expr": expression} for number, expression in enumerate(queries)]
-    rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}))  # JSON is YAML, too
+    recording_rules = [{"record": f"panel_{number}", "expr": expression} for number, expression in enumerate(queries)]
+    rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": recording_rules}]}))  # JSON is YAML, too
     assert f"{len(queries)} rules found" in promtool("check", "rules", rules)
 
 
@@ -67,9 +77,9 @@ def test_every_metric_in_the_rules_and_the_dashboard_exists(tmp_path: Path) -> N
     exposed = PrometheusMetrics(tmp_path).exposition().decode()
     families = set(re.findall(r"^# TYPE (\S+) ", exposed, re.MULTILINE))
     assert len(families) >= 12
-    used = set(re.findall(r"\bsso_\w+", RULES.read_text("utf-8") + json.dumps(DASHBOARD)))
-    assert len(used) >= 12
-    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in used} <= families
+    metrics = set(re.findall(r"\bsso_\w+", RULES.read_text("utf-8") + json.dumps(DASHBOARD)))
+    assert len(metrics) >= 12
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in metrics} <= families
 
 
 def test_every_job_and_reason_in_the_rules_exists(tmp_path: Path) -> None:
@@ -80,11 +90,11 @@ def test_every_job_and_reason_in_the_rules_exists(tmp_path: Path) -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
+    cells: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
         squares = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert not taken & squares, panel["title"]
-        taken |= squares
+        assert not cells & squares, panel["title"]
+        cells |= squares
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    assert max(x for x, _ in taken) < 24
+    assert max(x for x, _ in cells) < 24
