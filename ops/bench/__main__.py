@@ -135,9 +135,15 @@ def _document(results: Sequence[Result], facts: Sequence[str]) -> str:
     listed = "\n".join(f"- {fact}" for fact in facts)
     document = f"""# The latest benchmark
 
-Written by `./run bench`. Each figure is the ratio of the service's speed to the raw cost, measured in the same run. If the bar has a
-unit, the figure is the measurement itself. For requests about a large organization or service, the raw cost is the same request
-about a small one.
+Written by `./run bench`. The columns of the table:
+
+- **raw**: the work without the service, such as a bare ASGI app or a bare Argon2 verification. For requests about a large organization or
+  service: the same request about a small one.
+- **ours**: the work as the service does it, measured in the same run.
+- **figure**: ours divided by raw. If the bar has a unit, the figure is ours itself. It is the median of the rounds.
+- **bar**: the value that the figure must reach. `./run bench` fails if a figure misses its bar.
+- **aim**: the value that the figure should reach. If the aim is above the bar, more is better, otherwise less. A bar without an aim is an
+  upper limit.
 
 {table(results)}
 

@@ -284,8 +284,7 @@ def _shares(plot: _Plot) -> Iterator[str]:
         yield _line(service_id, org_id, first, users)
 
 
-# Users and logins, generated in the database, because sending millions of rows would take
-# minutes ----------------------------
+# Users and logins
 
 
 def _person(number: int) -> str:
@@ -293,7 +292,9 @@ def _person(number: int) -> str:
     return str(uuid.UUID(hashlib.md5(f"person {number}".encode(), usedforsecurity=False).hexdigest()))
 
 
-# All users of services, numbered service by service. `place` is their order within the service.
+# The statements below generate their rows in the database, because sending millions of rows would
+# take minutes. This one generates all users of services, numbered service by service. `place` is
+# their order within the service.
 _CROWD: Final = """
     insert into crowd (number, place, user_id, org_id, service_id, email, deactivated, born)
     select s.first + place, place, md5('person ' || s.first + place)::uuid, s.org_id, s.service_id,
