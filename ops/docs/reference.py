@@ -29,6 +29,7 @@ from core.kernel.event_catalog import EVENT_KINDS
 from entrypoints.cli import main as command_line
 from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.errors import status_of
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.settings import Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -54,10 +55,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "REQUEST_ENTITY_TOO_LARGE": "The body is larger than the limit.",
     "UNSUPPORTED_MEDIA_TYPE": "The content type is missing or not accepted.",
     "RATE_LIMIT_EXCEEDED": "Too many requests. `Retry-After` has the seconds to wait.",
-    "REQUEST_HEADER_FIELDS_TOO_LARGE": "The headers are larger than 16 KiB.",
+    "REQUEST_HEADER_FIELDS_TOO_LARGE": f"The headers are larger than {MAX_HEADER_BLOCK // 1024} KiB.",
     "INTERNAL_SERVER_ERROR": "An unexpected failure. The log has the request id.",
     "DATABASE_ERROR": "The database is down or did not answer. `Retry-After` is set.",
-    "AUDIT_ERROR": "The audit entry could not be written after the action.",
+    "AUDIT_ERROR": "The audit entry or the cancellation could not be recorded. The message says whether the action was done.",
     "OAUTH_ERROR": "An identity provider failed.",
     "BILLING_ERROR": "The payment provider failed.",
     "NOT_IMPLEMENTED": "The operation is not supported.",
@@ -191,7 +192,7 @@ def events() -> str:
                 continue
             texts, fields = described.get(kind.name, ([], []))
             where = "platform's log" if kind.platform_only else "webhook, audit log" if kind.audited else "webhook"
-            rows.append((f"`{kind.name}`", kind.target.value, where, " ".join(texts), ", ".join(fields)))
+            rows.append((f"`{kind.name}`", kind.target.value, where, "<br>or: ".join(texts), ", ".join(fields)))
         parts.append(f"## {category}\n\n{table(('event', 'target', 'where', 'when', 'fields of data'), rows)}")
     return "\n\n".join(parts)
 
