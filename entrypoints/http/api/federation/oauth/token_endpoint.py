@@ -133,7 +133,7 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
 @refuses(400, 401, 415, 429)
 @speaks_oauth
 @takes(RevocationRequest)
-@describes({200: "The token is not valid, or belongs to another client."})
+@describes({200: "The token is revoked, or it was unknown or belongs to another client."})
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
