@@ -13,13 +13,13 @@ from quart_trio import QuartTrio
 
 from entrypoints.cli import main
 from entrypoints.http.api.provisioning.discovery import METHODS
-from entrypoints.http.app import BLUEPRINTS, Edge
+from entrypoints.http.app import BLUEPRINTS
 from entrypoints.http.edge import openapi
 from entrypoints.http.edge.access import access_of
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import interface_description
 from entrypoints.version import VERSION
-from tests.support.builders import Api, make_edge
+from tests.support.builders import Api
 from tests.support.openapi import PREFIX, description, operations
 
 JSON: Final = "application/json"
@@ -31,15 +31,7 @@ def test_it_names_the_product_and_the_version() -> None:
     assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # the version of the interface (decision 31)
 
 
-@pytest.fixture
-def edge(request: pytest.FixtureRequest) -> Edge:
-    return make_edge(rate_limit_factor=getattr(request, "param", 1.0))
-
-
-# The limits per account and of the hashing queue apply even if those per address are off (security
-# N-2), so 429 stays documented.
-@pytest.mark.parametrize("edge", [1.0, None, 10.0], indirect=True)
-async def test_the_service_gives_the_description_with_any_rate_limit(api: Api) -> None:
+async def test_the_service_serves_the_description(api: Api) -> None:
     answer = await api.get("/openapi.json")
     assert answer.headers["Content-Type"] == JSON
     assert answer.json == description()
@@ -164,7 +156,8 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
 # The errors of an operation: those that follow from its kind, and those of its use case.
 BODY_ERRORS: Final = {"400", "413", "415"}
 CALLER_ERRORS: Final = {"401", "403"}
-# 429 on the routes of passwords: the hashing queue is full (security A-2).
+# 429 on the routes of passwords: the hashing queue is full (security A-2). This limit and those per
+# account apply even if those per address are off (security N-2), so 429 is always documented.
 ERRORS: Final = """
 POST   /api/auth/register                                         400 409 429
 GET    /auth/verify-email                                         400 429

@@ -5,10 +5,10 @@ parameters, responses without a model, and one shared component per model. The e
 the security entry of a route follow from its access decorator, so they cannot disagree with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import getdoc
-from typing import Any, TypeVar
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel
 from quart import Quart
@@ -16,6 +16,7 @@ from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
+from core.kernel.display import PRODUCT
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
@@ -24,13 +25,9 @@ from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])
 
-_DESCRIPTION = "_description"
-_REFUSES = "_refuses"
-_OAUTH = "_oauth"
-_PARAMETERS = "_parameters"
-_BOTH = "_both"
-_SUCCESS_PAGE = "_success_page"
+_DOCS = "_route_docs"
 PAGE = "text/html"
+_PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
 
@@ -38,114 +35,105 @@ Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_to
 message for people, `error_code` is a stable code for programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The documentation of a route that has no models."""
+class Details(TypedDict, total=False):
+    """The optional documentation of a route that has no models."""
 
-    answers: Mapping[int, str]
-    content_type: str | None
+    query: Mapping[str, str]  # required query parameters with their descriptions
+    optional: Mapping[str, str]  # optional query parameters
+    form: Sequence[str]  # the names of the required form fields
+    changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
+    request_schema: Mapping[str, Any]  # of the JSON body
+    response_schema: Mapping[str, Any]  # of a response with JSON
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDocs:
+    """The documentation of a route, in addition to its models. Decorators of this module add to it."""
+
+    responses: Mapping[int, str] = field(default_factory=dict)  # statuses with their descriptions
+    content_type: str | None = None  # of the responses
     query: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
-    form: tuple[str, ...] = ()
+    form: Sequence[str] = ()
     changes_state: bool = False
-    body: Mapping[str, Any] | None = None
-    shows: Mapping[str, Any] | None = None
+    request_schema: Mapping[str, Any] | None = None
+    response_schema: Mapping[str, Any] | None = None
+    form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
+    errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
+    for_oauth: bool = False
+    for_both: bool = False  # programs and browsers
+    succeeds_with_page: bool = False
+
+    @property
+    def is_page(self) -> bool | None:
+        """Return whether the route is a page for browsers, or None if programs call it too."""
+        return None if self.for_both else self.content_type == PAGE
 
 
-def describes(
-    answers: Mapping[int, str],
-    *,
-    content_type: str | None = None,
-    query: Mapping[str, str] | None = None,
-    optional: Mapping[str, str] | None = None,
-    form: Iterable[str] = (),
-    changes_state: bool = False,
-    body: Mapping[str, Any] | None = None,
-    shows: Mapping[str, Any] | None = None,
-) -> Callable[[V], V]:
-    """Document a route that has no models.
+_NO_DOCS: Final = RouteDocs()
 
-    `answers` maps statuses to descriptions. `query` and `optional` are required and optional query
-    parameters, `form` the fields of a form, `body` and `shows` the schemas of the JSON request and
-    response. `changes_state` marks a GET route with side effects, such as a link in an email. HEAD
-    must not cause them (security G-2).
-    """
 
+def _docs_of(view: Callable[..., Any] | None) -> RouteDocs:
+    docs: RouteDocs = getattr(view, _DOCS, _NO_DOCS)
+    return docs
+
+
+def _document(**parts: Any) -> Callable[[V], V]:
     def decorate(view: V) -> V:
-        described = Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state, body, shows)
-        setattr(view, _DESCRIPTION, described)
+        setattr(view, _DOCS, replace(_docs_of(view), **parts))
         return view
 
     return decorate
 
 
-def describes_page(
-    answers: Mapping[int, str],
-    *,
-    query: Mapping[str, str] | None = None,
-    optional: Mapping[str, str] | None = None,
-    form: Iterable[str] = (),
-    changes_state: bool = False,
-) -> Callable[[V], V]:
+def describes(responses: Mapping[int, str], *, content_type: str | None = None, **details: Unpack[Details]) -> Callable[[V], V]:
+    """Document a route that has no models. `responses` maps statuses to descriptions."""
+    return _document(responses=responses, content_type=content_type, **details)
+
+
+def describes_page(responses: Mapping[int, str], **details: Unpack[Details]) -> Callable[[V], V]:
     """Document a page for browsers. Its errors are pages too."""
-    return describes(answers, content_type=PAGE, query=query, optional=optional, form=form, changes_state=changes_state)
-
-
-def serves_both(view: V) -> V:
-    """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
-    setattr(view, _BOTH, True)
-    return view
-
-
-def succeeds_with_page(view: V) -> V:
-    """Mark a route that answers success with a page, unless the client asks for JSON."""
-    setattr(view, _SUCCESS_PAGE, True)
-    return view
-
-
-def is_page(view: Callable[..., Any]) -> bool | None:
-    """Return whether this route is a page for browsers, or None if programs call it too."""
-    if getattr(view, _BOTH, False):
-        return None
-    description: Description | None = getattr(view, _DESCRIPTION, None)
-    return description is not None and description.content_type == PAGE
-
-
-def changes_state(view: Callable[..., Any]) -> bool:
-    """Return whether GET on this route has side effects."""
-    description: Description | None = getattr(view, _DESCRIPTION, None)
-    return description is not None and description.changes_state
-
-
-def speaks_oauth(view: V) -> V:
-    """Mark a route for OAuth clients, which get errors in the format of OAuth (decision 94)."""
-    setattr(view, _OAUTH, True)
-    return view
-
-
-def is_oauth(view: Callable[..., Any] | None) -> bool:
-    """Return whether this route is for OAuth clients. None stands for an unknown route."""
-    return getattr(view, _OAUTH, False)
-
-
-def takes(model: type[BaseModel]) -> Callable[[V], V]:
-    """Document the model of a request body that clients send as a form or as JSON."""
-
-    def decorate(view: V) -> V:
-        setattr(view, _PARAMETERS, model)
-        return view
-
-    return decorate
+    return describes(responses, content_type=PAGE, **details)
 
 
 def refuses(*statuses: int) -> Callable[[V], V]:
     """Document error statuses beyond those that follow from the route's access and body."""
+    return _document(errors=frozenset(statuses))
 
-    def decorate(view: V) -> V:
-        setattr(view, _REFUSES, frozenset(statuses))
-        return view
 
-    return decorate
+def takes(model: type[BaseModel]) -> Callable[[V], V]:
+    """Document the model of a request body that clients send as a form or as JSON."""
+    return _document(form_or_json=model)
+
+
+def serves_both(view: V) -> V:
+    """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
+    return _document(for_both=True)(view)
+
+
+def succeeds_with_page(view: V) -> V:
+    """Mark a route that answers success with a page, unless the client asks for JSON."""
+    return _document(succeeds_with_page=True)(view)
+
+
+def speaks_oauth(view: V) -> V:
+    """Mark a route for OAuth clients, which get errors in the format of OAuth (decision 94)."""
+    return _document(for_oauth=True)(view)
+
+
+def is_page(view: Callable[..., Any]) -> bool | None:
+    """Return whether this route is a page for browsers, or None if programs call it too."""
+    return _docs_of(view).is_page
+
+
+def changes_state(view: Callable[..., Any]) -> bool:
+    """Return whether GET on this route has side effects."""
+    return _docs_of(view).changes_state
+
+
+def is_oauth(view: Callable[..., Any] | None) -> bool:
+    """Return whether this route is for OAuth clients. None stands for an unknown route."""
+    return _docs_of(view).for_oauth
 
 
 ERRORS = {
@@ -157,7 +145,7 @@ ERRORS = {
     413: "The body is too large.",
     415: "The content type of the body is not supported.",
     429: "Too many requests. `Retry-After` is the number of seconds to wait.",
-    500: "The server failed. Nothing was changed.",
+    500: "The server failed. A change that was requested may or may not have been made.",
     501: "This is not supported.",
 }
 
@@ -225,104 +213,64 @@ class Provider(OpenAPIProvider):
 
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, components = super().build_paths(rule)
-        paths = {path: dict(sorted(operations.items())) for path, operations in paths.items()}  # the methods of a rule have no order
-        view = self._app.view_functions[rule.endpoint]
-        description: Description | None = getattr(view, _DESCRIPTION, None)
-        for path in paths.values():
-            for method, operation in path.items():
-                operation["tags"] = [rule.endpoint.partition(".")[0]]
-                operation["operationId"] = operation_id(rule)
-                for parameter in operation["parameters"]:
-                    if parameter["in"] == "path":
-                        parameter["description"] = PATH_PARAMETERS[parameter["name"]]
-                    elif "description" in parameter["schema"]:
-                        parameter["description"] = parameter["schema"].pop("description")
-                if len(path) > 1:  # one function for several methods
+        for path, operations in paths.items():
+            paths[path] = dict(sorted(operations.items()))  # the methods of a rule have no order
+            for method, operation in paths[path].items():
+                self._complete_operation(rule, method, operation)
+                if len(operations) > 1:  # one function for several methods
                     operation["operationId"] += f"_{method}"
-                if description and description.form:
-                    operation["requestBody"] = _form(description)
-                if description and description.body is not None:
-                    operation["requestBody"] = _json(description.body)
-                if hasattr(view, _PARAMETERS):
-                    operation["requestBody"] = _either(getattr(view, _PARAMETERS))
-                access = access_of(view)
-                if access.security is not None:
-                    other: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
-                    operation["security"] = [{access.security: []}, *other]
-                operation["responses"] = {
-                    **(SIGN_IN_REDIRECT if access.security == "cookie" else {}),
-                    **_errors(rule, method, access, operation, view),
-                    **operation["responses"],
-                    **(_answers(description) if description else {}),
-                }
-                operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
-                _add_pages(view, operation["responses"])
-                for answer in operation["responses"].values():
-                    if answer["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
-                        answer["description"] = "The list."
-                if "requestBody" in operation:
-                    content = next(iter(operation["requestBody"]["content"].values()))
-                    operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
-                if description:
-                    operation["parameters"] = [*operation["parameters"], *_parameters(description)]
         return paths, components
 
-
-def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], view: Callable[..., Any]) -> dict[int, Any]:
-    page = is_page(view)
-    statuses = {500, *getattr(view, _REFUSES, frozenset())}
-    if method in ("post", "put", "patch") or "requestBody" in operation:
-        statuses.add(413)  # the middleware limits every body, even if the route reads none
-    if access.security is not None and not page:  # pages redirect to the sign-in page instead
-        statuses |= {401, 403}
-    if "requestBody" in operation:
-        statuses |= {400, 415}
-    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits):
-        statuses.add(429)
-    if rule.arguments:
-        statuses.add(404)
-    body = "ScimError" if speaks_scim(rule.rule) else "OAuthError" if is_oauth(view) else "Error"
-    content_type = SCIM_JSON if speaks_scim(rule.rule) else "application/json"
-    content: dict[str, Any] = {content_type: {"schema": {"$ref": f"#/components/schemas/{body}"}}}
-    if page:
-        content = {PAGE: {"schema": {"type": "string"}}, **content}  # JSON for clients that do not accept HTML
-    return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+    def _complete_operation(self, rule: Rule, method: str, operation: dict[str, Any]) -> None:
+        view = self._app.view_functions[rule.endpoint]
+        docs, access = _docs_of(view), access_of(view)
+        operation["tags"] = [rule.endpoint.partition(".")[0]]
+        operation["operationId"] = operation_id(rule)
+        operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs)]
+        _complete_body(operation, docs)
+        if access.security is not None:
+            operation["security"] = _security(access, access.security)
+        errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
+        operation["responses"] = _responses(operation["responses"], errors, docs, access)
 
 
-def _add_pages(view: Callable[..., Any], answers: dict[str, Any]) -> None:
-    """Add the pages of a route that also answers with JSON. The default comes first."""
-    page = {PAGE: {"schema": {"type": "string"}}}
-    for status, answer in answers.items():
-        if getattr(view, _SUCCESS_PAGE, False) and status == "200":
-            answer["content"] = {**page, **answer["content"]}
-        if getattr(view, _BOTH, False) and "content" in answer:
-            answer["content"] = {**answer["content"], **page}
+def _with_descriptions(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Describe path parameters by name, and move the descriptions of query parameters out of their schemas."""
+    for parameter in parameters:
+        if parameter["in"] == "path":
+            parameter["description"] = PATH_PARAMETERS[parameter["name"]]
+        elif "description" in parameter["schema"]:
+            parameter["description"] = parameter["schema"].pop("description")
+    return parameters
 
 
-def _answers(description: Description) -> dict[int, Any]:
-    def content(status: int) -> dict[str, Any]:
-        if description.content_type is None or status in (204, 301, 302, 303):
-            return {}
-        schema = description.shows or {"type": "object" if "json" in description.content_type else "string"}
-        return {"content": {description.content_type: {"schema": dict(schema)}}}
-
-    return {status: {"description": sentence, **content(status)} for status, sentence in description.answers.items()}
-
-
-def _parameters(description: Description) -> list[dict[str, Any]]:
+def _parameters(docs: RouteDocs) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "query", "required": name in description.query, "description": sentence, "schema": {"type": "string"}}
-        for name, sentence in {**description.query, **description.optional}.items()
+        {"name": name, "in": "query", "required": name in docs.query, "description": text, "schema": {"type": "string"}}
+        for name, text in {**docs.query, **docs.optional}.items()
     ]
 
 
-def _form(description: Description) -> dict[str, Any]:
-    fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in description.form}
+def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
+    """Add the request body of a route without a model, and declare whether the body is required."""
+    if docs.form:
+        operation["requestBody"] = _form(docs.form)
+    if docs.request_schema is not None:
+        operation["requestBody"] = _json(docs.request_schema)
+    if docs.form_or_json is not None:
+        operation["requestBody"] = _form_or_json(docs.form_or_json)
+    if "requestBody" in operation:
+        content = next(iter(operation["requestBody"]["content"].values()))
+        operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
+
+
+def _form(names: Sequence[str]) -> dict[str, Any]:
+    fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in names}
     return {
         "required": True,
         "content": {
             "application/x-www-form-urlencoded": {
-                "schema": {"type": "object", "required": list(description.form), "properties": fields},
+                "schema": {"type": "object", "required": list(names), "properties": fields},
             }
         },
     }
@@ -332,9 +280,73 @@ def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": {SCIM_JSON: {"schema": dict(schema)}, "application/json": {"schema": dict(schema)}}}
 
 
-def _either(model: type[BaseModel]) -> dict[str, Any]:
+def _form_or_json(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
     return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}
+
+
+def _security(access: Access, scheme: str) -> list[dict[str, list[str]]]:
+    """Return the alternatives that authenticate a caller. An empty one stands for a caller without credentials."""
+    alternatives: list[dict[str, list[str]]] = [{scheme: []}]
+    if access.or_cookie:
+        alternatives.append({"cookie": []})
+    elif access.optional:
+        alternatives.append({})
+    return alternatives
+
+
+def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:
+    statuses = {500, *docs.errors}
+    if has_body:
+        statuses |= {400, 413, 415}
+    elif method in ("post", "put", "patch"):
+        statuses.add(413)  # the middleware limits every body, even if the route reads none
+    if access.security is not None and not docs.is_page:  # pages redirect to the sign-in page instead
+        statuses |= {401, 403}
+    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits):
+        statuses.add(429)
+    if rule.arguments:
+        statuses.add(404)
+    return statuses
+
+
+def _errors(rule: Rule, statuses: Iterable[int], docs: RouteDocs) -> dict[int, Any]:
+    body = "ScimError" if speaks_scim(rule.rule) else "OAuthError" if docs.for_oauth else "Error"
+    content_type = SCIM_JSON if speaks_scim(rule.rule) else "application/json"
+    content: dict[str, Any] = {content_type: {"schema": {"$ref": f"#/components/schemas/{body}"}}}
+    if docs.is_page:
+        content = {**_PAGE_CONTENT, **content}  # JSON for clients that do not accept HTML
+    return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+
+
+def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: RouteDocs, access: Access) -> dict[str, Any]:
+    """Return all responses in the order of their statuses. `described` are those with models, from quart-schema."""
+    redirect = SIGN_IN_REDIRECT if access.security == "cookie" else {}
+    by_status = {**redirect, **errors, **described, **_responses_without_model(docs)}
+    responses = {str(status): response for status, response in sorted(by_status.items())}
+    for status, response in responses.items():
+        _add_page(status, response, docs)
+        if response["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
+            response["description"] = "The list."
+    return responses
+
+
+def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
+    def content(status: int) -> dict[str, Any]:
+        if docs.content_type is None or status in (204, 301, 302, 303):
+            return {}
+        schema = docs.response_schema or {"type": "object" if "json" in docs.content_type else "string"}
+        return {"content": {docs.content_type: {"schema": dict(schema)}}}
+
+    return {status: {"description": text, **content(status)} for status, text in docs.responses.items()}
+
+
+def _add_page(status: str, response: dict[str, Any], docs: RouteDocs) -> None:
+    """Add the page of a route that also answers with JSON. The default format comes first."""
+    if docs.succeeds_with_page and status == "200":
+        response["content"] = {**_PAGE_CONTENT, **response["content"]}
+    if docs.for_both and "content" in response:
+        response["content"] = {**response["content"], **_PAGE_CONTENT}
 
 
 def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
@@ -345,7 +357,7 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
         redoc_ui_path=None,
         scalar_ui_path=None,
         swagger_ui_path=None,
-        info=Info(title="Gatehouse", version=VERSION, description=ABOUT),
+        info=Info(title=PRODUCT, version=VERSION, description=ABOUT),
         servers=[{"url": "/"}],  # relative, so that the page calls the host it was loaded from
         tags=[Tag(name=name, description=description) for name, description in tags.items()],
         security_schemes={

@@ -38,7 +38,7 @@ class SchemaUnknown(NotFound):
 
 
 class MeUnsupported(Unsupported):
-    """Me is not supported: a SCIM token belongs to a directory, not to a user."""
+    """Me is not supported, because a SCIM token belongs to a directory and not to a user. Use /scim/v2/Users."""
 
 
 class BulkUnsupported(Unsupported):
@@ -47,7 +47,7 @@ class BulkUnsupported(Unsupported):
 
 @routes.get("/scim/v2/ServiceProviderConfig")
 @scim_client
-@describes({200: "The supported features."}, content_type=SCIM_JSON, shows=SERVICE_PROVIDER_CONFIG_RESPONSE)
+@describes({200: "The supported features."}, content_type=SCIM_JSON, response_schema=SERVICE_PROVIDER_CONFIG_RESPONSE)
 async def get_service_provider_config() -> Response:
     """Get the supported features of SCIM.
 
@@ -80,7 +80,7 @@ async def get_service_provider_config() -> Response:
 
 @routes.get("/scim/v2/ResourceTypes")
 @scim_client
-@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, shows=RESOURCE_TYPE_LIST_RESPONSE)
+@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, response_schema=RESOURCE_TYPE_LIST_RESPONSE)
 async def list_resource_types() -> Response:
     """List the resource types.
 
@@ -92,7 +92,7 @@ async def list_resource_types() -> Response:
 
 @routes.get("/scim/v2/ResourceTypes/<resource_type>")
 @scim_client
-@describes({200: "The resource type."}, content_type=SCIM_JSON, shows=RESOURCE_TYPE_RESPONSE)
+@describes({200: "The resource type."}, content_type=SCIM_JSON, response_schema=RESOURCE_TYPE_RESPONSE)
 async def get_resource_type(resource_type: str) -> Response:
     """Get a resource type.
 
@@ -106,7 +106,7 @@ async def get_resource_type(resource_type: str) -> Response:
 
 @routes.get("/scim/v2/Schemas")
 @scim_client
-@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, shows=SCHEMA_LIST_RESPONSE)
+@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, response_schema=SCHEMA_LIST_RESPONSE)
 async def list_schemas() -> Response:
     """List the schemas of users and groups.
 
@@ -119,7 +119,7 @@ async def list_schemas() -> Response:
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
 @scim_client
-@describes({200: "The schema."}, content_type=SCIM_JSON, shows=SCHEMA_RESPONSE)
+@describes({200: "The schema."}, content_type=SCIM_JSON, response_schema=SCHEMA_RESPONSE)
 async def get_schema(schema_id: str) -> Response:
     """Get a schema by its URN.
 

@@ -53,7 +53,7 @@ class GroupDeletionForbidden(Forbidden):
 @describes(
     {200: "A list response with the group."},
     content_type=SCIM_JSON,
-    shows=GROUP_LIST_RESPONSE,
+    response_schema=GROUP_LIST_RESPONSE,
     optional={
         "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `displayName eq "Acme"` or `members eq "<user id>"`.',
         **PAGING,
@@ -76,7 +76,7 @@ async def list_groups() -> Response:
 @routes.get("/scim/v2/Groups/<group_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION)
+@describes({200: "The group with all members."}, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
 async def get(group_id: str) -> Response:
     """Get the group with all its members.
 
@@ -101,7 +101,13 @@ async def create() -> Response:
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION, body=GROUP_REQUEST)
+@describes(
+    {200: "The group with all members."},
+    content_type=SCIM_JSON,
+    response_schema=GROUP_RESPONSE,
+    optional=PROJECTION,
+    request_schema=GROUP_REQUEST,
+)
 async def replace(group_id: str) -> Response:
     """Replace the members of the group.
 
@@ -113,7 +119,13 @@ async def replace(group_id: str) -> Response:
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION, body=PATCH_REQUEST)
+@describes(
+    {200: "The group with all members."},
+    content_type=SCIM_JSON,
+    response_schema=GROUP_RESPONSE,
+    optional=PROJECTION,
+    request_schema=PATCH_REQUEST,
+)
 async def patch(group_id: str) -> Response:
     """Add members to the group, or remove members from it.
 

@@ -54,7 +54,7 @@ def _parse_body(body: dict[str, Any]) -> ScimUserData:
 @describes(
     {200: "A list response of users."},
     content_type=SCIM_JSON,
-    shows=USER_LIST_RESPONSE,
+    response_schema=USER_LIST_RESPONSE,
     optional={
         "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `userName eq "ada@example.com"`. All attributes of users are supported.',
         **PAGING,
@@ -75,7 +75,7 @@ async def list_users() -> Response:
 @routes.get("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION)
+@describes({200: "The user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION)
 async def get(user_id: str) -> Response:
     """Get a user that your directory knows.
 
@@ -88,7 +88,13 @@ async def get(user_id: str) -> Response:
 @routes.post("/scim/v2/Users")
 @scim_client
 @refuses(409)
-@describes({201: "The created user, who is a member."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=USER_REQUEST)
+@describes(
+    {201: "The created user, who is a member."},
+    content_type=SCIM_JSON,
+    response_schema=USER_RESPONSE,
+    optional=PROJECTION,
+    request_schema=USER_REQUEST,
+)
 async def create() -> Response:
     """Create a user who is a member of the organization.
 
@@ -103,7 +109,9 @@ async def create() -> Response:
 @routes.put("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The changed user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=USER_REQUEST)
+@describes(
+    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=USER_REQUEST
+)
 async def replace(user_id: str) -> Response:
     """Replace the attributes of a user.
 
@@ -118,7 +126,9 @@ async def replace(user_id: str) -> Response:
 @routes.patch("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The changed user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=PATCH_REQUEST)
+@describes(
+    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=PATCH_REQUEST
+)
 async def patch(user_id: str) -> Response:
     """Change a user.
 
