@@ -40,7 +40,7 @@ from entrypoints.http.edge.context import AppContext, bind_context, request_reco
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, Refused, RequestRecord, json_error
+from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import account, account_access, email_links, sign_in, social
 from entrypoints.http.pages import device_flow as device_pages
@@ -252,17 +252,17 @@ class RouteTable:
 
 
 def _render_error(
-    routes: RouteTable, scim_string_status: bool, refused: Refused, record: RequestRecord, accept: str | None
+    routes: RouteTable, scim_string_status: bool, error: DirectResponse, record: RequestRecord, accept: str | None
 ) -> tuple[Headers, bytes]:
     """Render an error of the middleware in the format of the route: OAuth, SCIM, JSON or a page."""
     view = routes.view(record.path, record.method)
     if is_oauth(view):
-        return [(b"content-type", b"application/json")], oauth_error_body(refused.sentence, refused.code, oauth_error_of(refused.status))
+        return [(b"content-type", b"application/json")], oauth_error_body(error.message, error.code, oauth_error_of(error.status))
     if speaks_scim(record.path):
-        return [(b"content-type", SCIM_JSON.encode())], scim_error_body(refused.status, refused.sentence, as_text=scim_string_status)
+        return [(b"content-type", SCIM_JSON.encode())], scim_error_body(error.status, error.message, as_text=scim_string_status)
     if not prefers_page(view, record.path, accept):
-        return json_error(refused, record, accept)
-    page = error_page(refused.status, refused.sentence, record.request_id)
+        return json_error(error, record, accept)
+    page = error_page(error.status, error.message, record.request_id)
     return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()
 
 

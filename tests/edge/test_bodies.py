@@ -20,7 +20,6 @@ from core.kernel.values import KEEP, Email, EmailInvalid
 from entrypoints.http.edge import bodies
 from entrypoints.http.edge.bodies import (
     LARGE_BODY,
-    MAX_BODY,
     BodyInvalid,
     BodyNotAnObject,
     DateTime,
@@ -35,6 +34,7 @@ from entrypoints.http.edge.bodies import (
     decode,
     optional,
 )
+from entrypoints.http.edge.size_limits import MAX_BODY
 from ports import Ports
 from tests.support.builders import Api, add_account
 from tests.support.direct import ask

@@ -17,12 +17,12 @@ import trio.testing
 
 from entrypoints.http.edge.middleware import (
     App,
+    DirectResponse,
     EdgeMiddleware,
     EdgeOptions,
     Headers,
     Message,
     Receive,
-    Refused,
     RequestRecord,
     Scope,
     Send,
@@ -59,9 +59,9 @@ class RecordingApp:
 
 
 class Answer:
-    def __init__(self, sent: list[Message], exchange: RequestRecord | None) -> None:
+    def __init__(self, sent: list[Message], record: RequestRecord | None) -> None:
         self.sent = sent
-        self.exchange = exchange
+        self.record = record
         self.status = sent[0]["status"] if sent else None
         self.list: list[tuple[str, str]] = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]] if sent else []
         self.headers = dict(self.list)
@@ -87,7 +87,7 @@ async def ask(
     observed: list[RequestRecord] = []
     sent: list[Message] = []
     settings: dict[str, Any] = {"body_limit": lambda _: 1000, "cors_origin": FRONTEND, **options}
-    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(**settings))
+    middleware = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(**settings))
 
     async def nothing() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -106,8 +106,8 @@ async def ask(
         "headers": [(b"host", b"test"), *((name.encode(), value.encode("latin-1")) for name, value in headers)],
         "client": (client, 50000),
     }
-    await outer(scope, receive or nothing, send)
-    assert len(observed) == 1, "every exchange is observed, and once"
+    await middleware(scope, receive or nothing, send)
+    assert len(observed) == 1, "every request is observed exactly once"
     return Answer(sent, observed[0])
 
 
@@ -147,24 +147,24 @@ async def test_the_application_completes_the_request_record_of_the_scope() -> No
         scope["request_record"].caller = "ada"
         await RecordingApp(status=418)(scope, receive, send)
 
-    exchange = (await ask(app, monotonic=iter([10.0, 12.5]).__next__)).exchange
-    assert exchange is not None
-    assert (exchange.route, exchange.caller, exchange.status, exchange.duration) == ("/api/user", "ada", 418, 2.5)
-    assert (exchange.method, exchange.path, exchange.address, exchange.aborted) == ("GET", "/api/user", "198.51.100.7", False)
+    record = (await ask(app, monotonic=iter([10.0, 12.5]).__next__)).record
+    assert record is not None
+    assert (record.route, record.caller, record.status, record.duration) == ("/api/user", "ada", 418, 2.5)
+    assert (record.method, record.path, record.address, record.aborted) == ("GET", "/api/user", "198.51.100.7", False)
 
 
 async def test_unknown_paths_and_odd_methods_share_one_label() -> None:
-    exchange = (await ask(RecordingApp(status=404), "BREW", "/coffee")).exchange
-    assert exchange is not None
-    assert (exchange.route, exchange.method) == ("(unknown)", "OTHER")
+    record = (await ask(RecordingApp(status=404), "BREW", "/coffee")).record
+    assert record is not None
+    assert (record.route, record.method) == ("(unknown)", "OTHER")
 
 
 @pytest.mark.parametrize("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
 async def test_a_harmless_request_id_is_kept(offered: str) -> None:
     answer = await ask(RecordingApp(), "GET", "/api/user", ("x-request-id", offered))
     assert answer.headers["x-request-id"] == offered
-    assert answer.exchange is not None
-    assert answer.exchange.request_id == offered
+    assert answer.record is not None
+    assert answer.record.request_id == offered
 
 
 @pytest.mark.parametrize("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
@@ -180,9 +180,9 @@ async def test_the_address_is_read_from_all_headers_of_a_trusted_proxy() -> None
     lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "203.0.113.5"), ("x-forwarded-for", "10.0.0.2")]
     trusting = await ask(RecordingApp(), "GET", "/api/user", *lines, client="10.0.0.1", trusted_proxies=proxies)
     wary = await ask(RecordingApp(), "GET", "/api/user", *lines, client="10.0.0.1")
-    assert trusting.exchange is not None
-    assert wary.exchange is not None
-    assert (trusting.exchange.address, wary.exchange.address) == ("203.0.113.5", "10.0.0.1")
+    assert trusting.record is not None
+    assert wary.record is not None
+    assert (trusting.record.address, wary.record.address) == ("203.0.113.5", "10.0.0.1")
 
 
 # Refusals
@@ -197,15 +197,15 @@ async def test_a_refusal_has_the_standard_error_body() -> None:
     assert body["timestamp"].endswith("Z")
     assert datetime.fromisoformat(body["timestamp"]).utcoffset() is not None
     assert {"x-request-id", "x-content-type-options", "cache-control"} <= answer.headers.keys()
-    assert answer.exchange is not None
-    assert (answer.exchange.status, answer.exchange.error_code) == (505, "HTTP_VERSION_NOT_SUPPORTED")
+    assert answer.record is not None
+    assert (answer.record.status, answer.record.error_code) == (505, "HTTP_VERSION_NOT_SUPPORTED")
 
 
 async def test_the_application_can_render_errors_itself() -> None:
-    def rendered(refused: Refused, exchange: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-        return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
+    def render(error: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+        return [(b"content-type", b"text/x")], f"{error.status} {record.path} {accept}".encode()
 
-    answer = await ask(RecordingApp(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
+    answer = await ask(RecordingApp(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=render)
     assert (answer.headers["content-type"], answer.body) == ("text/x", b"405 /scim/v2/Users text/x")
 
 
@@ -504,8 +504,8 @@ async def test_a_disconnect_after_the_body_does_not_cancel_the_work() -> None:
     app = Watching(trio.testing.wait_all_tasks_blocked)
     answer = await ask(app, receive=arriving(piece(b"", last=True), then=trio.lowlevel.checkpoint))
     assert app.completed
-    assert answer.exchange is not None
-    assert (answer.exchange.status, answer.exchange.aborted) == (200, True)
+    assert answer.record is not None
+    assert (answer.record.status, answer.record.aborted) == (200, True)
 
 
 async def test_a_disconnect_before_the_end_of_the_body_cancels_the_work() -> None:
@@ -513,8 +513,8 @@ async def test_a_disconnect_before_the_end_of_the_body_cancels_the_work() -> Non
     answer = await ask(app, "POST", "/api/user", ("content-length", "5"), receive=arriving(piece(b"x"), then=trio.lowlevel.checkpoint))
     assert app.cancelled
     assert answer.sent == []
-    assert answer.exchange is not None
-    assert (answer.exchange.status, answer.exchange.aborted) == (499, True)
+    assert answer.record is not None
+    assert (answer.record.status, answer.record.aborted) == (499, True)
 
 
 async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
@@ -532,7 +532,7 @@ async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
             await trio.testing.wait_all_tasks_blocked()  # other tasks see the disconnect before this call returns
             sent.append({"type": "done"})
 
-    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
+    middleware = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -544,7 +544,7 @@ async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
         "headers": [],
         "client": None,
     }
-    await outer(scope, arriving(piece(b"", last=True), then=over.wait), send)
+    await middleware(scope, arriving(piece(b"", last=True), then=over.wait), send)
     assert sent[-1] == {"type": "done"}
     assert app.completed
     assert not observed[0].aborted
@@ -560,8 +560,8 @@ async def test_an_application_that_fails_gets_a_500() -> None:
     answer = await ask(app)
     assert answer.error == (500, "INTERNAL_SERVER_ERROR")
     assert b"secret" not in answer.body
-    assert answer.exchange is not None
-    assert isinstance(answer.exchange.error, ZeroDivisionError)
+    assert answer.record is not None
+    assert isinstance(answer.record.error, ZeroDivisionError)
 
 
 async def test_an_application_that_fails_during_the_response_is_recorded() -> None:
@@ -571,8 +571,8 @@ async def test_an_application_that_fails_during_the_response_is_recorded() -> No
 
     answer = await ask(app)
     assert len(answer.sent) == 1
-    assert answer.exchange is not None
-    assert isinstance(answer.exchange.error, ZeroDivisionError)
+    assert answer.record is not None
+    assert isinstance(answer.record.error, ZeroDivisionError)
 
 
 async def test_an_application_without_a_response_gets_a_500() -> None:
@@ -597,7 +597,7 @@ async def test_a_request_canceled_by_shutdown_gets_a_503(nested: bool) -> None:
         answers.append(message)
 
     observed: list[RequestRecord] = []
-    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
+    middleware = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -611,11 +611,11 @@ async def test_a_request_canceled_by_shutdown_gets_a_503(nested: bool) -> None:
     }
     with trio.CancelScope() as scope_of_server:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(outer, scope, arriving(), send)
+            nursery.start_soon(middleware, scope, arriving(), send)
             await trio.testing.wait_all_tasks_blocked()
             scope_of_server.cancel()
     assert answers[0]["status"] == 503
-    assert [exchange.status for exchange in observed] == [503]
+    assert [record.status for record in observed] == [503]
 
 
 async def test_lifespan_messages_reach_the_application() -> None:

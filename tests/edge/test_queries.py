@@ -217,7 +217,7 @@ async def test_every_field_of_a_query_must_be_utf8(app: QuartTrio, seen: list[An
     for text in NOT_UTF8:
         for query in (f"x={text}", f"page=1&{text}", f"{text}=1&limit=5", f"page={text}"):
             answer = await ask(app, "GET", f"/api/test/things?{query}")
-            assert (answer.status, answer.json["error"]) == (400, "The query is not valid UTF-8."), query
+            assert (answer.status, answer.json["error"]) == (400, "The query is not valid UTF-8. Percent-encode it in UTF-8."), query
     assert seen == []
     for query in ("x=%C3%BC%F0%9F%98%80", "x=%EF%BF%BD", "x=100%", "x=%zz"):
         assert (await ask(app, "GET", f"/api/test/things?{query}")).status == 200, query

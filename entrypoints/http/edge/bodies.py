@@ -19,18 +19,14 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id, rfc3339
 from entrypoints.http.edge.error_body import speaks_scim
+from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
 
-MAX_BODY = 256 * 1024
-# Limits for SCIM, and for changes of its group, which can list many members (security N-3).
-MAX_SCIM_BODY = 1024 * 1024
-MAX_SCIM_GROUP_BODY = 16 * 1024 * 1024
-LARGE_BODY = 64 * 1024
+LARGE_BODY = 64 * 1024  # larger bodies are decoded in a thread
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # the digits of 2**63 - 1
 MAX_TEXT = 2048
 MAX_ITEMS = 100
-
-
+MAX_NAME_LENGTH = 100
 MAX_QUERY_FIELDS = 100
 
 # Only one thread decodes large bodies, because a decoded body takes many times the memory of its
@@ -43,7 +39,7 @@ class TooManyFields(Invalid):
 
 
 class QueryNotUtf8(Invalid):
-    """The query is not valid UTF-8."""
+    """The query is not valid UTF-8. Percent-encode it in UTF-8."""
 
 
 def check_query() -> None:
@@ -62,7 +58,7 @@ def check_query() -> None:
 
 
 class BodyInvalid(Invalid):
-    """The body is not valid JSON."""
+    """The body is not valid JSON. Send one object in UTF-8, with each name once."""
 
     scim_type = "invalidSyntax"
 
@@ -142,9 +138,9 @@ def body_limit(path: str) -> int:
 class StrictRequest(TrioRequest):
     """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3)."""
 
-    def __init__(self, method: str, scheme: str, path: str, *given: Any, **named: Any) -> None:
+    def __init__(self, method: str, scheme: str, path: str, *args: Any, **kwargs: Any) -> None:
         # The middleware checks the size first. This limit holds in tests without it.
-        super().__init__(method, scheme, path, *given, **{**named, "max_content_length": body_limit(path)})
+        super().__init__(method, scheme, path, *args, **{**kwargs, "max_content_length": body_limit(path)})
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
         return await self.read_json(lambda body: body, cache=cache)
@@ -243,13 +239,13 @@ def _domain(text: str) -> str:
 
 # RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the minutes of the offset or
 # their colon.
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
 _YEARS = range(2, 9999)  # without the first and the last year, so that every offset can be applied
 
 
-def _moment(value: Any) -> datetime:
+def _timestamp(value: Any) -> datetime:
     try:
-        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        if not isinstance(value, str) or not _TIMESTAMP.fullmatch(value):
             raise ValueError
         # RFC 3339 has a year 0, Python does not.
         time = None if value.startswith("0000") else datetime.fromisoformat(value.upper())
@@ -262,7 +258,7 @@ def _moment(value: Any) -> datetime:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
 # Names and reasons are trimmed, and must not be empty (decision 21).
-Name = Annotated[str, AfterValidator(_trimmed(100)), AfterValidator(_readable), _described(100)]
+Name = Annotated[str, AfterValidator(_trimmed(MAX_NAME_LENGTH)), AfterValidator(_readable), _described(MAX_NAME_LENGTH)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 # Passwords are not changed. The use case checks their length.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
@@ -271,7 +267,7 @@ Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 # A point in time with any offset (decision 24). The offset is required, or the time would be
 # ambiguous.
-DateTime = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+DateTime = Annotated[datetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so pydantic passes it on with its own message.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})

@@ -10,8 +10,8 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from core.kernel.errors import Outage, Refusal
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.access import bearer_token
-from entrypoints.http.edge.bodies import MAX_BODY
 from entrypoints.http.edge.context import app_context
+from entrypoints.http.edge.size_limits import MAX_BODY
 
 
 class WholeBodyConnection(TrioASGIHTTPConnection):

@@ -4,18 +4,20 @@ import json
 from datetime import UTC, datetime
 from http import HTTPStatus
 
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+
 # The messages of errors that have only a status.
 SENTENCES = {
     400: "The request is not valid.",
-    404: "There is no resource at this URL.",
-    405: "This URL does not support this method.",
-    408: "The request took too long to arrive.",
-    413: "The request body is too large.",
+    404: "There is no resource at this URL. Check the URL.",
+    405: "This URL does not support this method. The header Allow lists the methods that it supports.",
+    408: "The request took too long to arrive. Send it again.",
+    413: "The request body is too large. Send a smaller one.",
     415: "The body must be JSON, with the header Content-Type: application/json.",
-    431: "The request headers are larger than 16 KiB.",
-    501: "The only supported transfer encoding is chunked.",
+    431: f"The request headers are larger than {MAX_HEADER_BLOCK // 1024} KiB. Send fewer or shorter headers and cookies.",
+    501: "This transfer encoding is not supported. Use chunked.",
     503: "The service is restarting. Try again.",
-    505: "Use HTTP/1.1 or HTTP/1.0.",
+    505: "This version of HTTP is not supported. Use HTTP/1.1 or HTTP/1.0.",
 }
 
 # Codes that differ from the phrase of the status. Python has used two phrases for 413.
@@ -36,7 +38,7 @@ def code_of(status: int) -> str:
     return _CODES.get(status) or HTTPStatus(status).name
 
 
-def failed(request_id: str) -> str:
+def internal_error_message(request_id: str) -> str:
     """Return the message for an internal error. It contains only the request id, which leads operators to the log line."""
     return f"Something went wrong on our side. Try again. If it keeps happening, report it with the request id {request_id}."
 

@@ -33,7 +33,7 @@ from entrypoints.http.edge.error_body import (
     SENTENCES,
     code_of,
     error_body,
-    failed,
+    internal_error_message,
     oauth_error_body,
     oauth_error_of,
     scim_error_body,
@@ -114,7 +114,7 @@ def _answer(error: Exception) -> ErrorResponse:
         case HTTPException(code=int(code)) if code < 500:
             return ErrorResponse(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
     log.error("unexpected", request_id=request_record().request_id, exc_info=error)
-    return ErrorResponse(500, failed(request_record().request_id))
+    return ErrorResponse(500, internal_error_message(request_record().request_id))
 
 
 def _innermost(error: Exception) -> Exception:

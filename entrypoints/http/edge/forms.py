@@ -50,7 +50,7 @@ async def read_form() -> dict[str, str]:
     """
     _refuse_foreign_origin()
     if request.mimetype != FORM:
-        raise UnsupportedMediaType("This page accepts only the data of its own form.")
+        raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
     return dict(await read_fields())
 
 

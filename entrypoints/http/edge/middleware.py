@@ -20,8 +20,10 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import trio
 
+from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 from entrypoints.http.edge.client_address import Network, client_address
-from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, failed
+from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, internal_error_message
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,12 +32,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-UNKNOWN_ROUTE = "(unknown)"  # one metric label for all unknown paths, so that a scan adds no labels (security L-4)
-OTHER_METHOD = "OTHER"  # the metric label of unknown methods
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 CLIENT_GONE = 499  # logged, never sent: the client disconnected before the response
 
-MAX_HEADER_BLOCK = 16 * 1024
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
 SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
 
@@ -94,11 +92,11 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A response of the middleware in place of the application's."""
+class DirectResponse:
+    """A response that the middleware sends itself, without the application: an error, or the response to OPTIONS or HEAD."""
 
     status: int
-    sentence: str
+    message: str = ""  # only for errors
     close: bool = False  # close the connection, because the rest of its input is untrusted or useless
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -109,12 +107,12 @@ class Refused:
 
 # Returns headers and body of an error response, for a record and an Accept header. Browsers get
 # pages (security N-8).
-RenderError = Callable[[Refused, RequestRecord, str | None], tuple[Headers, bytes]]
+RenderError = Callable[[DirectResponse, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
-def json_error(refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-    """Return the JSON error response."""
-    return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
+def json_error(error: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+    """Return headers and body of an error response in JSON."""
+    return [(b"content-type", b"application/json")], error_body(error.message, error.code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,62 +155,34 @@ class EdgeMiddleware:
 
     def malformed(self, status: int, peer: str | None, *, observed: bool = True) -> tuple[Headers, bytes]:
         """Return the response to input that the server could not parse as a request, and observe it unless `observed` is false."""
-        record = RequestRecord(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
-        refused = Refused(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
-        record.status, record.error_code = status, refused.code
-        headers, body = self.answer(refused, record, None)
+        record = RequestRecord(_new_request_id(), OTHER, "", client_address(peer, None, ()))
+        error = DirectResponse(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
+        record.status, record.error_code = status, error.code
+        headers, body = self.render(error, record, None)
         if observed:
             self._observe(record)
-        return self.marked(headers, record), body
+        return self.with_common_headers(headers, record), body
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = self._monotonic()
-        size = len(scope["raw_path"]) + len(scope["query_string"])
-        seen: dict[bytes, bytes] = {}
-        repeated = b""
-        for name, value in scope["headers"]:
-            size += len(name) + len(value) + 4
-            if name in _READ:
-                if name not in seen:
-                    seen[name] = value
-                elif name in _SINGLE:
-                    repeated = name
-                elif name == b"x-forwarded-for":
-                    seen[name] += b"," + value
-
-        method = scope["method"]
-        peer = scope.get("client")
-        forwarded_for = seen[b"x-forwarded-for"].decode("latin-1") if self._trusted and b"x-forwarded-for" in seen else None
-        record = RequestRecord(
-            _request_id(seen.get(b"x-request-id")),
-            method if method in METHODS else OTHER_METHOD,
-            scope["path"],
-            client_address(peer[0] if peer else None, forwarded_for, self._trusted),
-        )
+        headers, repeated, size = _scan_headers(scope)
+        record = self._new_record(scope, headers)
         scope = {**scope, "request_record": record}  # ASGI requires a copy for a changed scope
-        refused = _unacceptable(scope, seen, repeated, size) or _normalize(scope, seen)
-        path = record.path = scope["path"]
-        cors = self._cors_origin is not None and (path.startswith("/api/") or path == "/auth/token")
-        allowed_origin = self._cors_origin if cors and seen.get(b"origin") == self._cors_origin else None
-        call = _Call(self, record, receive, send, accept=seen.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
-        has_body = b"content-length" in seen or b"transfer-encoding" in seen
+        response = _unacceptable(scope, headers, repeated, size) or _normalize(scope, headers)
+        record.path = scope["path"]
+        call = self._new_call(record, headers, receive, send)
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
         try:
-            if refused is None:
-                refused = self._respond_directly(method, path, allowed_origin is not None and b"access-control-request-method" in seen)
-            if refused is None and has_body:
-                call.room = self._body_limit(path)
-                if int(seen.get(b"content-length", b"0")) > call.room:
-                    refused = _TOO_LARGE
-            if refused is None:
-                refused = await self._run(scope, call, has_body)
-            if refused is not None and not call.started:
-                await call.refuse(refused)
+            if response is None:
+                response = self._respond_directly(call, headers)
+            if response is None and has_body:
+                response = self._limit_body(call, headers)
+            if response is None:
+                response = await self._run(scope, call, has_body)
+            if response is not None and not call.started:
+                await call.respond(response)
         except (trio.Cancelled, BaseExceptionGroup):
-            if not call.started and not record.aborted:
-                # Only a shutdown past its deadline cancels requests. A clear response is better
-                # than a broken connection.
-                with trio.move_on_after(SHUTDOWN_RESPONSE_WITHIN, shield=True):
-                    await call.refuse(_SHUTTING_DOWN)
+            await call.respond_to_shutdown()
             raise
         finally:
             record.duration = self._monotonic() - started
@@ -220,21 +190,44 @@ class EdgeMiddleware:
                 record.status = CLIENT_GONE
             self._observe(record)
 
-    def _respond_directly(self, method: str, path: str, preflight: bool) -> Refused | None:
+    def _new_record(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestRecord:
+        method, peer = scope["method"], scope.get("client")
+        forwarded_for = headers[b"x-forwarded-for"].decode("latin-1") if self._trusted and b"x-forwarded-for" in headers else None
+        return RequestRecord(
+            _request_id(headers.get(b"x-request-id")),
+            method if method in METHODS else OTHER,
+            scope["path"],
+            client_address(peer[0] if peer else None, forwarded_for, self._trusted),
+        )
+
+    def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
+        """Return the state of this request, with the CORS policy of its path."""
+        cors = self._cors_origin is not None and (record.path.startswith("/api/") or record.path == "/auth/token")
+        allowed_origin = self._cors_origin if cors and headers.get(b"origin") == self._cors_origin else None
+        return _Call(self, record, receive, send, accept=headers.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
+
+    def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
         """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view (decision 6)."""
+        method, path = call.record.method, call.record.path
         if method == "OPTIONS":
             methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)
             if methods is None:
                 return None  # the application responds with 404
             allow = _allow(methods)
-            headers = ((b"allow", allow),)
-            return Refused(204, "", headers=(*headers, (b"access-control-allow-methods", allow), *_PREFLIGHT) if preflight else headers)
+            if call.allowed_origin is not None and b"access-control-request-method" in headers:
+                return DirectResponse(204, headers=((b"allow", allow), (b"access-control-allow-methods", allow), *_PREFLIGHT))
+            return DirectResponse(204, headers=((b"allow", allow),))
         if method == "HEAD" and self._routes.changes_state(path):
-            return Refused(200, "")
+            return DirectResponse(200)
         return None
 
-    async def _run(self, scope: Scope, call: "_Call", has_body: bool) -> Refused | None:
-        """Run the application. Return a refusal if the body was too large or too slow, or if there was no response."""
+    def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
+        """Set the body limit of the path. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
+        call.remaining_bytes = self._body_limit(call.record.path)
+        return _TOO_LARGE if int(headers.get(b"content-length", b"0")) > call.remaining_bytes else None
+
+    async def _run(self, scope: Scope, call: "_Call", has_body: bool) -> DirectResponse | None:
+        """Run the application. Return an error if the body was too large or too slow, or if there was no response."""
         try:
             if has_body:
                 with trio.CancelScope(deadline=trio.current_time() + self._body_within) as call.deadline:
@@ -244,44 +237,44 @@ class EdgeMiddleware:
         except Exception as error:
             # The application turns errors into responses. This error was raised outside its error
             # handler, or after the response started.
-            if not call.cut:
+            if not call.client_gone:
                 call.record.error = error
         if call.started or call.record.aborted:
             return None
         if call.deadline is not None and call.deadline.cancel_called:
             return _TOO_LARGE if call.too_large else _TOO_SLOW
-        return Refused(500, failed(call.record.request_id))
+        return DirectResponse(500, internal_error_message(call.record.request_id))
 
-    def answer(self, refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-        """Return headers and body of a refusal."""
-        headers = list(refused.headers)
+    def render(self, response: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+        """Return headers and body of a response, without the common headers."""
+        headers = list(response.headers)
         body = b""
-        if refused.status >= 400:
-            rendered, body = self._render_error(refused, record, accept)
+        if response.status >= 400:
+            rendered, body = self._render_error(response, record, accept)
             headers += [*rendered, (b"content-length", b"%d" % len(body))]
-        if refused.close:
+        if response.close:
             headers.append((b"connection", b"close"))
         return headers, body
 
-    def marked(
+    def with_common_headers(
         self, headers: Iterable[tuple[bytes, bytes]], record: RequestRecord, cors: bool = False, allowed_origin: bytes | None = None
     ) -> Headers:
         """Return the headers of a response with the common ones added. Headers that the application set are kept."""
-        marked: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
-        names = dict(marked)
-        if b"cache-control" not in names:
-            marked.append((b"cache-control", b"no-store"))
-        if b"referrer-policy" not in names:
-            marked.append((b"referrer-policy", b"no-referrer"))
-        if b"content-security-policy" not in names and not names.get(b"content-type", b"").startswith(b"text/html"):
-            marked.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
+        complete: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
+        values = dict(complete)
+        if b"cache-control" not in values:
+            complete.append((b"cache-control", b"no-store"))
+        if b"referrer-policy" not in values:
+            complete.append((b"referrer-policy", b"no-referrer"))
+        if b"content-security-policy" not in values and not values.get(b"content-type", b"").startswith(b"text/html"):
+            complete.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if cors:
             # Set it for other origins too, and without an origin: a cache must not serve those
             # responses to the allowed origin.
-            marked.append((b"vary", b"Origin"))
+            complete.append((b"vary", b"Origin"))
             if allowed_origin is not None:
-                marked += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
-        return marked
+                complete += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
+        return complete
 
 
 class _Call:
@@ -289,18 +282,18 @@ class _Call:
 
     __slots__ = (
         "_middleware",
-        "_over",
         "_receive",
         "_send",
+        "_sent",
         "accept",
         "allowed_origin",
-        "answered",
+        "body_received",
+        "client_gone",
         "complete",
         "cors",
-        "cut",
         "deadline",
         "record",
-        "room",
+        "remaining_bytes",
         "started",
         "too_large",
     )  # fmt: skip
@@ -323,31 +316,31 @@ class _Call:
         self.accept = accept
         self.cors = cors
         self.allowed_origin = allowed_origin
-        self.complete = False  # the request body was received completely
+        self.body_received = False  # completely
         self.started = False  # the response has started
-        self.answered = False  # the last part of the response was passed to the server
-        self._over = False  # the server has sent it
-        self.cut = False  # the client is gone
+        self.complete = False  # the last part of the response was passed to the server
+        self._sent = False  # the server has sent the last part
+        self.client_gone = False  # the server could not send
         self.deadline: trio.CancelScope | None = None  # limits the time for the request body
-        self.room = 0  # remaining bytes of the body limit
+        self.remaining_bytes = 0  # of the body limit
         self.too_large = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
             if self.deadline is not None:
-                self.room -= len(message.get("body", b""))
-                if self.room < 0:  # only chunked bodies; a Content-Length was checked before
+                self.remaining_bytes -= len(message.get("body", b""))
+                if self.remaining_bytes < 0:  # only chunked bodies; a Content-Length was checked before
                     self.too_large = True
                     self.deadline.cancel()
                     await trio.sleep_forever()
                 if not message.get("more_body", False):
                     self.deadline.deadline = math.inf
-            self.complete = not message.get("more_body", False)
-        elif message["type"] == "http.disconnect" and not self._over:
-            if not self.answered:
+            self.body_received = not message.get("more_body", False)
+        elif message["type"] == "http.disconnect" and not self._sent:
+            if not self.complete:
                 self.record.aborted = True
-            if self.complete or self.answered:
+            if self.body_received or self.complete:
                 # Withhold the disconnect (security P-3). Quart-Trio would cancel the handler during
                 # a query, and the pool would lose a connection. At the end of a response it would
                 # cancel the server's cleanup, and the socket would stay open.
@@ -358,50 +351,76 @@ class _Call:
         if message["type"] == "http.response.start":
             self.started = True
             self.record.status = message["status"]
-            headers = self._middleware.marked(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
+            headers = self._middleware.with_common_headers(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
             message = {**message, "headers": headers}
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last:
-            self.answered = True
+            self.complete = True
             if self.deadline is not None:
                 self.deadline.deadline = math.inf
         try:
             await self._send(message)
         except OSError:  # ASGI's signal that the client is gone; let the application stop
-            self.cut = self.record.aborted = True
+            self.client_gone = self.record.aborted = True
             raise
         if last:
-            self._over = True
+            self._sent = True
 
-    async def refuse(self, refused: Refused) -> None:
+    async def respond(self, response: DirectResponse) -> None:
         accept = None if self.accept is None else self.accept.decode("latin-1")
-        headers, body = self._middleware.answer(refused, self.record, accept)
-        if refused.status >= 400:
-            self.record.error_code = refused.code
+        headers, body = self._middleware.render(response, self.record, accept)
+        if response.status >= 400:
+            self.record.error_code = response.code
         with suppress(OSError):  # the client is gone
-            await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
+            await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
             await self.send({"type": "http.response.body", "body": body})
 
+    async def respond_to_shutdown(self) -> None:
+        """Send 503 for a canceled request, unless the response has started or the client is gone.
 
-def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size: int) -> Refused | None:
-    """Return a refusal for requests that must not reach the application, or None (security P-5, P-6)."""
+        Only a shutdown past its deadline cancels requests. A clear response is better than a broken connection.
+        """
+        if not self.started and not self.record.aborted:
+            with trio.move_on_after(SHUTDOWN_RESPONSE_WITHIN, shield=True):
+                await self.respond(_SHUTTING_DOWN)
+
+
+def _scan_headers(scope: Scope) -> tuple[dict[bytes, bytes], bytes, int]:
+    """Return the headers that the middleware reads, the name of a repeated one or b"", and the size of all headers in bytes."""
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    headers: dict[bytes, bytes] = {}
+    repeated = b""
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + 4
+        if name in _READ:
+            if name not in headers:
+                headers[name] = value
+            elif name in _SINGLE:
+                repeated = name
+            elif name == b"x-forwarded-for":
+                headers[name] += b"," + value
+    return headers, repeated, size
+
+
+def _unacceptable(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, size: int) -> DirectResponse | None:
+    """Return the error for a request that must not reach the application, or None (security P-5, P-6)."""
     version = scope["http_version"]
     if version not in ("1.1", "1.0") and scope["scheme"] == "http":
         return _NOT_HTTP_1
-    if b"transfer-encoding" in seen and (b"content-length" in seen or version == "1.0"):
+    if b"transfer-encoding" in headers and (b"content-length" in headers or version == "1.0"):
         # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC
         # 9112 section 6.1).
         return _AMBIGUOUS
     if repeated:
         framing = repeated in (b"content-length", b"transfer-encoding")
-        return Refused(400, f"The header {repeated.decode()} was sent more than once. Send it once.", close=framing)
+        return DirectResponse(400, f"The header {repeated.decode()} was sent more than once. Send it once.", close=framing)
     if size > MAX_HEADER_BLOCK:
         # The server limits only its buffer, so a larger block that arrives in one piece passes it.
-        return Refused(431, SENTENCES[431], close=True)
+        return DirectResponse(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
-    if b"upgrade" in seen:
-        protocol = seen[b"upgrade"].lower()
+    if b"upgrade" in headers:
+        protocol = headers[b"upgrade"].lower()
         if b"h2c" in protocol:
             return _NOT_HTTP_1
         if b"websocket" in protocol:
@@ -409,8 +428,11 @@ def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size:
     return None
 
 
-def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
-    """Normalize the path for the route lookup: origin form, printable, without a trailing slash. `raw_path` is kept in step."""
+def _normalize(scope: Scope, headers: dict[bytes, bytes]) -> DirectResponse | None:
+    """Normalize `path` and `raw_path` for the route lookup: origin form, without a trailing slash.
+
+    Return the error for a target that no route can have, or None.
+    """
     raw: bytes = scope["raw_path"]
     if raw[:1] != b"/":
         # The absolute form must be accepted (RFC 9112 section 3.2.2). Quart would parse it
@@ -419,8 +441,8 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
             return None
         scheme, _, rest = raw.partition(b"://")
         authority, _, path = rest.partition(b"/")
-        if scheme.lower() not in (b"http", b"https") or authority.lower() != seen.get(b"host", b"").lower():
-            return Refused(400, "The request target must be a path.")
+        if scheme.lower() not in (b"http", b"https") or authority.lower() != headers.get(b"host", b"").lower():
+            return DirectResponse(400, "The request target must be a path, such as /api/user.")
         raw = scope["raw_path"] = b"/" + path
         scope["path"] = unquote(raw.decode("ascii", "replace"))
     if raw[-1:] == b"/" and len(raw) > 1 and raw[-2:] != b"//":
@@ -430,7 +452,7 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
     # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No
     # route has NUL, control characters, bidi overrides or invalid UTF-8 either (security N-5).
     if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
-        return Refused(404, SENTENCES[404])
+        return DirectResponse(404, SENTENCES[404])
     return None
 
 
@@ -460,15 +482,17 @@ def _allow(methods: frozenset[str]) -> bytes:
 
 
 _MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
-_AMBIGUOUS = Refused(400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True)
-_NOT_HTTP_1 = Refused(505, SENTENCES[505], close=True)
-_NO_PROXY = Refused(
-    405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(frozenset(METHODS))),)
+_AMBIGUOUS = DirectResponse(
+    400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True
 )
-_NO_WEBSOCKET = Refused(400, "WebSockets are not supported.", close=True)
-_TOO_LARGE = Refused(413, SENTENCES[413], close=True)
-_TOO_SLOW = Refused(408, SENTENCES[408], close=True)
-_SHUTTING_DOWN = Refused(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
+_NOT_HTTP_1 = DirectResponse(505, SENTENCES[505], close=True)
+_NO_PROXY = DirectResponse(
+    405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(METHODS)),)
+)
+_NO_WEBSOCKET = DirectResponse(400, "WebSockets are not supported. Send a request without the header Upgrade.", close=True)
+_TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
+_TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
+_SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
     (b"access-control-allow-headers", b"Authorization, Content-Type, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),

@@ -50,6 +50,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.bind import parse_bind
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 log = structlog.get_logger("http")
 
@@ -57,7 +58,6 @@ HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connectio
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
 LINGER = 0.5  # seconds for a client that still sends to read the last response of its connection
-MAX_HEADER_BLOCK = 16 * 1024
 MAX_RECEIVE = 64 * 1024
 MAX_WAITING = 10  # queued pieces of a request body before the client must wait
 BACKLOG = 1024
@@ -86,7 +86,7 @@ def listen(bind: str) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise BindError(f"The host {host!r} to listen on has no address on this machine.") from None
+        raise BindError(f"The host {host!r} to listen on has no address on this machine. Choose another address with SSO_BIND.") from None
     family, _, _, _, address = addresses[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -171,6 +171,7 @@ class _Server:
         self.draining = False
 
     async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one client until its connection ends."""
         connection = _Connection(self, stream)
         self.connections.add(connection)
         try:
@@ -182,6 +183,7 @@ class _Server:
             self.connections.discard(connection)
 
     async def drain(self) -> None:
+        """Close idle connections, and the others after their next response."""
         self.draining = True
         await self.context.terminated.set()  # the next response is the last one of its connection ...
         self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
@@ -205,17 +207,17 @@ class _Connection:
     async def run(self) -> None:
         try:
             peer = self._stream.socket.getpeername()
-            own = self._stream.socket.getsockname()
+            local = self._stream.socket.getsockname()
         except OSError:
             return  # the client has already reset the connection
         async with trio.open_nursery() as applications:
-            self._protocol = _Http1(self._server, self, applications, peer[:2] or None, own[:2] or None)
+            self._protocol = _Http1(self._server, self, applications, peer[:2] or None, local[:2] or None)
             self._set_idle()
             with self._reading:
                 await self._read()
             if self._reading.cancelled_caught and self._idle and not self._closing:
                 await self._protocol.give_up()
-            await self._protocol.handle(Closed())  # tell a running request
+            await self._protocol.handle(Closed())  # a running request receives the disconnect
 
     async def _read(self) -> None:
         while True:
@@ -303,15 +305,15 @@ class _Http1(H11Protocol):
         server: _Server,
         connection: _Connection,
         applications: trio.Nursery,
-        client: tuple[str, int] | None,
-        own: tuple[str, int] | None,
+        peer: tuple[str, int] | None,
+        local: tuple[str, int] | None,
     ) -> None:
         spawner = cast("TaskGroup", _Applications(applications))
-        super().__init__(server.app, server.config, server.context, spawner, ConnectionState({}), False, client, own, connection.handle)
+        super().__init__(server.app, server.config, server.context, spawner, ConnectionState({}), False, peer, local, connection.handle)
         self._connection = connection
         self._malformed = server.malformed
         self._method = b""
-        self._held = b""
+        self._unsent_headers = b""
 
     async def give_up(self) -> None:
         """End a connection after its idle time. Respond with 408 if part of a request has arrived."""
@@ -355,9 +357,9 @@ class _Http1(H11Protocol):
         if isinstance(event, h11.Response):
             # Send the headers with the first part of the body: one packet and one system call
             # instead of two.
-            self._held = data
+            self._unsent_headers = data
             return
-        data, self._held = self._held + data, b""
+        data, self._unsent_headers = self._unsent_headers + data, b""
         if data:
             await self.send(RawData(data=data))
 
@@ -398,14 +400,14 @@ class _Applications:
 
 
 class _Inbox:
-    """The messages for one request. Body messages wait for room, so that a client cannot fill the memory. A disconnect never waits."""
+    """The messages for one request. Body messages wait for space, so that a client cannot fill the memory. A disconnect never waits."""
 
-    __slots__ = ("_arrived", "_closed", "_messages", "_room")
+    __slots__ = ("_arrived", "_closed", "_messages", "_space")
 
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
         self._arrived = trio.Event()
-        self._room = trio.Event()
+        self._space = trio.Event()
         self._closed = False
 
     async def put(self, message: Any) -> None:
@@ -415,14 +417,14 @@ class _Inbox:
         self._arrived.set()
         if message["type"] == "http.request":
             while len(self._messages) > MAX_WAITING and not self._is_closed():
-                self._room = trio.Event()
-                await self._room.wait()
+                self._space = trio.Event()
+                await self._space.wait()
 
     async def get(self) -> Any:
         while not self._messages:
             self._arrived = trio.Event()
             await self._arrived.wait()
-        self._room.set()
+        self._space.set()
         return self._messages.popleft()
 
     def _is_closed(self) -> bool:
@@ -430,4 +432,4 @@ class _Inbox:
 
     def close(self) -> None:
         self._closed = True
-        self._room.set()
+        self._space.set()
