@@ -19,7 +19,7 @@ from core.applications import plans
 from core.kernel.errors import StorageDown
 from core.kernel.values import Batches
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.streaming import Part, streamed, streamed_object
+from entrypoints.http.edge.streaming import Part, stream_list, stream_object
 from tests.applications.api.services import Workshop
 from tests.proof.wire.wire import Client, serving
 from tests.support.builders import Api
@@ -128,7 +128,7 @@ def small(read: Any, **options: Any) -> Quart:
     app = QuartTrio(__name__, static_folder=None)
 
     async def view() -> Response:
-        return await streamed(Batches(read, size=2), lambda text: Piece(text=text), **options)
+        return await stream_list(Batches(read, size=2), lambda text: Piece(text=text), **options)
 
     app.get("/list")(view)
     return app
@@ -145,14 +145,14 @@ def numbers(count: int) -> Any:
 A, B = Piece(text="x"), Piece(text="ä")
 SHAPES: dict[str, tuple[dict[str, Any], Any]] = {
     "an array": ({}, lambda items: items),
-    "an object": ({"named": "items"}, lambda items: {"items": items}),
+    "an object": ({"name": "items"}, lambda items: {"items": items}),
     "with more": (
-        {"named": "items", "beside": {"a": A, "b": B}},
+        {"name": "items", "other_fields": {"a": A, "b": B}},
         lambda items: {"items": items, "a": {"text": "x"}, "b": {"text": "ä"}},
     ),
-    "counted": ({"named": "items", "counted": "total"}, lambda items: {"items": items, "total": len(items)}),
+    "counted": ({"name": "items", "count_name": "total"}, lambda items: {"items": items, "total": len(items)}),
     "with more and counted": (
-        {"named": "items", "beside": {"a": A}, "counted": "total"},
+        {"name": "items", "other_fields": {"a": A}, "count_name": "total"},
         lambda items: {"items": items, "a": {"text": "x"}, "total": len(items)},
     ),
 }
@@ -178,7 +178,7 @@ async def test_no_database_connection_is_held_while_a_batch_is_sent(pool: Pool) 
         return await numbers(5)(last, wanted)  # type: ignore[no-any-return]
 
     async with small(read).test_request_context("/list"):
-        response = await streamed(Batches(read, size=2), lambda text: Piece(text=text))
+        response = await stream_list(Batches(read, size=2), lambda text: Piece(text=text))
     pieces = []
     async with response.response as body:
         async for piece in body:
@@ -203,7 +203,7 @@ def several(*counts: int, first: bool = False) -> Quart:
 
     async def view() -> Response:
         lists = [Part(f"list{at}", Batches(numbers(count), size=2), lambda text: Piece(text=text)) for at, count in enumerate(counts)]
-        return await streamed_object(*lists, Head(a=1, b="ä")) if first else await streamed_object(Head(a=1, b="ä"), *lists)
+        return await stream_object(*lists, Head(a=1, b="ä")) if first else await stream_object(Head(a=1, b="ä"), *lists)
 
     app.get("/object")(view)
     return app
@@ -237,7 +237,7 @@ class RecordedLists:
 async def test_head_of_an_object_reads_only_the_first_batches() -> None:
     lists = RecordedLists()
     async with several().test_request_context("/object", method="HEAD"):
-        response = await streamed_object(lists.part("a"), lists.part("b"))
+        response = await stream_object(lists.part("a"), lists.part("b"))
     assert (response.status_code, response.content_type) == (200, "application/json")
     assert "Content-Length" not in response.headers
     async with response.response as body:
@@ -249,7 +249,7 @@ async def test_the_first_batch_of_every_list_is_read_before_anything_is_sent() -
     """An outage is an ordinary error then."""
     lists = RecordedLists()
     async with several().test_request_context("/object"):
-        response = await streamed_object(lists.part("a"), lists.part("b"))
+        response = await stream_object(lists.part("a"), lists.part("b"))
     assert lists.names == ["a", "b"]
     async with response.response as body:
         assert json.loads(b"".join([piece async for piece in body])).keys() == {"a", "b"}

@@ -23,7 +23,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.streaming import Part, streamed_object
+from entrypoints.http.edge.streaming import Part, stream_object
 
 routes = Blueprint("privacy", __name__)
 
@@ -123,7 +123,7 @@ async def export(user_id: str) -> Response:
 
 async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
-    return await streamed_object(
+    return await stream_object(
         ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at),
         Part("memberships", data.memberships, _to_membership_response),
         LoginCountResponse(login_events_count=data.login_events_count),

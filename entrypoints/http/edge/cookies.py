@@ -21,7 +21,7 @@ NOTICE_AGE: Final = timedelta(seconds=60)
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
 SAML, LOGOUT = "saml", "saml-logout"
 
-SIGN_ONS: Final = 20  # the number of sign-on cookies that a browser keeps
+MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
 
 # The format of our secrets. A pre-auth token is signed, so its own verification is sufficient.
@@ -35,7 +35,7 @@ def cookie_name(kind: str) -> str:
 
 def session_cookie() -> str | None:
     """Return the secret of the browser session, or None."""
-    return _secret(SESSION)
+    return _read_secret(SESSION)
 
 
 def set_session_cookie(response: Response, secret: str, expires_at: datetime) -> None:
@@ -50,7 +50,7 @@ def clear_session_cookie(response: Response) -> None:
 
 def device_cookie() -> str | None:
     """Return the device id of the browser, or None."""
-    return _secret(DEVICE)
+    return _read_secret(DEVICE)
 
 
 def keep_device_cookie(response: Response, device_id: str) -> None:
@@ -65,7 +65,7 @@ def new_device_id() -> str:
 
 def trust_cookie() -> str | None:
     """Return the trust token of the device, or None."""
-    return _secret(TRUST)
+    return _read_secret(TRUST)
 
 
 def set_trust_cookie(response: Response, token: str) -> None:
@@ -105,7 +105,7 @@ def clear_notice_cookie(response: Response) -> None:
 
 def saml_cookie(state: str) -> str | None:
     """Return the secret of the SAML sign-on with this state, or None. Each sign-on has a separate cookie."""
-    return _secret(_saml_kind(state))
+    return _read_secret(_saml_kind(state))
 
 
 def set_saml_cookie(response: Response, state: str, secret: str) -> None:
@@ -121,14 +121,14 @@ def clear_saml_cookie(response: Response, state: str) -> None:
 def forget_old_sign_ons(state: str, response: Response) -> Response:
     """Remove the oldest cookies of unfinished sign-ons, except this one, so that request headers do not become too long.
 
-    Browsers send the oldest cookie first (RFC 6265 section 5.4). To call this where a cookie is set
-    is not enough: a form of another site can start a sign-on, and browsers send that request
-    without the other cookies.
+    Browsers send the oldest cookie first (RFC 6265 section 5.4). Call this also in requests that set
+    no cookie: if a form of another site starts a sign-on, the browser sends that request without
+    the other cookies, so they cannot be counted there.
     """
-    this, start = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
-    kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]
-    others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != this]
-    for kind in others[: max(0, len(others) + 1 - SIGN_ONS)]:
+    current, prefix = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
+    kinds = [name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix)]
+    others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != current]
+    for kind in others[: max(0, len(others) + 1 - MAX_SIGN_ONS)]:
         _clear(response, kind)
     return response
 
@@ -139,7 +139,7 @@ def _saml_kind(state: str) -> str:
 
 def logout_cookie() -> str | None:
     """Return the secret of the single logout in progress in this browser, or None."""
-    return _secret(LOGOUT)
+    return _read_secret(LOGOUT)
 
 
 def set_logout_cookie(response: Response, secret: str) -> None:
@@ -152,7 +152,7 @@ def clear_logout_cookie(response: Response) -> None:
     _clear(response, LOGOUT)
 
 
-def _secret(kind: str) -> str | None:
+def _read_secret(kind: str) -> str | None:
     value = request.cookies.get(cookie_name(kind))
     return value if value is not None and _SECRET.fullmatch(value) else None
 

@@ -27,72 +27,71 @@ class Part(Generic[T]):
     to_response: Callable[[T], ResponseModel]
 
 
-async def streamed(
+async def stream_list(
     batches: Batches[T],
-    show: Callable[[T], ResponseModel],
+    to_response: Callable[[T], ResponseModel],
     *,
-    named: str | None = None,
-    beside: Mapping[str, BaseModel] | None = None,
-    counted: str | None = None,
+    name: str | None = None,
+    other_fields: Mapping[str, BaseModel] | None = None,
+    count_name: str | None = None,
 ) -> Response:
     """Return all items as a streamed JSON array.
 
-    With `named`, the response is an object with the array under this name, then the fields of
-    `beside`, and the number of items under the name `counted`. The first batch is read before the
-    response starts, so that an outage becomes an error response. A later outage breaks the response
-    off.
+    With `name`, the response is an object: the array under this name, then `other_fields`, then the
+    number of items under `count_name`. The first batch is read before the response starts, so that
+    an outage becomes an error response. A later outage breaks the response off.
     """
     first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
         return only_headers()
 
-    async def pieces() -> AsyncIterator[bytes]:
-        items, total = first, 0
-        before = b"[" if named is None else f'{{"{named}":['.encode()
+    async def chunks() -> AsyncIterator[bytes]:
+        items, count = first, 0
+        separator = b"[" if name is None else f'{{"{name}":['.encode()
         while items:
-            yield before + _joined(items, show)
-            total += len(items)
-            items, before = await batches.next_batch(), b","
-        rest = [f',"{name}":{value.model_dump_json()}' for name, value in (beside or {}).items()]
-        if counted is not None:
-            rest.append(f',"{counted}":{total}')
-        end = "]" if named is None else f"]{''.join(rest)}}}"
-        yield (b"" if total else before) + end.encode()
+            yield separator + _joined(items, to_response)
+            count += len(items)
+            items, separator = await batches.next_batch(), b","
+        fields = [f',"{field}":{value.model_dump_json()}' for field, value in (other_fields or {}).items()]
+        if count_name is not None:
+            fields.append(f',"{count_name}":{count}')
+        end = "]" if name is None else f"]{''.join(fields)}}}"
+        yield (b"" if count else separator) + end.encode()
 
-    return Response(pieces(), content_type="application/json")
+    return Response(chunks(), content_type="application/json")
 
 
-async def streamed_object(*parts: ResponseModel | Part[Any]) -> Response:
+async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
     """Return a streamed JSON object of these parts in order: the fields of models, and lists under their names.
 
     The first batch of each list is read before the response starts, so that an outage becomes an
     error response. A later outage breaks the response off. Memory holds only the first batches and
     the current one.
     """
-    firsts = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
+    first_batches = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
         return only_headers()
 
-    async def pieces() -> AsyncIterator[bytes]:
-        waiting = b"{"
+    async def chunks() -> AsyncIterator[bytes]:
+        unsent = b"{"
         for number, part in enumerate(parts):
-            waiting += b"," if number else b""
+            unsent += b"," if number else b""
             if not isinstance(part, Part):
-                waiting += part.model_dump_json().encode()[1:-1]
+                unsent += part.model_dump_json().encode()[1:-1]  # without the braces
                 continue
-            waiting += f'"{part.name}":['.encode()
-            items, comma = firsts.pop(part.name), b""
+            unsent += f'"{part.name}":['.encode()
+            items, separator = first_batches.pop(part.name), b""
             while items:
-                yield waiting + comma + _joined(items, part.to_response)
-                items, waiting, comma = await part.batches.next_batch(), b"", b","
-            waiting += b"]"
-        yield waiting + b"}"
+                yield unsent + separator + _joined(items, part.to_response)
+                items, unsent, separator = await part.batches.next_batch(), b"", b","
+            unsent += b"]"
+        yield unsent + b"}"
 
-    return Response(pieces(), content_type="application/json")
+    return Response(chunks(), content_type="application/json")
 
 
-def _joined(items: Sequence[T], show: Callable[[T], ResponseModel]) -> bytes:
-    return b",".join(show(item).model_dump_json().encode() for item in items)
+def _joined(items: Sequence[T], to_response: Callable[[T], ResponseModel]) -> bytes:
+    return b",".join(to_response(item).model_dump_json().encode() for item in items)
 
 
 def only_headers(content_type: str = "application/json") -> Response:

@@ -15,7 +15,7 @@ from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseMo
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.streaming import streamed
+from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("devices", __name__)
 
@@ -83,7 +83,7 @@ async def list_devices() -> Response:
 
     Revoked devices are left out. The list is complete; it has no pages.
     """
-    return await streamed(devices.list_own(ports(), signed_in()), _to_response, named="devices", counted="total")
+    return await stream_list(devices.list_own(ports(), signed_in()), _to_response, name="devices", count_name="total")
 
 
 @routes.get("/api/user/devices/<device_id>")

@@ -19,7 +19,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_key, acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit
-from entrypoints.http.edge.streaming import streamed
+from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("analytics", __name__)
 
@@ -147,7 +147,7 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     Returns the latest successful logins to the organization's services, newest first. A large limit
     is allowed: the response is streamed.
     """
-    return await streamed(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
+    return await stream_list(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
 
 
 class SubscriptionCountsResponse(ResponseModel):

@@ -18,7 +18,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel,
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.streaming import streamed
+from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("plans", __name__)
 
@@ -104,7 +104,9 @@ async def list_plans(org_slug: str, service_slug: str) -> Response:
 
     Returns all plans of the service, oldest first, without deleted plans.
     """
-    return await streamed(await plans.list_plans(ports(), acting_member(), service_slug), to_plan_response, named="plans", counted="total")
+    return await stream_list(
+        await plans.list_plans(ports(), acting_member(), service_slug), to_plan_response, name="plans", count_name="total"
+    )
 
 
 class PlanUpdateRequest(RequestModel):

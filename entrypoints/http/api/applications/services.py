@@ -17,7 +17,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel,
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
-from entrypoints.http.edge.streaming import streamed
+from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("services", __name__)
 
@@ -207,7 +207,7 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     Returns all services of the organization, oldest first, unless a type, limit or offset is given.
     """
     batches, quota = await services.list_services(ports(), acting_member(), query_args.service_type, query_args.limit, query_args.offset)
-    return await streamed(batches, _to_summary_response, named="services", beside={"usage": _to_quota_response(quota)})
+    return await stream_list(batches, _to_summary_response, name="services", other_fields={"usage": _to_quota_response(quota)})
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>")

@@ -49,7 +49,7 @@ async def _can_continue() -> bool:
     secret = cookies.logout_cookie()
     if secret is None or "SAMLResponse" not in request.args or not wants_page():
         return False
-    return await saml_logout.is_in_progress(ports(), caller(), secret)
+    return await saml_logout.is_in_progress(ports(), secret)
 
 
 async def _receive(org_slug: str, service_slug: str) -> Response:
@@ -121,13 +121,9 @@ async def _resume() -> Response:
 
 
 async def _respond(step: Redirect | LogoutFinished) -> Response:
-    secret = None
-    if isinstance(step, Redirect):
-        response, secret = continue_at(step.url), step.secret
-    else:
-        response = signed_out_page(step)
-    if secret is not None:
-        cookies.set_logout_cookie(response, secret)
+    response = continue_at(step.url) if isinstance(step, Redirect) else signed_out_page(step)
+    if isinstance(step, Redirect) and step.secret is not None:
+        cookies.set_logout_cookie(response, step.secret)
     else:
         cookies.clear_logout_cookie(response)
     if await visitor() is None:
