@@ -18,6 +18,7 @@ from core.authentication.sessions_rules import SessionStart
 from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
+from core.federation.saml import logout as saml_logout
 from core.federation.saml import messages as saml_messages
 from core.federation.saml.assertions import authorize_assertion, create_assertion, find_name_id, new_name_id
 from core.federation.saml.messages import AuthnRequest, ReceivedDocument, SamlMessageInvalid, SamlResponse, SamlStatus
@@ -111,7 +112,7 @@ async def resume(ports: Ports, caller: Caller, returned: SignOnReturn, visitor: 
         return await _respond_with_status(ports, caller, provider, sign_on, sign_on.status)
     try:
         if returned.ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(returned.ticket)):
-            return await _respond_after_api_sign_in(ports, sign_on, provider, caller)
+            return await _respond_after_api_sign_in(ports, sign_on, provider, caller, returned.session_cookie)
         if visitor is not None and not visitor.mfa_missing and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
             return await _respond_with_assertion(ports, visitor, provider, sign_on)
     except (SubjectMismatch, NoAccessToService, AddressNotVerified):
@@ -135,11 +136,14 @@ def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
     return visitor.browser.provider not in frozenset(Provider) or sign_on.vouched_for == visitor.user_id
 
 
-async def _respond_after_api_sign_in(ports: Ports, sign_on: SamlSignOn, provider: SamlIdentityProvider, caller: Caller) -> SignOnResult:
+async def _respond_after_api_sign_in(
+    ports: Ports, sign_on: SamlSignOn, provider: SamlIdentityProvider, caller: Caller, replaced_cookie: str | None
+) -> SignOnResult:
     """Respond to a sign-on after a sign-in through the API, and start a browser session.
 
     The API sign-in verified all required factors. The browser session gets the start time of the
-    API session, so it is too old for later sign-ons with ForceAuthn.
+    API session, so it is too old for later sign-ons with ForceAuthn. It replaces the session of
+    `replaced_cookie`, after the response is signed.
     """
     assert sign_on.user_id is not None, "a sign-on with a ticket has a user"
     assert sign_on.session_id is not None, "a sign-on with a ticket has a session"
@@ -158,7 +162,10 @@ async def _respond_after_api_sign_in(ports: Ports, sign_on: SamlSignOn, provider
         agent=caller.agent,
         browser=browser,
     )
-    return await _respond_with_assertion(ports, visitor, provider, sign_on, api_session_id=sign_on.session_id)
+    result = await _respond_with_assertion(ports, visitor, provider, sign_on, api_session_id=sign_on.session_id)
+    if replaced_cookie is not None:
+        await saml_logout.replace_session(ports, caller, replaced_cookie, visitor.session_id)
+    return result
 
 
 async def _respond_with_assertion(

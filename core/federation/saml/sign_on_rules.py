@@ -29,11 +29,11 @@ class SignOnNotFound(Invalid):
 
 
 class NoAccessToService(Forbidden):
-    """You don't have access to this application. Ask its administrators for access, or sign in as another user."""
+    """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
 
 
 class SubjectMismatch(Forbidden):
-    """The application requested another user. It gets a SAML status for this; the user never sees it."""
+    """The application asked for another user. Sign in as that user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,14 @@ class SignOnStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignOnReturn:
-    """The return of a browser to a pending sign-on: the service and the state in its path, and its secrets."""
+    """The return of a browser to a pending sign-on: the service and the state in its path, and the browser's secrets."""
 
     org_slug: str
     service_slug: str
     state: str = field(repr=False)
     cookie: str | None = field(repr=False)
     ticket: str | None = field(repr=False)  # from a sign-in through the API
+    session_cookie: str | None = field(repr=False)  # of the browser session that a sign-in through the API replaces
 
 
 @dataclass(frozen=True, slots=True)

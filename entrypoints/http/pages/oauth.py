@@ -9,15 +9,16 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response, request
 
 from core.authentication import browser
+from core.authentication.oauth_credentials_rules import parse_provider
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, Authorization, AuthorizationRequest
-from core.kernel.errors import Forbidden, Invalid, NotFound, SessionEnded
+from core.kernel.errors import Forbidden, Invalid, SessionEnded
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Visitor
-from core.kernel.providers import Provider
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
+from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, page_response, ports, request_record
 from entrypoints.http.edge.forms import read_form, refuse_duplicate_parameters
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -46,8 +47,8 @@ class NotOurForm(Forbidden):
     """Only our own page may send a form here. Applications must open this URL with GET, with the parameters in the query."""
 
 
-class IdentityProviderUnknown(NotFound):
-    """This identity provider is unknown."""
+class ResponseTypeUnsupported(Invalid):
+    """This response_type is not supported. Send response_type=code, or leave it out."""
 
 
 @routes.get(AUTHORIZE_PATH)
@@ -73,18 +74,16 @@ async def authorize() -> Response:
     authorization = await _authorization()
     if request.args.get("response_type", "code") != "code":
         if authorization.redirect_uri is None:
-            raise Invalid
+            raise ResponseTypeUnsupported
         return redirect(oauth_rules.error_uri(authorization, "unsupported_response_type", app_context().base_url))
     provider = request.args.get("provider")
     if provider:
-        if provider not in frozenset(Provider):
-            raise IdentityProviderUnknown
-        return redirect(f"/auth/{provider}?{authorization.request.query}")
+        return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
     user = await visitor_with_mfa()
     if user is None:
         return _to_sign_in(authorization)
     if authorization.redirect_uri is None:
-        return redirect(ACCOUNT)
+        return redirect(ACCOUNT_PATH)
     if not await oauth.is_allowed(ports(), user, authorization):
         return _access_denied(authorization)
     if await oauth.needs_consent(ports(), user, authorization):
@@ -131,7 +130,7 @@ async def _authorization() -> Authorization:
 
 
 def _to_sign_in(authorization: Authorization) -> Response:
-    return redirect(f"{SIGN_IN}?{urlencode({'next': authorization.request.path})}")
+    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': authorization.request.path})}")
 
 
 def _access_denied(authorization: Authorization) -> Response:

@@ -5,16 +5,16 @@ from functools import partial
 from quart import Blueprint, Response, after_this_request, request
 
 from core.authentication import browser
-from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.logout_rules import LogoutFinished
 from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel import uris
 from core.kernel.errors import Refusal, refuse
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import AddressNotVerified
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
+from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -41,13 +41,19 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
-    ticket, user = request.args.get("ticket"), await visitor()
-    returned = SignOnReturn(org_slug=org_slug, service_slug=service_slug, state=state, cookie=cookies.saml_cookie(state), ticket=ticket)
+    cookie, user = cookies.session_cookie(), await visitor()
+    returned = SignOnReturn(
+        org_slug=org_slug,
+        service_slug=service_slug,
+        state=state,
+        cookie=cookies.saml_cookie(state),
+        ticket=request.args.get("ticket"),
+        session_cookie=cookie,
+    )
     try:
         result = await saml_sign_on.resume(ports(), caller(), returned, user)
     except (NoAccessToService, AddressNotVerified) as refusal:
-        cookie = cookies.session_cookie()
-        if user is None or cookie is None or ticket is not None or not wants_page():
+        if user is None or cookie is None or returned.ticket is not None or not wants_page():
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
         next_path = safe_next(request.full_path)
@@ -57,8 +63,6 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     response = result_page(result)
     if result.signed_in is not None:
         session, secret = result.signed_in
-        if (cookie := cookies.session_cookie()) is not None:
-            await saml_logout.replace_session(ports(), caller(), cookie, session.id)
         cookies.set_session_cookie(response, secret, session.expires_at)
     cookies.clear_saml_cookie(response, state)
     return response
@@ -83,7 +87,7 @@ def result_page(result: SignOnResult) -> Response:
 
 def signed_out_page(outcome: LogoutFinished) -> Response:
     """Return the page at the end of a logout, with a link to sign in again."""
-    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN, outcome.after or ACCOUNT))
+    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN_PATH, outcome.after or ACCOUNT_PATH))
     return page_response(page)
 
 

@@ -15,14 +15,15 @@ from core.authentication.login_rules import PreAuthInvalid, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.logout_rules import LogoutCookies
-from core.federation.sign_in import BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials
+from core.federation.sign_in import BrowserSignIn, BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials
 from core.kernel import uris
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
+from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH
 from core.kernel.principals import Visitor
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
+from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import agent, caller, page_response, ports, request_record
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.forms import read_form
@@ -49,13 +50,13 @@ def safe_next(text: str) -> str:
     """
     path = text.partition("?")[0]
     if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
-        return ACCOUNT
-    return ACCOUNT if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
+        return ACCOUNT_PATH
+    return ACCOUNT_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
 
 def with_next(path: str, next_path: str) -> str:
     """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
-    return path if next_path == ACCOUNT else f"{path}?{urlencode({'next': next_path})}"
+    return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
 
 
 def redirect(target: str, status: int = 303) -> Response:
@@ -72,7 +73,7 @@ def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **
         case Unauthenticated():
             # 401 must name a scheme (RFC 9110 section 15.5.2), and no registered scheme describes a
             # form.
-            response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN}"'
+            response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN_PATH}"'
     request_record().error_code = refusal.code
     return response
 
@@ -134,7 +135,7 @@ async def read_own_form() -> dict[str, str]:
     return form
 
 
-@routes.get(SIGN_IN)
+@routes.get(SIGN_IN_PATH)
 @anyone
 @describes_page({200: "The sign-in form.", 303: "The user is signed in already. Continue at `next`."})
 async def sign_in_page() -> Response:
@@ -143,7 +144,7 @@ async def sign_in_page() -> Response:
     `next` is the path on this server to continue at after the sign-in. The default, also for a path
     that is not valid, is the account page.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT))
+    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
     if await visitor_with_mfa() is not None:
         return redirect(next_path)
     return await sign_in_form(next_path)
@@ -165,7 +166,7 @@ async def _sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str,
     return refused_page(refusal, "sign_in.html", form_token=form["form_token"], **values)
 
 
-@routes.post(SIGN_IN)
+@routes.post(SIGN_IN_PATH)
 @anyone(limit=LOGIN)
 @describes_page(
     {
@@ -182,7 +183,7 @@ async def sign_in() -> Response:
     The response sets the session cookie, or redirects to the page for the second factor.
     """
     form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT))
+    next_path = safe_next(form.get("next", ACCOUNT_PATH))
     email = form.get("email", "")
     try:
         return await sign_in_browser(PasswordCredentials(Email.parse(email), form.get("password", "")), next_path)
@@ -198,9 +199,9 @@ async def code_page() -> Response:
 
     `next` is the path on this server to continue at after the sign-in.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT))
+    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
     if cookies.pre_auth_cookie() is None:
-        return redirect(with_next(SIGN_IN, next_path))
+        return redirect(with_next(SIGN_IN_PATH, next_path))
     return form_page("sign_in_code.html", next=next_path, problem=None, **await _page_values(next_path))
 
 
@@ -221,10 +222,10 @@ async def sign_in_with_code() -> Response:
     With `trust=yes`, this browser can skip the second factor for a while. Organizations set how long.
     """
     form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT))
+    next_path = safe_next(form.get("next", ACCOUNT_PATH))
     pre_auth = cookies.pre_auth_cookie()
     if pre_auth is None:
-        return redirect(with_next(SIGN_IN, next_path))
+        return redirect(with_next(SIGN_IN_PATH, next_path))
     try:
         claims = await signing_keys.read_pre_auth(ports(), pre_auth)
         credentials = CodeCredentials(claims, form.get("code", ""), trust_device=form.get("trust") == "yes")
@@ -245,8 +246,16 @@ async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Res
     Raises: the errors of `core.federation.sign_in.sign_in`.
     """
     target = BrowserTarget(next_path, cookies.session_cookie())
-    client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
-    outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, client)
+    return sign_in_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, presented_browser()), next_path)
+
+
+def presented_browser() -> PresentedDevice:
+    """Return the device information in the cookies of this browser."""
+    return PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+
+
+def sign_in_response(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> Response:
+    """Return a redirect to `next_path` with the session cookie, or to the page for the second factor."""
     if isinstance(outcome, PreAuthToken):
         response = redirect(with_next(CODE, next_path))
         cookies.set_pre_auth_cookie(response, outcome.token, outcome.expires_in)
@@ -276,13 +285,13 @@ async def sign_out() -> Response:
     `next` is the path to continue at after the next sign-in.
     """
     form, cookie = await read_form(), cookies.session_cookie()
-    next_path = safe_next(form.get("next", ACCOUNT))
+    next_path = safe_next(form.get("next", ACCOUNT_PATH))
     user, logout_cookies = await visitor(), LogoutCookies(logout=cookies.logout_cookie(), session=cookie)
     if cookie is not None and user is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, next_path)
     if logout is None:
-        response = redirect(with_next(SIGN_IN, next_path))
+        response = redirect(with_next(SIGN_IN_PATH, next_path))
         cookies.set_notice_cookie(response, SIGNED_OUT)
     else:
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
@@ -293,7 +302,7 @@ async def sign_out() -> Response:
     return response
 
 
-@routes.get("/app/forgot-password")
+@routes.get(FORGOT_PASSWORD_PATH)
 @anyone
 @describes_page({200: "The form for the email address."})
 async def forgot_password_page() -> Response:
@@ -304,7 +313,7 @@ async def forgot_password_page() -> Response:
     return form_page("forgot_password.html")
 
 
-@routes.post("/app/forgot-password")
+@routes.post(FORGOT_PASSWORD_PATH)
 @anyone(limit=FORGOT_PASSWORD)
 @describes_page({200: "The same page for every email address.", 403: "The form was not sent by our page."}, form=["form_token", "email"])
 async def forgot_password() -> Response:

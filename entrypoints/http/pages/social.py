@@ -8,17 +8,12 @@ from typing import Final
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
+from core.federation import provider_callback
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.sign_in import ProviderCredentials
+from core.federation.provider_callback import ErrorRedirect, IdentityLinked, ProviderReturn, SignInStep
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import (
-    IDENTITIES_PATH,
-    ProviderAnswer,
-    ProviderConsentDenied,
-    ProviderSignIn,
-    ProviderStateUnknown,
-)
-from core.kernel.errors import ProviderFailed, refuse
+from core.federation.upstream.social_rules import ProviderAnswer, ProviderSignIn
+from core.kernel.page_paths import IDENTITIES_PATH
 from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
@@ -27,7 +22,7 @@ from entrypoints.http.edge.forms import refuse_duplicate_parameters
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.oauth import REQUEST_PARAMETERS
-from entrypoints.http.pages.sign_in import redirect, safe_next, sign_in_browser, visitor
+from entrypoints.http.pages.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
 
 routes = Blueprint("social", __name__)
 
@@ -110,25 +105,23 @@ async def callback(provider: str) -> Response:
     The identity provider redirects the browser here. Register this URL there.
     """
     refuse_duplicate_parameters()
-    browser, state = cookies.device_cookie(), request.args.get("state")
-    pending = await social.consume_state(ports(), provider, browser, state)
-    browser, state = browser or refuse(ProviderStateUnknown), state or refuse(ProviderStateUnknown)
-    answer = ProviderAnswer(code=request.args.get("code"), error=request.args.get("error"), issuer=request.args.get("iss"))
-    try:
-        identity = await social.fetch_identity(ports(), pending, browser, state, app_context().base_url, answer)
-    except (ProviderConsentDenied, ProviderFailed) as failure:
-        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
-        url = await social.error_redirect(ports(), pending, error, app_context().base_url)
-        if url is None:
-            raise
-        request_record().error_code = failure.code
-        return redirect(url, 302)
-    if pending.user_id is None:
-        return await sign_in_browser(ProviderCredentials(pending, identity), pending.after)
-    user = await visitor()
-    await social.link(ports(), caller(), pending, identity, None if user is None else user.user_id)
-    if user is None:  # an API client created the ticket with the user's access token
-        return page_response(render("linked.html", provider=pending.provider.value.title()))
-    response = redirect(IDENTITIES_PATH)
-    cookies.set_notice_cookie(response, "linked")
-    return response
+    arguments = request.args
+    returned = ProviderReturn(
+        provider_name=provider,
+        browser=cookies.device_cookie(),
+        state=arguments.get("state"),
+        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
+        session_cookie=cookies.session_cookie(),
+    )
+    match await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url):
+        case ErrorRedirect(uri, code):
+            request_record().error_code = code
+            return redirect(uri, 302)
+        case SignInStep(outcome, next_path):
+            return sign_in_response(outcome, next_path)
+        case IdentityLinked(linked_provider, has_session):
+            if not has_session:
+                return page_response(render("linked.html", provider=linked_provider.value.title()))
+            response = redirect(IDENTITIES_PATH)
+            cookies.set_notice_cookie(response, "linked")
+            return response

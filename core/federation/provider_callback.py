@@ -1,0 +1,98 @@
+"""The return of a browser from an identity provider. It signs the user in, or links the identity to the user's account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from core.authentication import browser as browser_sessions
+from core.federation.sign_in import BrowserTarget, ProviderCredentials, sign_in
+from core.federation.upstream import social
+from core.federation.upstream.social_rules import ProviderConsentDenied, ProviderStateUnknown
+from core.kernel.errors import ProviderFailed, SessionEnded, refuse
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.accounts.devices_rules import PresentedDevice
+    from core.authentication.login_rules import PreAuthToken
+    from core.federation.sign_in import BrowserSignIn
+    from core.federation.upstream.social_rules import ProviderAnswer
+    from core.kernel.principals import Caller
+    from core.kernel.providers import Provider
+    from ports import Ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderReturn:
+    """The answer that a browser brings from an identity provider, and the browser's secrets."""
+
+    provider_name: str
+    browser: str | None = field(repr=False)  # the secret in the device cookie
+    state: str | None = field(repr=False)
+    answer: ProviderAnswer
+    session_cookie: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRedirect:
+    """The redirect URI that reports a failed sign-in to the application, and the code of the failure."""
+
+    uri: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignInStep:
+    """The result of the sign-in: a browser session, or a pre-auth token. `next_path` is the page to continue at."""
+
+    outcome: BrowserSignIn | PreAuthToken
+    next_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityLinked:
+    """The identity was linked. Without a session in this browser, an API client of the user started the linking."""
+
+    provider: Provider
+    has_session: bool
+
+
+CallbackResult: TypeAlias = ErrorRedirect | SignInStep | IdentityLinked
+
+
+async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client: PresentedDevice, base_url: str) -> CallbackResult:
+    """Sign the user in, or link the identity if the browser went to the provider for that.
+
+    If the provider failed or the user refused, return the redirect that reports it to the waiting
+    application. Without a waiting application, raise the error.
+
+    Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`, `social.fetch_identity`, `social.link` and
+    `sign_in.sign_in`.
+    """
+    pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
+    browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
+    try:
+        identity = await social.fetch_identity(ports, pending, browser, state, base_url, returned.answer)
+    except (ProviderConsentDenied, ProviderFailed) as failure:
+        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
+        uri = await social.error_redirect(ports, pending, error, base_url)
+        if uri is None:
+            raise
+        return ErrorRedirect(uri, failure.code)
+    if pending.user_id is None:
+        target = BrowserTarget(pending.after, returned.session_cookie)
+        return SignInStep(await sign_in(ports, caller, ProviderCredentials(pending, identity), target, client), pending.after)
+    visitor_id = await _visitor_id(ports, caller, returned.session_cookie)
+    await social.link(ports, caller, pending, identity, visitor_id)
+    return IdentityLinked(pending.provider, has_session=visitor_id is not None)
+
+
+async def _visitor_id(ports: Ports, caller: Caller, session_cookie: str | None) -> UUID | None:
+    """Return the user who is signed in in this browser, or None."""
+    if session_cookie is None:
+        return None
+    try:
+        return (await browser_sessions.authenticate(ports, session_cookie, address=caller.address, agent=caller.agent)).user_id
+    except SessionEnded:
+        return None
