@@ -13,6 +13,9 @@ from core.kernel.values import Email, new_id
 if TYPE_CHECKING:
     from uuid import UUID
 
+MIN_PASSWORD_LENGTH: Final = 8
+MAX_PASSWORD_LENGTH: Final = 128
+
 
 class AccountOrigin(StrEnum):
     """How an account was created (docs/specification/security.md, Terms)."""
@@ -129,7 +132,7 @@ def check_new_password(password: str, common: frozenset[str] = frozenset()) -> N
 
     Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon.
     """
-    if len(password) < 8:
+    if len(password) < MIN_PASSWORD_LENGTH:
         raise PasswordTooShort
     check_password_length(password)
     if password in common:
@@ -141,5 +144,5 @@ def check_password_length(password: str) -> None:
 
     Raises: PasswordTooLong.
     """
-    if len(password) > 128 or len(password.encode()) > 512:
+    if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
         raise PasswordTooLong

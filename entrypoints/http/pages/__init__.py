@@ -14,9 +14,12 @@ from types import MappingProxyType
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from core.accounts.mfa_rules import SETUP_TTL
 from core.kernel.display import PRODUCT
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
+from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 
 _HERE = Path(__file__).parent
 
@@ -86,6 +89,13 @@ _environment = Environment(
     auto_reload=False,  # otherwise every page checks the template files
 )
 _environment.globals |= {
+    "platform": PRODUCT,
+    "min_password_length": MIN_PASSWORD_LENGTH,
+    "max_password_length": MAX_PASSWORD_LENGTH,
+    "max_name_length": MAX_NAME_LENGTH,
+    "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
+}
+_environment.globals |= {  # after the values above, because the macros of ui.html use them
     "asset_url": asset_url,
     "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     "ui": _environment.get_template("ui.html").module,
@@ -109,6 +119,8 @@ def render(
     **values: object,
 ) -> Page:
     """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
+
+    Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
 
     `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and
     colors of an organization; the footer still names the platform. A `scripted` page has one

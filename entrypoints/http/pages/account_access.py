@@ -11,11 +11,11 @@ from core.accounts import devices
 from core.accounts.devices_rules import ListedDevice
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.sessions_rules import LiveSession
-from core.federation.upstream.social_rules import IDENTITIES_PATH
-from core.kernel.display import format_utc
+from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid
+from core.kernel.page_paths import IDENTITIES_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
-from entrypoints.http.edge.access import SIGN_IN, page_session
+from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
@@ -222,12 +222,12 @@ def _session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
 
 def _session_title(session: LiveSession) -> str:
     if session.by_support:
-        return "Platform support"
+        return PLATFORM_SUPPORT
     if session.service is not None:
         return f"{session.service} of {session.organization}" if session.organization else session.service
     if session.in_browser:
         return "Your account, in a browser"
-    return f"Gatehouse, for {session.organization}" if session.organization else "Gatehouse, through an application"
+    return f"{PRODUCT}, for {session.organization}" if session.organization else f"{PRODUCT}, through an application"
 
 
 @routes.get(SESSIONS)
@@ -256,7 +256,7 @@ async def end_session(session_id: str) -> Response:
     await read_account_form()
     user, id_ = signed_in(), path_id(session_id)
     await sessions.end_own(ports(), user, id_)
-    return redirect(SIGN_IN) if id_ == user.session_id else redirect_with_notice("ended", SESSIONS)
+    return redirect(SIGN_IN_PATH) if id_ == user.session_id else redirect_with_notice("ended", SESSIONS)
 
 
 @routes.post("/app/account/sessions/end-others")
