@@ -51,12 +51,12 @@ def main() -> None:
 )
 def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     """Run the service until SIGTERM or Ctrl-C."""
-    from entrypoints import main as service
+    from entrypoints.main import run_service
 
     settings = _settings()
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
-    sys.exit(_run(service.serve, settings, welcome=welcome, show_password=show_password))
+    sys.exit(_run(run_service, settings, welcome=welcome, show_password=show_password))
 
 
 @main.command(hidden=True)
@@ -64,17 +64,17 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
 @click.option("--parent", type=int, required=True)
 def worker(descriptor: int, parent: int) -> None:
     """Run one of several processes on one socket. Only `serve` uses this command."""
-    from entrypoints.main import work
+    from entrypoints.main import run_worker
 
-    sys.exit(_run(work, _settings(), descriptor, parent))
+    sys.exit(_run(run_worker, _settings(), descriptor, parent))
 
 
 @main.command(epilog="Example: gatehouse migrate")
 def migrate() -> None:
     """Migrate the database to this release. `serve` does the same when it starts."""
-    from entrypoints.main import migrate_now
+    from entrypoints.main import migrate_database
 
-    applied = _run(migrate_now, _settings())
+    applied = _run(migrate_database, _settings())
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 
 
@@ -91,11 +91,11 @@ def owner_create(email: str) -> None:
     The password is prompted for on a terminal, and otherwise read from standard input. The first
     owner promotes further owners with POST /api/platform/owners.
     """
-    from entrypoints.main import create_owner_now
+    from entrypoints.main import create_first_owner
 
     settings = _settings()
     password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else sys.stdin.readline()
-    _run(create_owner_now, settings, email, password.rstrip("\r\n"))
+    _run(create_first_owner, settings, email, password.rstrip("\r\n"))
     click.echo(f"{email} is now the platform owner.")
 
 
@@ -110,9 +110,9 @@ def keys_rotate() -> None:
 
     The old key stays valid for one token lifetime, so no user is signed out.
     """
-    from entrypoints.main import rotate_keys_now
+    from entrypoints.main import rotate_signing_key
 
-    kid = _run(rotate_keys_now, _settings())
+    kid = _run(rotate_signing_key, _settings())
     click.echo(f"New tokens are signed with {kid}.")
 
 
@@ -130,9 +130,9 @@ def keys_generate() -> None:
 @keys.command("reencrypt", epilog="Example: SSO_ENCRYPTION_KEYS=$new,$old gatehouse keys reencrypt")
 def keys_reencrypt() -> None:
     """Encrypt all stored secrets with the first key. After that, remove the other keys."""
-    from entrypoints.main import reencrypt_now
+    from entrypoints.main import reencrypt_secrets
 
-    count = _run(reencrypt_now, _settings())
+    count = _run(reencrypt_secrets, _settings())
     click.echo(f"{count} values were encrypted again. You can remove all keys but the first.")
 
 
@@ -154,9 +154,9 @@ def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     old ones cannot be shown again.
     """
     from entrypoints import demo as demo_output
-    from entrypoints.main import seed_demo_now
+    from entrypoints.main import seed_demo
 
-    seeded, base_url = _run(seed_demo_now, _settings(), redirect_uris)
+    seeded, base_url = _run(seed_demo, _settings(), redirect_uris)
     for note in demo_output.notes(seeded, redirect_uris):
         click.echo(f"gatehouse: {note}", err=True)
     click.echo(

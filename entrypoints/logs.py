@@ -97,7 +97,7 @@ def access(record: "RequestRecord") -> None:
     _access(record)
     if record.error is not None:
         log = structlog.get_logger("http")
-        log.error("the application failed", request_id=record.request_id, exc_info=record.error)
+        log.error("application_failed", request_id=record.request_id, exc_info=record.error)
 
 
 # Access
@@ -235,19 +235,19 @@ def _split_record(record: dict[str, Any]) -> list[dict[str, Any]]:
     beside = {name: record[name] if len(text) <= 30 else _fit(text, 200) for name, text in texts.items() if name != longest}
     if len(_json(beside)) > LONGEST_LINE // 2:
         beside = {name: value for name, value in beside.items() if name in _HEAD}
-    room = LONGEST_LINE - len(_json(beside)) - len(quoted(longest)) - len(',"part":"100000/100000":,\n')
+    limit = LONGEST_LINE - len(_json(beside)) - len(quoted(longest)) - len(',"part":"100000/100000":,\n')
     pieces, rest = [], texts[longest]
     while rest:
-        pieces.append(_fit(rest, room))
+        pieces.append(_fit(rest, limit))
         rest = rest[len(pieces[-1]) :]
     return [{**beside, "part": f"{number}/{len(pieces)}", longest: piece} for number, piece in enumerate(pieces, 1)]
 
 
-def _fit(text: str, room: int) -> str:
-    """Return the longest prefix that fits into `room` characters as a JSON string. One character can become twelve."""
-    piece = text[:room]
-    while (size := len(quoted(piece))) > room:
-        piece = piece[: max(1, len(piece) * room // size - 1)]
+def _fit(text: str, limit: int) -> str:
+    """Return the longest prefix that fits into `limit` characters as a JSON string. One character can become twelve."""
+    piece = text[:limit]
+    while (size := len(quoted(piece))) > limit:
+        piece = piece[: max(1, len(piece) * limit // size - 1)]
     return piece
 
 

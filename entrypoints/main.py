@@ -61,7 +61,7 @@ FIXABLE: Final = (
 
 
 @contextmanager
-def database(settings: Settings) -> Iterator[str]:
+def open_database(settings: Settings) -> Iterator[str]:
     """Yield the connection string of the database: the operator's, or the embedded one, which is started for the block if needed."""
     conninfo = running_database(settings)
     if conninfo is not None:
@@ -89,7 +89,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
     return f"http://{host}:{port}"
 
 
-def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
+def run_service(settings: Settings, *, welcome: bool, show_password: bool) -> int:
     """Run the service until a signal stops it, or until its embedded database ends. Return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     _check_settings(settings)
@@ -101,18 +101,20 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
         keys = encryption_keys(settings)
-        own: embedded.Running | None = None
+        embedded_database: embedded.Running | None = None
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
             # Never use the database of another running service: it stops together with that
             # service.
-            own = stack.enter_context(embedded.start(_embedded_data(settings)))
-            conninfo = own.conninfo
-        owner_created = trio.run(prepare, settings, address, conninfo, own)
+            embedded_database = stack.enter_context(embedded.start(_embedded_data(settings)))
+            conninfo = embedded_database.conninfo
+        owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
         greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing
         if settings.workers == 1:
-            return trio.run(partial(run, settings, address, conninfo, listening, own=own, on_started=greet))
+            return trio.run(
+                partial(run_process, settings, address, conninfo, listening, embedded_database=embedded_database, on_started=greet)
+            )
         # The environment fixes the values that all workers must share.
         environment = {
             **os.environ,
@@ -123,7 +125,9 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         }
         command = (sys.executable, "-m", "entrypoints.cli", "worker")
         greet()
-        return run_workers(settings.workers, command, listening, environment, on_death=forget_process, give_up=partial(_has_ended, own))
+        return run_workers(
+            settings.workers, command, listening, environment, on_death=forget_process, give_up=partial(_has_ended, embedded_database)
+        )
 
 
 def _check_settings(settings: Settings) -> None:
@@ -147,14 +151,14 @@ def _check_libraries() -> None:
         raise XmlLibrariesDisagree(checked.stderr.strip())
 
 
-def work(settings: Settings, descriptor: int, parent: int) -> int:
+def run_worker(settings: Settings, descriptor: int, parent: int) -> int:
     """Run one of several workers: serve on an inherited socket, and stop when the parent is gone."""
     unblock_interrupts()
     logs.configure(settings.log_format, settings.log_level)
     assert settings.database_url is not None, "the parent sets it"
     conninfo = settings.database_url.get_secret_value()
     with socket(fileno=descriptor) as listening:
-        return trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
+        return trio.run(partial(run_process, settings, base_url(settings, listening), conninfo, listening, parent=parent))
 
 
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool) -> None:
@@ -177,7 +181,7 @@ def _do_nothing() -> None:
     pass
 
 
-async def prepare(settings: Settings, address: str, conninfo: str, own: embedded.Running | None) -> bool:
+async def prepare_database(settings: Settings, address: str, conninfo: str, embedded_database: embedded.Running | None) -> bool:
     """Prepare the database: migrations, signing keys, tiers, and the first platform owner. Return whether the owner was created.
 
     Wait for the database as long as necessary, because it may start after the service.
@@ -193,7 +197,7 @@ async def prepare(settings: Settings, address: str, conninfo: str, own: embedded
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
         except StorageDown as outage:
-            if _has_ended(own):
+            if _has_ended(embedded_database):
                 raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
@@ -212,13 +216,13 @@ async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
     return True
 
 
-async def run(
+async def run_process(
     settings: Settings,
     address: str,
     conninfo: str,
     listening: socket,
     *,
-    own: embedded.Running | None = None,
+    embedded_database: embedded.Running | None = None,
     parent: int | None = None,
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
@@ -231,8 +235,8 @@ async def run(
                 http.start_soon(stop.on_signals)
                 if parent is not None:
                     http.start_soon(stop.on_parent_gone, parent)
-                if own is not None:
-                    http.start_soon(stop.on_end_of, own)
+                if embedded_database is not None:
+                    http.start_soon(stop.on_end_of, embedded_database)
                 # The parent has reached the database, but a worker can restart at any time.
                 while not stop.requested.is_set() and not await _load_keys(wired):
                     with trio.move_on_after(DATABASE_RETRY):
@@ -314,43 +318,43 @@ def _has_ended(database: embedded.Running | None) -> bool:
     return True
 
 
-def migrate_now(settings: Settings) -> list[str]:
+def migrate_database(settings: Settings) -> list[str]:
     """Apply the pending migrations and return their names."""
-    with database(settings) as conninfo:
+    with open_database(settings) as conninfo:
         return trio.run(migrate, conninfo)
 
 
-def create_owner_now(settings: Settings, email: str, password: str) -> None:
+def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner.
 
     Raises: EmailInvalid; the errors of `core.accounts.platform.create_first_owner`.
     """
-    _with_ports(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
+    _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 
 
-def seed_demo_now(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
+def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
     """Create the demo data. Return it with the base URL of the service."""
-    return _with_ports(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
+    return _run_use_case(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
 
 
-def rotate_keys_now(settings: Settings) -> str:
+def rotate_signing_key(settings: Settings) -> str:
     """Create a new signing key and return its id."""
-    return _with_ports(settings, signing_keys.rotate) or ""
+    return _run_use_case(settings, signing_keys.rotate) or ""
 
 
-def reencrypt_now(settings: Settings) -> int:
+def reencrypt_secrets(settings: Settings) -> int:
     """Encrypt all sealed values with the current key. Return the number of changed values."""
-    return _with_ports(settings, housekeeping.reencrypt)
+    return _run_use_case(settings, housekeeping.reencrypt)
 
 
-def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
+def _run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) -> T:
     """Run one use case on the configured database. Start the embedded database for it if needed."""
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)
         async with wire(settings, base_url(settings), conninfo) as wired:
-            return await use(wired.ports)
+            return await use_case(wired.ports)
 
     _check_settings(settings)
-    with metrics_directory(), database(settings) as conninfo:
+    with metrics_directory(), open_database(settings) as conninfo:
         return trio.run(once, conninfo)

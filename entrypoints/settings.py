@@ -32,13 +32,13 @@ class SettingsInvalid(Exception):
     """The settings are not valid. The message has one sentence per error."""
 
 
-def _tier_name(value: str) -> str:
+def _check_tier_name(value: str) -> str:
     if len(value) > 100 or not re.fullmatch(r"[a-z0-9](?:[-_]?[a-z0-9])*", value):
         raise ValueError("it must have at most 100 lower-case letters and digits, with single hyphens or underscores between them")
     return value
 
 
-def _tier_display_name(value: str) -> str:
+def _trim_display_name(value: str) -> str:
     trimmed = value.strip()
     if not 0 < len(trimmed) <= 100 or not is_printable(trimmed):
         raise ValueError("it must have 1 to 100 characters")
@@ -54,8 +54,8 @@ class TierSetting(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    name: Annotated[str, AfterValidator(_tier_name)]
-    display_name: Annotated[str, AfterValidator(_tier_display_name)]
+    name: Annotated[str, AfterValidator(_check_tier_name)]
+    display_name: Annotated[str, AfterValidator(_trim_display_name)]
     default_max_services: Amount
     default_max_users: Amount
     price_cents: Amount
@@ -144,13 +144,13 @@ class Settings(BaseSettings):
 
     @field_validator("bind")
     @classmethod
-    def _has_port(cls, value: str) -> str:
+    def _check_bind(cls, value: str) -> str:
         parse_bind(value)
         return value
 
     @field_validator("base_url", "frontend_url")
     @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
+    def _check_base_url(cls, value: str | None) -> str | None:
         if value is None:
             return None
         parts = urlsplit(value)
@@ -160,7 +160,7 @@ class Settings(BaseSettings):
 
     @field_validator("base_url")
     @classmethod
-    def _has_no_path(cls, value: str | None) -> str | None:
+    def _refuse_path(cls, value: str | None) -> str | None:
         if value is not None and urlsplit(value).path:
             raise ValueError("must not have a path, because pages and links are at the root of the URL")
         return value
@@ -171,35 +171,35 @@ class Settings(BaseSettings):
         *(f"{provider}_{name}_url" for provider in ("websuite", "officesuite") for name in ("authorize", "token", "userinfo", "jwks")),
     )
     @classmethod
-    def _is_endpoint(cls, value: str | None) -> str | None:
+    def _check_endpoint(cls, value: str | None) -> str | None:
         if value is not None and not _is_endpoint(value):
             raise ValueError("must be an http or https URL without user name and fragment, such as https://provider.example/token")
         return value
 
     @field_validator("billing_api_url")
     @classmethod
-    def _has_no_query(cls, value: str | None) -> str | None:
+    def _refuse_query(cls, value: str | None) -> str | None:
         if value is not None and "?" in value:
             raise ValueError("must not have a query, because paths are appended to it")
         return value
 
     @field_validator("codehost_scopes", "websuite_scopes", "officesuite_scopes")
     @classmethod
-    def _are_scopes(cls, value: str) -> str:
+    def _check_scopes(cls, value: str) -> str:
         if not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:  # RFC 6749 section 3.3
             raise ValueError("must be scopes separated by spaces, such as: profile offline_access")
         return value
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
-    def _networks(cls, value: Any) -> Any:
+    def _parse_networks(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
         return value
 
     @field_validator("webhook_retry_delays", mode="before")
     @classmethod
-    def _are_delays(cls, value: Any) -> Any:
+    def _parse_delays(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         delays = [part.strip() for part in value.split(",")]
@@ -209,7 +209,7 @@ class Settings(BaseSettings):
 
     @field_validator("dns_servers", mode="before")
     @classmethod
-    def _have_addresses(cls, value: Any) -> Any:
+    def _parse_dns_servers(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         servers = tuple(parse_server(part.strip()) for part in value.split(",") if part.strip())
@@ -219,7 +219,7 @@ class Settings(BaseSettings):
 
     @field_validator("tiers", mode="before")
     @classmethod
-    def _are_objects(cls, value: Any) -> Any:
+    def _parse_tiers(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         try:
@@ -232,7 +232,7 @@ class Settings(BaseSettings):
 
     @field_validator("tiers")
     @classmethod
-    def _are_different(cls, value: tuple[TierSetting, ...]) -> tuple[TierSetting, ...]:
+    def _refuse_duplicate_tiers(cls, value: tuple[TierSetting, ...]) -> tuple[TierSetting, ...]:
         names = [tier.name for tier in value]
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate is not None:
@@ -241,7 +241,7 @@ class Settings(BaseSettings):
 
     @field_validator("rate_limits")
     @classmethod
-    def _is_factor(cls, value: str) -> str:
+    def _check_rate_limits(cls, value: str) -> str:
         if value not in ("on", "off"):
             try:
                 valid = 0 < float(value) < 1e6
@@ -253,7 +253,7 @@ class Settings(BaseSettings):
 
     @field_validator("billing_api_key", "billing_webhook_secret")
     @classmethod
-    def _is_a_secret(cls, value: SecretStr | None) -> SecretStr | None:
+    def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
         text = None if value is None else value.get_secret_value()
         if text is not None and (not text.isascii() or not text.isprintable() or " " in text or not all(text.split(","))):
             raise ValueError("must be printable ASCII without spaces, and without empty parts between commas")
@@ -261,14 +261,25 @@ class Settings(BaseSettings):
 
     @field_validator("platform_owner_email")
     @classmethod
-    def _is_email(cls, value: str | None) -> str | None:
+    def _parse_email(cls, value: str | None) -> str | None:
         try:
             return None if value is None else Email.parse(value)
         except Refusal as refusal:
             raise ValueError(refusal.message) from None
 
+    @field_validator("common_passwords_file")
+    @classmethod
+    def _check_common_passwords_file(cls, value: Path | None) -> Path | None:
+        try:
+            _read_lines(value)
+        except OSError as error:
+            raise ValueError(f"{value} cannot be read: {error.strerror}") from None
+        except UnicodeError:
+            raise ValueError(f"{value} is not valid UTF-8") from None
+        return value
+
     @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if (self.platform_owner_email is None) != (self.platform_owner_password is None):
             raise ValueError("set both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither")
         if self.database_url is not None and self.encryption_keys is None:
@@ -300,17 +311,6 @@ class Settings(BaseSettings):
     def of_provider(self, provider: Provider, name: str) -> Any:
         """Return the setting of a provider by its name without the prefix, or None."""
         return getattr(self, f"{provider.value}_{name}", None)
-
-    @field_validator("common_passwords_file")
-    @classmethod
-    def _is_readable(cls, value: Path | None) -> Path | None:
-        try:
-            _lines(value)
-        except OSError as error:
-            raise ValueError(f"{value} cannot be read: {error.strerror}") from None
-        except UnicodeError:
-            raise ValueError(f"{value} is not valid UTF-8") from None
-        return value
 
     @property
     def rate_limit_factor(self) -> float | None:
@@ -345,7 +345,7 @@ class Settings(BaseSettings):
             key_environment=self.key_environment,
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
-            common_passwords=_lines(self.common_passwords_file),
+            common_passwords=_read_lines(self.common_passwords_file),
         )
 
 
@@ -360,7 +360,7 @@ def _is_endpoint(url: str) -> bool:
     return has_valid_characters and has_valid_parts and "#" not in url and "@" not in parts.netloc
 
 
-def _lines(path: Path | None) -> frozenset[str]:
+def _read_lines(path: Path | None) -> frozenset[str]:
     return frozenset() if path is None else frozenset(path.read_text(encoding="utf-8").splitlines())
 
 
@@ -372,14 +372,14 @@ def load() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise SettingsInvalid("\n".join(_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
+        raise SettingsInvalid("\n".join(_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
 
 
-def _sentence(detail: Any) -> str:
+def _to_sentence(detail: Any) -> str:
     reason = detail["msg"].removeprefix("Value error, ")
     reason = reason.removesuffix(".")
     if not detail["loc"]:
         return f"{reason[0].upper()}{reason[1:]}."
-    name, *place = detail["loc"]
-    where = "".join(f"number {part + 1}, " if isinstance(part, int) else f"{part}: " for part in place)
-    return f"SSO_{str(name).upper()} is not valid: {where}{reason[0].lower()}{reason[1:]}."
+    name, *path = detail["loc"]
+    location = "".join(f"number {part + 1}, " if isinstance(part, int) else f"{part}: " for part in path)
+    return f"SSO_{str(name).upper()} is not valid: {location}{reason[0].lower()}{reason[1:]}."

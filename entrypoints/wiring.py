@@ -39,8 +39,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
+from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from adapters.worker_threads import TrioThreads
 from core.kernel.outbound import Reply
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
@@ -122,7 +122,7 @@ def vault_of(settings: Settings) -> AesVault:
     """
     keys = _known_keys(settings)
     if keys is None:
-        raise SettingsInvalid(f"{_key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set.")
+        raise SettingsInvalid(f"{_key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
     try:
         return AesVault(parse_keys(keys))
     except ValueError as error:
@@ -196,7 +196,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
 
 
 class _Dns:
-    """Implements ports.outside.TxtRecords. The library needs megabytes and is rarely used, so it is loaded on first use."""
+    """Implements `ports.outside.TxtRecords`. The library needs megabytes and is rarely used, so it is loaded on first use."""
 
     def __init__(self, servers: Sequence[tuple[str, int]]) -> None:
         self._servers = servers
@@ -214,7 +214,7 @@ class _Dns:
 
 
 class _Sender:
-    """Implements ports.outside.HttpSender. The library needs megabytes and loads slowly, so it is loaded on first use."""
+    """Implements `ports.outside.HttpSender`. The library needs megabytes and loads slowly, so it is loaded on first use."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

@@ -64,7 +64,16 @@ def run_workers(
     while stopping, or if `give_up` returned true; otherwise the exit code of workers that could not
     start.
     """
-    return trio.run(_Parent(count, command, listening, env, on_death, give_up, term_grace, int_grace).run)
+    grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
+    return trio.run(_Parent(count, _WorkerCommand(command, env), listening, grace, on_death, give_up).run)
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerCommand:
+    """The command that starts a worker, without its options, and its environment."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -78,28 +87,28 @@ class _Worker:
 
 
 class _Parent:
+    """The parent process: it starts and restarts the workers, and stops them after a signal."""
+
     def __init__(
         self,
         count: int,
-        command: Sequence[str],
+        command: _WorkerCommand,
         listening: socket.socket,
-        env: Mapping[str, str],
+        grace: Mapping[signal.Signals, float],
         on_death: Callable[[int], object],
         give_up: Callable[[], bool],
-        term_grace: float,
-        int_grace: float,
     ) -> None:
+        """Prepare to start `count` workers. `grace` has the seconds between a signal and SIGKILL."""
         self._on_death = on_death
         self._give_up = give_up
-        self._grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
+        self._grace = grace
         self._workers = [_Worker() for _ in range(count)]
-        self._pipe_reader, self._pipe_writer = (
-            os.pipe()
-        )  # workers inherit the reading end; the writing end stays open while the parent lives
+        # Workers inherit the reading end. The writing end stays open while the parent lives.
+        self._pipe_reader, self._pipe_writer = os.pipe()
         self._listening = listening
-        self._command = [*command, "--socket", str(listening.fileno()), "--parent", str(self._pipe_reader)]
+        self._command = [*command.arguments, "--socket", str(listening.fileno()), "--parent", str(self._pipe_reader)]
         self._inherited = (listening.fileno(), self._pipe_reader)
-        self._env = dict(env)
+        self._environment = dict(command.environment)
         self._stop_by: float | None = None  # the deadline for stopping workers
         self._interrupts = 0
         self._exit_code = 0
@@ -154,7 +163,7 @@ class _Parent:
         try:
             return subprocess.Popen(  # noqa: S603 - our own command
                 self._command,
-                env=self._env,
+                env=self._environment,
                 pass_fds=self._inherited,
                 # The terminal sends Ctrl-C to its whole process group. Outside of that group, a
                 # worker gets it only from the parent, and can tell the first from the second.
