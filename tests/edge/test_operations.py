@@ -11,29 +11,21 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
 from core.authentication import signing_keys
-from entrypoints.http.app import configure
+from entrypoints.http.app import Application, configure
 from entrypoints.http.pages import asset_url
 from entrypoints.version import VERSION
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, make_edge, make_vault
 from tests.support.direct import ask, change_ports
-from tests.support.openapi import application
 
 EXPOSITION = b"# HELP sso_x X.\n# TYPE sso_x gauge\nsso_x 1.0\n"
 
 
-def open_with(ports: Ports, metrics_token: str | None) -> QuartTrio:
-    app = application()
-    configure(
-        app,
-        ports,
-        make_edge(metrics_token=metrics_token),
-        observe=lambda _: None,
-        exposition=lambda: EXPOSITION,
-        exposition_type=CONTENT_TYPE,
-    )
-    return app
+def bind_with_metrics_token(worker_app: Application, ports: Ports, token: str | None) -> None:
+    """Bind the application to an exposition of metrics, and to the token that it requires, if any."""
+    edge = make_edge(metrics_token=token)
+    configure(worker_app, ports, edge, observe=lambda _: None, exposition=lambda: EXPOSITION, exposition_type=CONTENT_TYPE)
 
 
 async def test_health_has_the_version(api: Api) -> None:
@@ -66,15 +58,16 @@ async def test_the_service_is_not_ready_while_the_database_is_down(app: QuartTri
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "text/html", "application/json", "application/openmetrics-text; version=1.0.0"])
-async def test_metrics_have_the_text_format_0_0_4_for_every_accept_header(ports: Ports, accept: str) -> None:
-    answer = await ask(open_with(ports, None), "GET", "/metrics", headers=[(b"accept", accept.encode())])
+async def test_metrics_have_the_text_format_0_0_4_for_every_accept_header(worker_app: Application, ports: Ports, accept: str) -> None:
+    bind_with_metrics_token(worker_app, ports, None)
+    answer = await ask(worker_app, "GET", "/metrics", headers=[(b"accept", accept.encode())])
     assert (answer.status, answer.text) == (200, EXPOSITION.decode())
     assert re.fullmatch(r"text/plain; version=0\.0\.4(; charset=utf-8)?", answer.headers["Content-Type"])
 
 
 @pytest.mark.slow
-async def test_metrics_can_require_a_token(ports: Ports) -> None:
-    app = open_with(ports, "scrape me")
+async def test_metrics_can_require_a_token(worker_app: Application, ports: Ports) -> None:
+    bind_with_metrics_token(worker_app, ports, "scrape me")
     refused = [
         [],
         [(b"authorization", b"Bearer")],
@@ -86,16 +79,16 @@ async def test_metrics_can_require_a_token(ports: Ports) -> None:
         [(b"x-api-key", b"scrape me")],
     ]
     for headers in refused:
-        answer = await ask(app, "GET", "/metrics", headers=headers)
+        answer = await ask(worker_app, "GET", "/metrics", headers=headers)
         assert answer.status == 401, headers
         assert answer.code == "UNAUTHORIZED"
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-    assert (await ask(app, "GET", "/metrics?token=scrape%20me")).status == 401
+    assert (await ask(worker_app, "GET", "/metrics?token=scrape%20me")).status == 401
     # The scheme ignores case (RFC 9110 section 11.1).
     for scheme in (b"Bearer", b"bearer", b"BEARER"):
-        assert (await ask(app, "GET", "/metrics", headers=[(b"authorization", scheme + b" scrape me")])).status == 200
+        assert (await ask(worker_app, "GET", "/metrics", headers=[(b"authorization", scheme + b" scrape me")])).status == 200
     for path in ("/health", "/health/live", "/health/ready"):
-        assert (await ask(app, "GET", path)).status == 200
+        assert (await ask(worker_app, "GET", path)).status == 200
 
 
 async def test_only_the_public_halves_of_keys_are_published(api: Api) -> None:

@@ -27,7 +27,7 @@ Written = Callable[[], str]
 
 
 @pytest.fixture(autouse=True)
-def defaults() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     """Restore the logging configuration after each test."""
     before = structlog.get_config()
     yield
