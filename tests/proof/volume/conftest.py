@@ -1,4 +1,4 @@
-"""Fixtures of the tests with large tables: a database and connections for each test."""
+"""Fixtures of the tests with large tables, which override those of the worker: a database and connections for each test."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -13,9 +13,9 @@ __all__ = ["server", "storage"]
 
 @pytest.fixture
 def worker_database(server: str) -> Iterator[database.Database]:
-    """A database for one test.
+    """A database for one test, instead of the worker's.
 
-    In that of the worker, the deleted rows would slow down the tests that follow.
+    Many deleted rows in the worker's database would slow down later tests.
     """
     with database.Database(server) as own:
         yield own
@@ -28,9 +28,9 @@ def conninfo(worker_database: database.Database) -> str:
 
 @pytest.fixture
 async def pool(conninfo: str) -> AsyncIterator[Pool]:
-    """A pool with connections of its own.
+    """A pool with new connections.
 
-    The connections of earlier tests have plans for empty tables, which read whole tables.
+    Kept connections have plans that were made for empty tables and scan whole tables.
     """
     opened = Pool(conninfo, size=database.POOL_SIZE)
     yield opened

@@ -1,18 +1,40 @@
-"""The plans of statements and the rows they read, and quick inserts into large tables."""
+"""Large databases, the plans of statements, and the rows that statements read."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString, TypeVar
+
+import psycopg
 
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
+from tests.support import database
+
+T = TypeVar("T")
+
+PLAN_MODES: Final = ("force_custom_plan", "force_generic_plan")
+
+
+@contextmanager
+def filled_database(server: str, inserts: LiteralString, parameters: Mapping[str, object], *tables: str) -> Iterator[str]:
+    """Yield the connection string of a new database with the rows of `inserts`.
+
+    Foreign keys are not checked. `tables` are vacuumed and analyzed, so that index-only scans are planned.
+    """
+    with database.Database(server) as own:
+        with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
+            connection.execute("set session_replication_role = replica")
+            cursor.execute(inserts, parameters)
+            database.settle(connection, *tables)
+        yield own.conninfo
 
 
 @asynccontextmanager
 async def without_foreign_keys(pool: Pool) -> AsyncIterator[Connection]:
-    """Lease a connection that checks no foreign keys and runs no triggers, to insert many rows
-    quickly."""
+    """Lease a connection that checks no foreign keys and runs no triggers, to insert many rows quickly."""
     async with pool.connection() as connection:
         await connection.run("set session_replication_role = replica")
         yield connection
@@ -40,24 +62,35 @@ async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object
 
 def rows_of(node: Mapping[str, Any]) -> float:
     """Return how many rows the node read."""
-    seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return float(seen * node["Actual Loops"])
+    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return float(rows * node["Actual Loops"])
 
 
-async def rows_looked_at(pool: Pool, table: str, mode: str, act: Callable[[Connection], Awaitable[object]]) -> tuple[Any, float]:
-    """Return the result of `act`, and how many rows of the table it read.
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Sequential scans and rows by table. Index-only reads are not counted."""
 
-    The transaction is rolled back.
+    scans: Counter[str]
+    rows: Counter[str]
 
-    Rows that are read from an index only are not counted.
+
+async def count_reads(connection: Connection, mode: str, act: Callable[[], Awaitable[T]]) -> tuple[T, Reads]:
+    """Return the result of `act`, and what it read on this connection. The transaction is rolled back.
+
+    `mode` is the plan mode of prepared statements.
     """
-    counted = "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = %(table)s"
-    async with pool.connection() as connection:
-        connection.begin()
-        await connection.execute(f"set local plan_cache_mode = {mode}")
-        # The counters can include reads of earlier transactions.
-        [(before,)] = await connection.rows(counted, {"table": table})
-        given = await act(connection)
-        [(after,)] = await connection.rows(counted, {"table": table})
-        await connection.rollback()
-    return given, float(after - before)
+    connection.begin()
+    await connection.execute(f"set local plan_cache_mode = {mode}")
+    # The counters can include reads of earlier transactions.
+    before = await _total_reads(connection)
+    result = await act()
+    after = await _total_reads(connection)
+    await connection.rollback()
+    return result, Reads(after.scans - before.scans, after.rows - before.rows)
+
+
+async def _total_reads(connection: Connection) -> Reads:
+    counters = """
+        select relname::text, seq_scan, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables"""
+    tables = await connection.rows(counters)
+    return Reads(Counter({name: scans for name, scans, _ in tables}), Counter({name: rows for name, _, rows in tables}))

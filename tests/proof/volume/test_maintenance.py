@@ -10,14 +10,15 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.maintenance.housekeeping_rules import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records
-from tests.proof.volume.plans import plan_nodes, rows_of, without_foreign_keys
+from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of, without_foreign_keys
 from tests.support.rows import ADA, NOW, account, add
+
+pytestmark = pytest.mark.slow
 
 MANY: Final = 30_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgres, pool: Pool, mode: str) -> None:
     """A planner that expects the whole table to belong to one organization would read all of it, every few minutes."""
     await add(storage, account(ADA))
@@ -47,10 +48,10 @@ async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgre
     for kind in TOMBSTONE_TABLES:
         await add_tombstone(pool, kind, gone)
     for kind in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
-        read = []
+        counts = []
         for limit in (50, 1000, 1000):
             nodes = await plan_nodes(pool, SWEEPS[kind], {"limit": limit, "before": NOW}, mode)
-            read.append(sum(rows_of(node) for node in nodes if node.get("Relation Name") in FILLING))
-        assert max(read) <= 1500, read
-        assert read[-1] == 0
+            counts.append(sum(rows_of(node) for node in nodes if node.get("Relation Name") in FILLING))
+        assert max(counts) <= 1500, counts
+        assert counts[-1] == 0
     assert await count_records(pool, gone) == dict.fromkeys(FILLING, 0)

@@ -22,12 +22,14 @@ from core.kernel.values import Email
 from core.maintenance import log_redaction_rules
 from core.maintenance.log_redaction_rules import PersonalLog
 from ports import Ports
-from tests.proof.volume.plans import plan_nodes, rows_of
+from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of
 from tests.proof.wire.wire import serving
 from tests.support.builders import Api, add_account, add_invitation, add_member, add_organization, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.platform import Platform
-from tests.support.rows import ADA, EVE, NOW, SECOND, account, add
+from tests.support.rows import ADA, EVE, NOW, SECOND, account, add, mail, queue
+
+pytestmark = pytest.mark.slow
 
 PLACEHOLDER = Email("anonymized-1@deleted.local")
 LOGINS = 40_000
@@ -36,8 +38,20 @@ WAIT = 60.0  # seconds, with traced allocations
 MANY = 20_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.fixture
+async def user_with_many_logins(ports: Ports, pool: Pool) -> Account:
+    account = await add_account(ports, "ada@example.com", None)
+    logins = """
+        insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
+        select gen_random_uuid(), %s, 'password', true, '203.0.113.9', 'Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101', 30,
+               '{new_device}', 'London', 'GB', now() - number / 3 * interval '1 minute'
+        from generate_series(1, %s) as number"""
+    await run_sql(pool, logins, account.id, LOGINS)
+    await run_sql(pool, "analyze login_events")
+    return account
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_redaction_reads_only_the_users_entries_of_large_logs(storage: Postgres, ports: Ports, pool: Pool, mode: str) -> None:
     await add(storage, user := account(ADA), eve := account(EVE))
     acme = await add_organization(pool, "acme")
@@ -71,62 +85,53 @@ async def test_redaction_reads_only_the_users_entries_of_large_logs(storage: Pos
             values (gen_random_uuid(), %s, 'security.password.changed', 'user', %s, %s, '203.0.113.9', '{}', now())"""
         await run_sql(pool, insert, org, target, actor)
     await add_invitation(ports, acme, ADA)
+    await queue(storage, mail(address=ADA))
     await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
-    asked = {"user_id": user.id, "email": ADA}
-    nodes = [
-        *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
-        *await plan_nodes(pool, REDACT_JOINS, asked, mode),
-    ]
+    parameters = {"user_id": user.id, "email": ADA}
+    nodes = []
+    for log in PersonalLog:
+        nodes += await plan_nodes(pool, LOG_REDACTIONS[log], {**parameters, "log": log, "limit": 1000}, mode)
+    nodes += await plan_nodes(pool, REDACT_JOINS, parameters, mode)
     assert max(map(rows_of, nodes)) < MANY // 10
     assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
-    assert max(map(rows_of, await plan_nodes(pool, INVOLVED_ORGANIZATIONS, asked, mode))) < MANY // 10
-    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITATION_EVENTS, "now": NOW + SECOND, **asked}
-    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
-    assert max(map(rows_of, await plan_nodes(pool, REMOVE_EMAILS, asked, mode))) < MANY // 10
+    assert max(map(rows_of, await plan_nodes(pool, INVOLVED_ORGANIZATIONS, parameters, mode))) < MANY // 10
+    end_parameters = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITATION_EVENTS, "now": NOW + SECOND, **parameters}
+    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, end_parameters, mode))) < MANY // 10
+    assert await run_sql(pool, "select count(*) from invitations where email = %s", PLACEHOLDER) == [(1,)]
+    assert max(map(rows_of, await plan_nodes(pool, REMOVE_EMAILS, parameters, mode))) < MANY // 10
+    assert await run_sql(pool, "select count(*) from mails") == [(MANY,)]
 
 
-@pytest.fixture
-async def user(ports: Ports, pool: Pool) -> Account:
-    """A user with many logins."""
-    account = await add_account(ports, "ada@example.com", None)
-    many = """
-        insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
-        select gen_random_uuid(), %s, 'password', true, '203.0.113.9', 'Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101', 30,
-               '{new_device}', 'London', 'GB', now() - number / 3 * interval '1 minute'
-        from generate_series(1, %s) as number"""
-    await run_sql(pool, many, account.id, LOGINS)
-    await run_sql(pool, "analyze login_events")
-    return account
-
-
-@pytest.mark.slow
-async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, user: Account) -> None:
+async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, user_with_many_logins: Account) -> None:
     change_ports(app, policy=replace(ports.policy, export_login_events=2 * LOGINS))
-    token = (await sign_in(ports, user)).access_token
-    request = f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
-    mark, found, size, tail, end = b'"risk_score":30', 0, 0, b"", b""
+    token = (await sign_in(ports, user_with_many_logins)).access_token
+    lines = [f"GET /api/privacy/export/{user_with_many_logins.id} HTTP/1.1", "Host: test", "Connection: close"]
+    request = "\r\n".join([*lines, f"Authorization: Bearer {token}", "", ""])
+    mark, matches, size, tail, end = b'"risk_score":30', 0, 0, b"", b""
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         tracemalloc.start()
         try:
             await client.send(request.encode())
             with trio.fail_after(WAIT):
                 while data := await client.stream.receive_some(65536):
-                    found += (tail + data).count(mark) - tail.count(mark)
+                    matches += (tail + data).count(mark) - tail.count(mark)
                     size += len(data)
                     tail = bytes((tail + data)[-len(mark) :])
                     end = bytes((end + data)[-200:])
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert found == LOGINS
+    assert matches == LOGINS
     assert end.endswith(b"\r\n0\r\n\r\n")
     assert b'"passkeys":[]}' in end
     assert size > 250 * LOGINS
     assert peak < MEMORY, f"{peak / 2**20:.1f} MiB"
 
 
-@pytest.mark.slow
-async def test_large_logs_are_redacted_in_short_transactions(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
+async def test_large_logs_are_redacted_in_short_transactions(
+    api: Api, pool: Pool, user_with_many_logins: Account, platform: Platform
+) -> None:
+    user = user_with_many_logins
     answer = await api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
     assert answer.status == 200, answer.text
     rows = "select address, agent, city, country, count(*) from login_events where user_id = %s group by 1, 2, 3, 4"

@@ -12,8 +12,9 @@ from tests.support.builders import run_sql
 from tests.support.scim import GRACE, Directory, problem
 from tests.support.tenants import Tenant
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 async def test_one_request_changes_thousands_of_members(acme: Tenant, directory: Directory) -> None:
     await acme.set_member_limit(20_000)
     await run_sql(
@@ -44,7 +45,6 @@ async def test_one_request_changes_thousands_of_members(acme: Tenant, directory:
         assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (12001, most, most)
 
 
-@pytest.mark.slow
 async def test_a_patch_of_the_group_can_have_thousands_of_operations(acme: Tenant, directory: Directory) -> None:
     first, second = [(await directory.create_user(f"{name}@acme.example"))["id"] for name in ("first", "second")]
     ids = [*(str(UUID(int=number)) for number in range(20_000)), first]
@@ -52,7 +52,6 @@ async def test_a_patch_of_the_group_can_have_thousands_of_operations(acme: Tenan
     assert await directory.group_member_ids() == {second, *(acme.id(name) for name in acme.people)}
 
 
-@pytest.mark.slow
 async def test_a_large_patch_is_applied_in_a_thread(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
 
