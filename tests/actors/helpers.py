@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,13 +16,13 @@ from tests.support.waiting import PATIENCE, eventually
 
 
 @asynccontextmanager
-async def running(actor: Callable[..., Awaitable[None]], ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run `count` copies of the actor, and yield their mailboxes."""
+async def run_actors(actor: Callable[..., Awaitable[None]], ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """Run `count` copies of the actor during the block, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for inbox in inboxes:
-                nursery.start_soon(lambda inbox: actor(ports, inbox, **options), inbox)
+                nursery.start_soon(partial(actor, ports, **options), inbox)
             yield inboxes
             nursery.cancel_scope.cancel()
 

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
-from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
@@ -16,12 +16,14 @@ from core.kernel.values import Email
 from ports import Ports
 from ports.outside import EmailMessage
 from ports.storage import Reading, Storage, Transaction
-from tests.actors.helpers import running
+from tests.actors.helpers import run_actors
 from tests.support.builders import run_sql
 from tests.support.waiting import eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
 MIDDLE = 0.5  # the middle of the spread, so that delays are exact
+
+mailing = partial(run_actors, mailer)
 
 
 async def queue(ports: Ports, kind: EmailKind, *addresses: Email) -> list[QueuedEmail]:
@@ -46,20 +48,15 @@ async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
 async def rows(pool: Pool) -> list[dict[str, Any]]:
     """Return the queue in the database, oldest first."""
     columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
-    records = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
+    records = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608
     return [dict(zip(columns, row, strict=True)) for row in records]
 
 
 async def all_finished(pool: Pool) -> None:
-    async def finished() -> bool:
+    async def are_finished() -> bool:
         return all(row["finished_at"] is not None for row in await rows(pool))
 
-    await eventually(finished)
-
-
-def mailing(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
-    """Run `count` mailers, and return their mailboxes."""
-    return running(mailer, ports, count, **options)
+    await eventually(are_finished, "all emails are finished")
 
 
 class ShakyStorage:

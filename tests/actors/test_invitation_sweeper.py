@@ -25,7 +25,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name: str = "late") -> list[UUID]:
     """Add `count` invitations that expire at this time."""
-    invitations_ = [
+    added = [
         Invitation(
             id=new_id(),
             org_id=org,
@@ -40,9 +40,9 @@ async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name
         for number in range(count)
     ]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        for invitation in invitations_:
+        for invitation in added:
             await tx.invitations.add(invitation)
-    return [invitation.id for invitation in invitations_]
+    return [invitation.id for invitation in added]
 
 
 async def expired(pool: Pool) -> set[UUID]:

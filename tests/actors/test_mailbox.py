@@ -50,7 +50,7 @@ async def test_a_timed_mailbox_wakes_at_the_earliest_posted_time(autojump_clock:
     await mailbox.wait(clock, 3600)
     assert round(trio.current_time()) == 40
     await mailbox.wait(clock, 3600)
-    assert round(trio.current_time()) == 3640, "the posts are forgotten"
+    assert round(trio.current_time()) == 3640, "no old post is left"
 
 
 async def test_a_post_shortens_a_wait_that_has_begun(autojump_clock: trio.testing.MockClock) -> None:

@@ -146,8 +146,8 @@ async def test_an_outage_of_the_mail_server_delays_emails_but_loses_none(
 
 @pytest.mark.slow
 async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    with SmtpSink() as gone:
-        transport = MailRouter(SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>"), OrganizationSmtp(Guard()))
+    with SmtpSink() as down:
+        transport = MailRouter(SmtpTransport(down.url, "Gatehouse <gatehouse@example.com>"), OrganizationSmtp(Guard()))
     await add_account(ports, ADA)
     [mail] = await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     async with mailing(replace(ports, mail=transport)) as [inbox]:
@@ -157,12 +157,12 @@ async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: P
 
         await eventually(attempted)
         [row] = await rows(pool)
-        assert row["last_failure"] == f"127.0.0.1 port {gone.port}: Connection refused"
-        with SmtpSink(port=gone.port) as back:
+        assert row["last_failure"] == f"127.0.0.1 port {down.port}: Connection refused"
+        with SmtpSink(port=down.port) as restarted:
             clock.advance(row["due_at"] - clock.now())
             inbox.post()
             await all_finished(pool)
-    [message] = back.messages
+    [message] = restarted.messages
     assert message["Message-ID"] == f"<{mail.id}@gatehouse.test>"
     body = message.get_body(("plain",))
     assert body is not None
@@ -183,9 +183,9 @@ async def test_the_mailer_wakes_by_itself_for_a_retry(
 
     monkeypatch.setattr(email_queue, "compute_backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # With the system clock, because the mailer sleeps in real time.
-    running = replace(ports, mail=RefusesOnce(), clock=SystemClock())
-    await queue(running, EmailKind.PASSWORD_CHANGED, ADA)
-    async with mailing(running):
+    ports = replace(ports, mail=RefusesOnce(), clock=SystemClock())
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
+    async with mailing(ports):
         await sent.arrived(1)  # without a post
         await all_finished(pool)
     assert [row["attempts"] for row in await rows(pool)] == [2]
@@ -272,12 +272,11 @@ async def test_an_outage_of_the_database_interrupts_no_email(ports: Ports, pool:
 # Stopping and crashing
 
 
-async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_an_email_that_is_being_sent_is_finished_when_the_process_stops(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     async with trio.open_nursery() as nursery:
         stopping = trio.CancelScope()
-
         inbox = Mailbox()
 
         async def run() -> None:
@@ -289,7 +288,7 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
             await sent.wait_for_attempt(ADA)
         await wait_until_idle(inbox)
         stopping.cancel()
-        await eventually(lambda: not is_idle(inbox), "the mailer has left off")
+        await eventually(lambda: not is_idle(inbox), "the mailer has stopped waiting")
         sent.gates[ADA].set()
     assert [row["outcome"] for row in await rows(pool)] == ["sent"]
 

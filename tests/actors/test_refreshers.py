@@ -13,7 +13,7 @@ from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
-from adapters.worker_threads import TrioThreads
+from adapters.trio_threads import TrioThreads
 from core.accounts import email_queue_rules, platform
 from core.accounts.email_queue_rules import EmailKind
 from core.accounts.platform_rules import PlatformFigures

@@ -1,10 +1,9 @@
 """The SIEM forwarder: entries arrive in order despite outages, slow SIEMs, crashes and several processes."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -18,7 +17,7 @@ from adapters.postgres.engine.pool import Pool
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
-from tests.actors.helpers import capture_log, running, wait_until_idle
+from tests.actors.helpers import capture_log, run_actors, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import FakeSiem, siem_sink
@@ -34,7 +33,8 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def reaching(ports: Ports) -> Ports:
+def ports(ports: Ports) -> Ports:
+    """Ports that can send to the loopback interface, where the SIEM listens."""
     return with_loopback_sender(ports)
 
 
@@ -54,32 +54,30 @@ async def sink() -> AsyncIterator[FakeSiem]:
         yield fake
 
 
-def forwarding(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
-    """Run `count` forwarders, and return their mailboxes."""
-    return running(siem_forwarder, ports, count, **options)
+forwarding = partial(run_actors, siem_forwarder)
 
 
-async def empty(pool: Pool, org: UUID) -> None:
+async def wait_until_empty(pool: Pool, org: UUID) -> None:
     async def is_empty() -> bool:
         return not await queued(pool, org)
 
-    await eventually(is_empty, "everything was taken")
+    await eventually(is_empty, "the queue is empty")
 
 
 def targets(sink: FakeSiem, path: str | None = None) -> list[str]:
     return [entry["target_id"] for entry in sink.entries(path)]
 
 
-async def test_queued_entries_are_forwarded_in_order(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics) -> None:
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "1", "2")
+async def test_queued_entries_are_forwarded_in_order(ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics) -> None:
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "1", "2")
     with capture_log() as log:
-        async with forwarding(reaching) as [inbox]:
-            await empty(pool, acme)
+        async with forwarding(ports) as [inbox]:
+            await wait_until_empty(pool, acme)
             await wait_until_idle(inbox)
-            await record(reaching, acme, "3")
+            await record(ports, acme, "3")
             inbox.post()
-            await empty(pool, acme)
+            await wait_until_empty(pool, acme)
     assert targets(sink) == ["1", "2", "3"]
     assert len(sink.posts) == 2
     assert [job for job, _ in metrics.jobs] == ["siem_forwarding"] * 2
@@ -88,29 +86,29 @@ async def test_queued_entries_are_forwarded_in_order(reaching: Ports, pool: Pool
 
 
 async def test_a_large_queue_is_sent_in_several_posts(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
-    await configure(reaching, make_sink(acme, sink.url()))
+    await configure(ports, make_sink(acme, sink.url()))
     names = [str(number) for number in range(10)]
-    await record(reaching, acme, *names)
-    async with forwarding(reaching):
-        await empty(pool, acme)
+    await record(ports, acme, *names)
+    async with forwarding(ports):
+        await wait_until_empty(pool, acme)
     assert targets(sink) == names
     assert [len(post.items) for post in sink.posts] == [4, 4, 2]
 
 
 async def test_only_one_forwarder_at_a_time_sends_for_an_organization(
-    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
     names = [str(number) for number in range(12)]
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
-        await configure(reaching, make_sink(org, sink.url(path)))
-        await record(reaching, org, *names)
-    async with forwarding(reaching, count=3) as inboxes:
+        await configure(ports, make_sink(org, sink.url(path)))
+        await record(ports, org, *names)
+    async with forwarding(ports, count=3) as inboxes:
         for org in (acme, other_tenant):
-            await empty(pool, org)
+            await wait_until_empty(pool, org)
         for inbox in inboxes:
             inbox.post()
     assert targets(sink, "/acme") == targets(sink, "/twin") == names
@@ -118,24 +116,24 @@ async def test_only_one_forwarder_at_a_time_sends_for_an_organization(
 
 
 async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, metrics: FakeMetrics
+    ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, metrics: FakeMetrics
 ) -> None:
-    await configure(reaching, make_sink(acme, sink.url()))
+    await configure(ports, make_sink(acme, sink.url()))
     names = [str(number) for number in range(8)]
-    await record(reaching, acme, *names)
+    await record(ports, acme, *names)
 
-    async def failures(count: int) -> None:
+    async def wait_for_failures(count: int) -> None:
         async def have_failed() -> bool:
             return await run_sql(pool, "select failures from siem_configurations") == [(count,)]
 
         await eventually(have_failed, f"{count} failures")
 
     with capture_log() as log:
-        async with forwarding(reaching) as [inbox]:
+        async with forwarding(ports) as [inbox]:
             for number, status in enumerate((500, 429, 302, 401), 1):
                 sink.status = status
                 inbox.post()
-                await failures(number)
+                await wait_for_failures(number)
                 await wait_until_idle(inbox)
                 clock.advance(timedelta(seconds=3.7 * 2 ** (number - 1)))
                 inbox.post()
@@ -144,13 +142,13 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
                 clock.advance(timedelta(seconds=2.6 * 2 ** (number - 1)))
             sink.close()
             inbox.post()
-            await failures(5)
+            await wait_for_failures(5)
             await wait_until_idle(inbox)
             clock.advance(timedelta(minutes=2))
             await sink.open()
             sink.status = 200
             inbox.post()
-            await empty(pool, acme)
+            await wait_until_empty(pool, acme)
     assert targets(sink) == names
     assert metrics.siem_failures == {"failed": 2, "redirected": 1, "token_refused": 1, "not_connected": 1}
     lines = [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in log if entry["log_level"] != "debug"]
@@ -166,19 +164,19 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
 
 
 async def test_a_refused_entry_delays_only_later_entries(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "1", "2", "bad", "4")
-    judge = siem.post
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "1", "2", "bad", "4")
+    post = siem.post
 
-    async def picky(ports: Ports, to: siem_rules.SiemSink, content: bytes) -> siem_rules.SiemResult:
-        return siem_rules.SiemResult.REFUSED if b'"bad"' in content else await judge(ports, to, content)
+    async def refuse_bad(ports: Ports, to: siem_rules.SiemSink, content: bytes) -> siem_rules.SiemResult:
+        return siem_rules.SiemResult.REFUSED if b'"bad"' in content else await post(ports, to, content)
 
-    monkeypatch.setattr(siem, "post", picky)
+    monkeypatch.setattr(siem, "post", refuse_bad)
     for _ in range(6):
-        await forward(reaching)
+        await forward(ports)
         clock.advance(siem_rules.LONGEST_BACKOFF)
     assert targets(sink) == ["1", "2"]
     assert await queued(pool, acme) == ["bad", "4"]
@@ -186,43 +184,43 @@ async def test_a_refused_entry_delays_only_later_entries(
 
 @pytest.mark.slow
 async def test_a_siem_that_hangs_does_not_delay_others(
-    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more SIEM hangs than there are slots for struggling ones."""
-    running = replace(reaching, clock=SystemClock())
+    ports = replace(ports, clock=SystemClock())
     hanging = [acme, *[await add_organization(pool, f"stuck-{number}") for number in range(3)]]
     for org in hanging:
-        await configure(running, make_sink(org, sink.url("/stuck")))
-        await record(running, org, "x")
-    await configure(running, make_sink(other_tenant, sink.url("/twin")))
+        await configure(ports, make_sink(org, sink.url("/stuck")))
+        await record(ports, org, "x")
+    await configure(ports, make_sink(other_tenant, sink.url("/twin")))
     await run_sql(pool, "update siem_configurations set is_slow = true where org_id = any(%s)", hanging)
     sink.gates["/stuck"] = trio.Event()
-    async with forwarding(running, slots=4, struggling_slots=3) as [inbox]:
+    async with forwarding(ports, slots=4, struggling_slots=3) as [inbox]:
         await sink.until(lambda: len(sink.posts) == 3, "all slots for struggling SIEMs are in use")
         for number in range(5):
-            await record(running, other_tenant, str(number))
+            await record(ports, other_tenant, str(number))
             inbox.post()
-            await empty(pool, other_tenant)
+            await wait_until_empty(pool, other_tenant)
         assert len([post for post in sink.posts if post.path == "/stuck"]) == 3
         sink.gates["/stuck"].set()
         for org in hanging:
-            await empty(pool, org)
+            await wait_until_empty(pool, org)
     assert targets(sink, "/twin") == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_siem_that_never_answers_times_out(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem, "POST_TIMEOUT", 0.05)
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "x")
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "x")
     sink.gates["/collect"] = trio.Event()
-    async with forwarding(reaching):
+    async with forwarding(ports):
         await eventually(lambda: metrics.siem_failures["timed_out"] == 1)
 
 
 async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
-    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = siem_rules.build_headers
 
@@ -232,11 +230,11 @@ async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
 
     monkeypatch.setattr(siem, "build_headers", defective)
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
-        await configure(reaching, make_sink(org, sink.url(path)))
-        await record(reaching, org, "x")
+        await configure(ports, make_sink(org, sink.url(path)))
+        await record(ports, org, "x")
     with capture_log() as log:
-        async with forwarding(reaching):
-            await empty(pool, other_tenant)
+        async with forwarding(ports):
+            await wait_until_empty(pool, other_tenant)
             await eventually(lambda: metrics.siem_failures["not_sent"] == 1)
     assert "siem_not_sent" in [entry["event"] for entry in log if entry["log_level"] == "error"]
     assert await queued(pool, acme) == ["x"]
@@ -245,14 +243,14 @@ async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
 # Outages and shutdown
 
 
-async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
-    shaky = ShakyStorage(reaching.storage)
-    ports = replace(reaching, storage=shaky)
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "x")
+async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
+    shaky = ShakyStorage(ports.storage)
+    shaky_ports = replace(ports, storage=shaky)
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "x")
     sink.gates["/collect"] = trio.Event()
     with capture_log() as log:
-        async with forwarding(ports) as [inbox]:
+        async with forwarding(shaky_ports) as [inbox]:
             await sink.until(lambda: sink.posts, "the entry is being sent")
             await wait_until_idle(inbox)
             shaky.outages = 1
@@ -260,21 +258,21 @@ async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(reachin
             await eventually(lambda: shaky.outages == 0)
             shaky.outages = 1
             sink.gates["/collect"].set()
-            await empty(pool, acme)
+            await wait_until_empty(pool, acme)
     assert len(sink.posts) == 1
     assert {"siem_not_claimed", "siem_outcome_not_recorded"} <= {entry["event"] for entry in log}
 
 
-async def test_an_attempt_in_progress_finishes_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "x")
+async def test_an_attempt_in_progress_finishes_when_the_process_stops(ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "x")
     sink.gates["/collect"] = trio.Event()
     async with trio.open_nursery() as nursery:
         stopping = trio.CancelScope()
 
         async def run() -> None:
             with stopping:
-                await siem_forwarder(reaching, Mailbox())
+                await siem_forwarder(ports, Mailbox())
 
         nursery.start_soon(run)
         await sink.until(lambda: sink.posts, "the entry is being sent")
@@ -285,29 +283,27 @@ async def test_an_attempt_in_progress_finishes_when_the_process_stops(reaching: 
 
 
 async def test_the_queue_of_a_killed_process_is_sent_again_after_its_lease(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock
+    ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock
 ) -> None:
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "x", "y")
-    claimed = await siem.claim_queue(reaching, struggling=True)
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "x", "y")
+    claimed = await siem.claim_queue(ports, struggling=True)
     assert claimed is not None
-    await siem.attempt(reaching, claimed)  # and the process is killed before it stores the outcome
-    async with forwarding(reaching) as [inbox]:
+    await siem.attempt(ports, claimed)  # and the process is killed before it stores the outcome
+    async with forwarding(ports) as [inbox]:
         await wait_until_idle(inbox)
         assert len(sink.posts) == 1
         clock.advance(siem_rules.LEASE)
         inbox.post()
-        await empty(pool, acme)
+        await wait_until_empty(pool, acme)
     assert targets(sink) == ["x", "y", "x", "y"]
 
 
-async def test_an_attempt_does_not_start_shortly_before_its_lease_ends(
-    reaching: Ports, acme: UUID, sink: FakeSiem, clock: FakeClock
-) -> None:
-    await configure(reaching, make_sink(acme, sink.url()))
-    await record(reaching, acme, "x")
-    claimed = await siem.claim_queue(reaching, struggling=True)
+async def test_an_attempt_does_not_start_shortly_before_its_lease_ends(ports: Ports, acme: UUID, sink: FakeSiem, clock: FakeClock) -> None:
+    await configure(ports, make_sink(acme, sink.url()))
+    await record(ports, acme, "x")
+    claimed = await siem.claim_queue(ports, struggling=True)
     assert isinstance(claimed, ClaimedSiemQueue)
     clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.POST_TIMEOUT - 1))
-    assert await siem.attempt(reaching, claimed) is None
+    assert await siem.attempt(ports, claimed) is None
     assert sink.posts == []

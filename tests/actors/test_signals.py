@@ -38,6 +38,7 @@ from entrypoints import wiring
 from entrypoints.settings import Settings
 from ports import Ports
 from ports.signals import NoSignals, Signals
+from tests.actors.helpers import wait_until_idle
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
 from tests.support.builders import add_account, add_organization, make_vault, run_sql, with_loopback_sender
@@ -128,7 +129,7 @@ async def invite(world: World, expires_at: datetime) -> None:
         await tx.invitations.add(invitation)
 
 
-async def doubt(world: World, subscription_id: str, check_at: datetime) -> None:
+async def add_doubtful_subscription(world: World, subscription_id: str, check_at: datetime) -> None:
     async with world.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.lock_facts(subscription_id, check_at)
         await tx.billing.save_facts(SubscriptionFacts(id=subscription_id), check_at, check_at=check_at)
@@ -169,14 +170,25 @@ async def is_published(world: World) -> object:
 WORK: Mapping[str, Work] = {
     "a delivery": Work(lambda world: happen(world.ports, world.org), is_delivered),
     "an invitation that expires soon": Work(lambda world: invite(world, datetime.now(UTC) + SOON), World.expired),
-    "a doubtful subscription": Work(lambda world: doubt(world, "sub_now", datetime.now(UTC)), partial(is_checked, "sub_now")),
+    "a doubtful subscription": Work(
+        lambda world: add_doubtful_subscription(world, "sub_now", datetime.now(UTC)), partial(is_checked, "sub_now")
+    ),
     "a subscription that is in doubt soon": Work(
-        lambda world: doubt(world, "sub_soon", datetime.now(UTC) + SOON), partial(is_checked, "sub_soon")
+        lambda world: add_doubtful_subscription(world, "sub_soon", datetime.now(UTC) + SOON), partial(is_checked, "sub_soon")
     ),
     "a gauge": Work(lambda world: add_account(world.ports), is_counted),
     "an email": Work(send_mail, is_sent),
     "a new signing key": Work(lambda world: signing_keys.rotate(world.ports), is_published),
 }
+
+
+async def wait_for_first_look(metrics: FakeMetrics, mailboxes: Mailboxes) -> None:
+    """Wait until each actor has looked for work once. Later work is only done after a message or a poll."""
+    await eventually(lambda: metrics.due is not None, "the metrics refresher has set all gauges")
+    sweepers = (mailboxes.invitation_sweeper, mailboxes.subscription_sweeper, mailboxes.billing_reconciler)
+    inboxes = (mailboxes.mailer, mailboxes.key_reader, mailboxes.webhook_dispatcher, *(inbox._changed for inbox in sweepers))
+    for inbox in inboxes:
+        await wait_until_idle(inbox)
 
 
 async def undone_work(
@@ -193,8 +205,7 @@ async def undone_work(
         async with trio.open_nursery() as nursery:
             for name, actor in actors_of(ports, pool, mailboxes, poll).items():
                 nursery.start_soon(actor, name=name)
-            await eventually(lambda: metrics.due is not None, "the actors have started")
-            await trio.sleep(0.2)  # so that each actor has looked for work once, and now waits
+            await wait_for_first_look(metrics, mailboxes)
             with trio.move_on_after(PATIENCE):
                 for work in WORK.values():
                     await work.create(world)
@@ -236,7 +247,7 @@ async def test_with_the_channel_cut_polling_finds_all_work(
 async def test_a_sweeper_wakes_at_the_next_expiry_in_the_database(
     ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport
 ) -> None:
-    """Nothing signals this invitation: it was there before the process started."""
+    """No signal reports this invitation, because it is older than the process."""
     clock = SystemClock()
     ports = replace(ports, clock=clock, storage=Postgres(pool, make_vault(), clock))
     mailboxes = Mailboxes()

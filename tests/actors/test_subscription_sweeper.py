@@ -62,7 +62,7 @@ async def test_overdue_subscriptions_expire_and_the_system_is_the_actor(ports: P
     assert await expired(pool) == late
     assert await run_sql(pool, "select id, subscription_count from services order by id") == before
     assert await run_sql(pool, "select updated_at from subscriptions where status = 'expired'") == [(clock.now(),)] * 2
-    of_each = await run_sql(pool, "select org_id, id::text, service_id::text, user_id::text from subscriptions where status = 'expired'")
+    rows = await run_sql(pool, "select org_id, id::text, service_id::text, user_id::text from subscriptions where status = 'expired'")
     assert await recorded(pool) == sorted(
         [
             (
@@ -74,7 +74,7 @@ async def test_overdue_subscriptions_expire_and_the_system_is_the_actor(ports: P
                 None,
                 {"service_id": service, "user_id": user, "status": {"old": "active", "new": "expired"}},
             )
-            for org, id_, service, user in of_each
+            for org, id_, service, user in rows
         ],
         key=lambda entry: entry[3],
     )
@@ -111,11 +111,10 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
 
 async def test_locked_subscriptions_are_left_for_the_next_sweep(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     plan = await add_plan_of_a_service(pool)
-    [used] = await subscribe(ports, pool, plan, 1, clock.now())
+    [locked] = await subscribe(ports, pool, plan, 1, clock.now())
     late = await subscribe(ports, pool, plan, 1, clock.now())
-
     async with pool.connection() as connection, connection.transaction():
-        await connection.execute("select 1 from subscriptions where id = %s for no key update", (used,))
+        await connection.execute("select 1 from subscriptions where id = %s for no key update", (locked,))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(subscriptions.sweep, ports, new_id())
     assert await expired(pool) == late
@@ -124,12 +123,12 @@ async def test_locked_subscriptions_are_left_for_the_next_sweep(ports: Ports, po
 async def test_a_subscription_that_is_renewed_during_the_sweep_does_not_expire(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     plan = await add_plan_of_a_service(pool)
     await subscribe(ports, pool, plan, 1, clock.now())
-    prolong = ("update subscriptions set current_period_end = %s", (clock.now() + timedelta(days=1),))
+    renewal = ("update subscriptions set current_period_end = %s", (clock.now() + timedelta(days=1),))
     lease = ("select 1 from leases for update", ())  # the sweeper waits for this row
     holder = new_id()
     await subscriptions.sweep(ports, holder)  # takes the lease
     await run_sql(pool, "update subscriptions set status = 'active'")
-    assert await run_during(pool, [lease, prolong], lambda: subscriptions.sweep(ports, holder)) == {}
+    assert await run_during(pool, [lease, renewal], lambda: subscriptions.sweep(ports, holder)) == {}
     assert await expired(pool) == set()
 
 

@@ -32,7 +32,7 @@ def sweep_ports() -> Ports:
     return cast("Ports", SweepPorts())
 
 
-async def test_it_keeps_its_lease_holder_after_an_outage(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_sweeper_keeps_its_lease_holder_after_an_outage(autojump_clock: trio.testing.MockClock) -> None:
     holders: list[UUID] = []
 
     async def sweep(_: Ports, holder: UUID) -> None:
@@ -103,8 +103,8 @@ async def run_sweeper(
     return times
 
 
-async def test_it_sweeps_when_something_falls_due(autojump_clock: trio.testing.MockClock) -> None:
-    findings = {
+async def test_a_sweeper_sweeps_when_something_falls_due(autojump_clock: trio.testing.MockClock) -> None:
+    results = {
         "a message names the time": await run_sweeper([40], []) == [0, 40],
         "the earliest message counts": await run_sweeper([90, 40, 60], []) == [0, 40],
         "the database names the time": await run_sweeper([], [70, 90, None], outcome={}) == [0, 70, 90],
@@ -112,4 +112,4 @@ async def test_it_sweeps_when_something_falls_due(autojump_clock: trio.testing.M
         "a row that stays due is looked at once per second": await run_sweeper([], [0, 0, 0], outcome={}) == [0, 1, 2, 3],
         "a process without the lease does not ask for the time": await run_sweeper([], [70]) == [0],
     }
-    assert [name for name, holds in findings.items() if not holds] == []
+    assert [name for name, holds in results.items() if not holds] == []

@@ -1,21 +1,17 @@
 """Webhook dispatchers that work on a queue, and their progress."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
-from ports import Ports
-from tests.actors.helpers import running, wait_until_idle
+from tests.actors.helpers import run_actors, wait_until_idle
 from tests.support.waiting import eventually
 from tests.support.webhooks import queue
 
-
-def dispatching(ports: Ports, count: int = 1, **options: Any) -> AbstractAsyncContextManager[list[Mailbox]]:
-    """Run `count` dispatchers, and return their mailboxes."""
-    return running(webhook_dispatcher, ports, count, **options)
+dispatching = partial(run_actors, webhook_dispatcher)
 
 
 async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
@@ -30,7 +26,7 @@ async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[
 
 
 async def all_delivered(pool: Pool) -> list[dict[str, Any]]:
-    return await until_each(pool, "all are delivered", lambda row: row["delivered"])
+    return await until_each(pool, "all deliveries have succeeded", lambda row: row["delivered"])
 
 
 async def all_attempted(pool: Pool, times: int = 1) -> list[dict[str, Any]]:

@@ -34,18 +34,18 @@ from tests.support.webhooks import SECRET, add_webhook, happen
 async def test_an_event_arrives_signed_and_unchanged(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, metrics: FakeMetrics
 ) -> None:
-    running = replace(ports, clock=SystemClock())  # receivers check the timestamp
-    webhook = await add_webhook(running, acme, receiver.url("/in?token=s3cr3t"))
+    ports = replace(ports, clock=SystemClock())  # receivers check the timestamp
+    webhook = await add_webhook(ports, acme, receiver.url("/in?token=s3cr3t"))
     await happen(ports, acme)
     receiver.answers["/in?token=s3cr3t"] = answer(201, b"thanks")
     with capture_log() as log:
-        async with dispatching(running):
-            [got] = await receiver.wait_for_answered(1)
+        async with dispatching(ports):
+            [delivery] = await receiver.wait_for_answered(1)
             [row] = await all_delivered(pool)
-    assert Verifier(SECRET).verify(got.body, got.headers) == row["payload"]
-    assert await run_sql(pool, "select payload::text from webhook_deliveries") == [(got.body.decode(),)]
-    assert got.headers["content-type"] == "application/json"
-    assert got.id == str(row["id"])
+    assert Verifier(SECRET).verify(delivery.body, delivery.headers) == row["payload"]
+    assert await run_sql(pool, "select payload::text from webhook_deliveries") == [(delivery.body.decode(),)]
+    assert delivery.headers["content-type"] == "application/json"
+    assert delivery.id == str(row["id"])
     assert (row["status"], row["claims"], row["attempt_count"], row["next_retry_at"]) == ("done", 1, 1, None)
     assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (201, "thanks", None)
     assert [job for job, _ in metrics.jobs] == ["webhook_delivery"]
@@ -57,13 +57,13 @@ async def test_an_event_arrives_signed_and_unchanged(
 
 
 async def test_both_secrets_sign_during_a_rotation(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
-    running = replace(ports, clock=SystemClock())
-    webhook = await add_webhook(running, acme, receiver.url())
+    ports = replace(ports, clock=SystemClock())
+    webhook = await add_webhook(ports, acme, receiver.url())
     renewed = new_signing_secret()
-    now = running.clock.now()
-    async with running.storage.transaction(by=SYSTEM) as tx:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.webhooks.rotate(webhook, renewed, now + OVERLAP)
-    async with dispatching(running) as [inbox]:
+    async with dispatching(ports) as [inbox]:
         await happen(ports, acme)
         inbox.post()
         [first] = await receiver.wait_for_answered(1)
@@ -85,7 +85,7 @@ async def test_a_post_wakes_the_dispatcher_and_deliveries_run_in_parallel(ports:
         await happen(ports, acme, 40)
         inbox.post()
         rows = await all_delivered(pool)
-    assert sorted(got.id for got in receiver.got) == sorted(str(row["id"]) for row in rows)
+    assert sorted(delivery.id for delivery in receiver.got) == sorted(str(row["id"]) for row in rows)
     assert {row["claims"] for row in rows} == {1}
 
 
@@ -95,7 +95,7 @@ async def test_two_dispatchers_post_each_delivery_once(ports: Ports, pool: Pool,
     await happen(ports, acme, 20)
     async with dispatching(ports, count=2, slots=6):
         rows = await all_delivered(pool)
-    assert sorted(got.id for got in receiver.got) == sorted(str(row["id"]) for row in rows)
+    assert sorted(delivery.id for delivery in receiver.got) == sorted(str(row["id"]) for row in rows)
     assert {row["claims"] for row in rows} == {1}
 
 
@@ -124,18 +124,18 @@ async def test_a_failure_is_retried_after_the_documented_delays(
                 inbox.post()
             row = await attempts_of(pool, inbox, 5)
     assert (row["status"], row["delivered"], row["next_retry_at"]) == ("done", False, None)
-    assert len({(got.id, got.body) for got in receiver.got}) == 1
-    assert len({got.headers["webhook-timestamp"] for got in receiver.got}) == 5
+    assert len({(delivery.id, delivery.body) for delivery in receiver.got}) == 1
+    assert len({delivery.headers["webhook-timestamp"] for delivery in receiver.got}) == 5
     assert [entry["event"] for entry in log] == ["delivery_attempt_failed"] * 4 + ["delivery_given_up"]
 
 
 async def test_the_dispatcher_wakes_by_itself_for_a_retry(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     soon = (timedelta(), *[timedelta(milliseconds=20)] * 4)
-    running = replace(ports, clock=SystemClock(), policy=replace(ports.policy, webhook_retry_delays=soon))
-    await add_webhook(running, acme, receiver.url())
+    ports = replace(ports, clock=SystemClock(), policy=replace(ports.policy, webhook_retry_delays=soon))
+    await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = answer(503)
-    await happen(running, acme)
-    async with dispatching(running):
+    await happen(ports, acme)
+    async with dispatching(ports):
         await receiver.wait_for_answered(2)  # without a post
         receiver.answers["/"] = answer(200)
         [row] = await all_delivered(pool)
@@ -159,18 +159,18 @@ async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, r
     # Only responses without an end need a short timeout. The others get the normal one, for busy
     # machines.
     timeout = timedelta(seconds=0.1) if error is SendFailure.TIMED_OUT else ports.policy.webhook_timeout
-    running = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))
-    await add_webhook(running, acme, receiver.url())
+    ports = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))
+    await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = response
-    await happen(running, acme)
-    async with dispatching(running):
+    await happen(ports, acme)
+    async with dispatching(ports):
         [row] = await all_attempted(pool)
     assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (status, body, error)
     assert receiver.started.keys() <= {"/"}
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "failure"),
     [
         ("http://127.0.0.2:{port}/", SendFailure.NOT_ALLOWED),
         ("http://10.1.2.3/", SendFailure.NOT_ALLOWED),
@@ -180,13 +180,13 @@ async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, r
     ],
 )
 async def test_nothing_is_sent_to_forbidden_addresses(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, why: SendFailure
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, failure: SendFailure
 ) -> None:
     await add_webhook(ports, acme, url.format(port=receiver.port))
     await happen(ports, acme)
     async with dispatching(ports):
         [row] = await all_attempted(pool)
-    assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (None, None, why)
+    assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (None, None, failure)
     assert not receiver.started
 
 

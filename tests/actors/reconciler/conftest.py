@@ -12,14 +12,14 @@ from ports import Ports
 from tests.billing.api.billing import Till, open_till
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import SECRET, FakePayments
-from tests.support.builders import Api, make_edge, make_ports
+from tests.support.builders import make_edge, make_ports
 from tests.support.tenants import Tenants
 
 
 @pytest.fixture
 def provider(clock: FakeClock) -> Iterator[FakePayments]:
-    with FakePayments(now=lambda: clock.now().timestamp()) as running:
-        yield running
+    with FakePayments(now=lambda: clock.now().timestamp()) as payments:
+        yield payments
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ def edge() -> Edge:
 
 
 @pytest.fixture
-async def till(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> Till:
-    acme = await Tenants(api, ports, pool).add("acme", cast={"owner": Role.OWNER, "member": Role.MEMBER})
+async def till(tenants: Tenants, clock: FakeClock) -> Till:
+    acme = await tenants.add("acme", cast={"owner": Role.OWNER, "member": Role.MEMBER})
     return await open_till(acme, clock)

@@ -42,8 +42,8 @@ async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> 
 
 async def active_subscriptions(till: Till) -> list[str | None]:
     """Return the provider's ids of the active subscriptions, with None for those without a provider."""
-    found = await run_sql(till.tenant.pool, "select provider_subscription_id from subscriptions where status = 'active'")
-    return [name for (name,) in found]
+    rows = await run_sql(till.tenant.pool, "select provider_subscription_id from subscriptions where status = 'active'")
+    return [id_ for (id_,) in rows]
 
 
 async def add_failing_check(till: Till, provider: FakePayments, name: str, since: datetime) -> None:

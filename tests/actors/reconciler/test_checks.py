@@ -98,9 +98,9 @@ async def test_an_unknown_subscription_is_reported_once_a_day_while_it_is_active
     with structlog.testing.capture_logs() as log:
         counts = await run_rounds(till, ports, 3 * 24, timedelta(hours=1))
     assert counts == [{"subscriptions": 1, "unknown": 1}] * 3
-    assert [line for line in log if line["event"] == "billing_learnt"] == [
+    assert [line for line in log if line["event"] == "billing_checked"] == [
         {
-            "event": "billing_learnt",
+            "event": "billing_checked",
             "subscription": subscription["id"],
             "org_id": str(till.tenant.org),
             "effect": "unknown",
@@ -145,9 +145,9 @@ async def test_each_finding_is_logged_with_its_organization(till: Till, provider
         with structlog.testing.capture_logs() as log:
             counts = await actor.reconcile(ports, HOLDER)
         assert counts == {"subscriptions": 1, {"done": "changed", "mismatch": "mismatch"}[effect]: 1}
-        assert [line for line in log if line["event"] == "billing_learnt"] == [
+        assert [line for line in log if line["event"] == "billing_checked"] == [
             {
-                "event": "billing_learnt",
+                "event": "billing_checked",
                 "subscription": subscription["id"],
                 "org_id": str(till.tenant.org),
                 "effect": effect,
@@ -268,7 +268,7 @@ async def test_an_unreadable_subscription_delays_no_others(till: Till, provider:
         counts = await run_rounds(till, ports, 60, timedelta(minutes=1))
     assert counts == [{"subscriptions": 1, "failed": 1}] * 12
     assert len(provider.requests) == 12
-    assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {
+    assert {line["subscription"] for line in log if line["event"] == "billing_checked" and line["effect"] == "failed"} == {
         subscription["id"]
     }
     provider.answers.clear()
