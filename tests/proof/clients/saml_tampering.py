@@ -1,8 +1,7 @@
 """Tampered copies of a SAML response (security X-6).
 
-The attacks are those of "On Breaking SAML" (USENIX Security 2012).
-
-The forged copy of an assertion names another user, and no signature covers it.
+The attacks are those of "On Breaking SAML" (USENIX Security 2012). The forged copy of an assertion
+names another user, and no signature covers it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,15 +18,15 @@ SAML, SAMLP, DS = (f"{{{NS[prefix]}}}" for prefix in ("saml", "samlp", "ds"))
 
 def _evil(element: Any) -> Any:
     """Return a forged copy of the assertion: another user, another id, no signature."""
-    other_tenant = deepcopy(element)
-    other_tenant.set("ID", "_evil")
-    for signature in list(other_tenant.iter(f"{DS}Signature")):
+    forgery = deepcopy(element)
+    forgery.set("ID", "_evil")
+    for signature in list(forgery.iter(f"{DS}Signature")):
         signature.getparent().remove(signature)
-    for name in other_tenant.iter(f"{SAML}NameID"):
+    for name in forgery.iter(f"{SAML}NameID"):
         name.text = EVIL
-    for value in other_tenant.iter(f"{SAML}AttributeValue"):
+    for value in forgery.iter(f"{SAML}AttributeValue"):
         value.text = EVIL
-    return other_tenant
+    return forgery
 
 
 def _assertion(root: Any) -> Any:
@@ -201,7 +200,7 @@ TAMPERINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "another attribute": _change_attribute,
     "another recipient": _change_recipient,
     "an answer to another request": _change_request,
-    "a longer life": _prolong,
+    "a later expiry": _prolong,
     "no signature": _unsigned,
     "no signature, and another name": _unsigned_and_changed,
     "no signature of the assertion": _assertion_unsigned,
@@ -209,14 +208,14 @@ TAMPERINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "empty digests": _without_digest,
     "a weaker algorithm": _weaker,
     "the certificate as a shared secret": _as_hmac,
-    "XSW1: the response in the signature of its twin": _xsw1,
-    "XSW2: the response before the signature of its twin": _xsw2,
-    "XSW3: a twin before the assertion": _xsw3,
-    "XSW4: a twin around the assertion": _xsw4,
-    "XSW5: a twin with the assertion's signature": _xsw5,
-    "XSW6: the assertion in the signature of its twin": _xsw6,
-    "XSW7: a twin in an extension": _xsw7,
-    "XSW8: the assertion in an object of its twin": _xsw8,
+    "XSW1: the response in the signature of its forgery": _xsw1,
+    "XSW2: the response before the signature of its forgery": _xsw2,
+    "XSW3: a forgery before the assertion": _xsw3,
+    "XSW4: a forgery around the assertion": _xsw4,
+    "XSW5: a forgery with the assertion's signature": _xsw5,
+    "XSW6: the assertion in the signature of its forgery": _xsw6,
+    "XSW7: a forgery in an extension": _xsw7,
+    "XSW8: the assertion in an object of its forgery": _xsw8,
 }
 
 

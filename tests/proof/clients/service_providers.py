@@ -102,16 +102,16 @@ class Pysaml2(ServiceProvider):
             "allow_unknown_attributes": True,
         }
         self._client: Any = Saml2Client(config=SPConfig().load(config))
-        self._asked: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
 
     def ask(self, relay_state: str) -> str:
         id_, info = self._client.prepare_for_authenticate(self.application.issuer, relay_state=relay_state, binding=REDIRECT)
-        self._asked[id_] = "/"
+        self._request_ids[id_] = "/"
         return str(dict(info["headers"])["Location"])
 
     def ask_by_form(self, relay_state: str) -> dict[str, str]:
         id_, request = self._client.create_authn_request(f"{self.application.issuer}/sso")
-        self._asked[id_] = "/"
+        self._request_ids[id_] = "/"
         return {"SAMLRequest": encode_base64(str(request).encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> AcceptedUser:
@@ -119,16 +119,16 @@ class Pysaml2(ServiceProvider):
         # later test.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            taken = self._take(document)
+            outcome = self._take(document)
             gc.collect()
-        if isinstance(taken, str):
-            raise Refused(taken)
-        return taken
+        if isinstance(outcome, str):
+            raise Refused(outcome)
+        return outcome
 
     def _take(self, document: bytes) -> AcceptedUser | str:
         """Return the user, or the reason for the refusal."""
         try:
-            response = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._asked))
+            response = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._request_ids))
         except Exception as error:
             return repr(error)
         if response is None:
@@ -143,7 +143,7 @@ class Pysaml2(ServiceProvider):
         id_, request = self._client.create_logout_request(
             f"{self.application.issuer}/slo", self.application.issuer, name_id=name_id, session_indexes=[arrived.session_index]
         )
-        self._asked[id_] = "/"
+        self._request_ids[id_] = "/"
         info = self._client.apply_binding(REDIRECT, str(request), f"{self.application.issuer}/slo", "bye")
         return str(dict(info["headers"])["Location"])
 
@@ -184,7 +184,7 @@ class Python3Saml(ServiceProvider):
         }
         parsed = OneLogin_Saml2_IdPMetadataParser.parse(metadata)
         self._settings = OneLogin_Saml2_IdPMetadataParser.merge_settings(parsed, own)
-        self._asked: str | None = None
+        self._request_id: str | None = None
         self._bye: str | None = None
 
     def _auth(self, path: str, *, get: dict[str, str] | None = None, post: dict[str, str] | None = None, query: str = "") -> Any:
@@ -203,19 +203,19 @@ class Python3Saml(ServiceProvider):
     def ask(self, relay_state: str, name_id: str | None = None) -> str:
         auth = self._auth("/")
         address = auth.login(return_to=relay_state, name_id_value_req=name_id)
-        self._asked = auth.get_last_request_id()
+        self._request_id = auth.get_last_request_id()
         return str(address)
 
     def ask_by_form(self, relay_state: str) -> dict[str, str]:
         auth = self._auth("/")
         auth.login(return_to=relay_state)
-        self._asked = auth.get_last_request_id()
+        self._request_id = auth.get_last_request_id()
         return {"SAMLRequest": encode_base64(auth.get_last_request_xml().encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> AcceptedUser:
         auth = self._auth("/acs", post={"SAMLResponse": encode_base64(document)})
         try:
-            auth.process_response(request_id=self._asked)
+            auth.process_response(request_id=self._request_id)
         except Exception as error:
             raise Refused(repr(error)) from error
         if auth.get_errors() or not auth.is_authenticated():
@@ -269,10 +269,10 @@ class NodeSaml(ServiceProvider):
             "wantAuthnResponseSigned": True,
             "acceptedClockSkewMs": 0,
         }
-        self._asked: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
 
     def _call(self, *calls: list[Any]) -> list[Any]:
-        job = json.dumps({"options": {**self._options, "asked": self._asked}, "calls": calls})
+        job = json.dumps({"options": {**self._options, "requests": self._request_ids}, "calls": calls})
         process = subprocess.run(["node", "node_saml.mjs"], cwd=CLIENTS, input=job, capture_output=True, text=True, check=False)
         assert process.returncode == 0, process.stderr
         result = json.loads(process.stdout)

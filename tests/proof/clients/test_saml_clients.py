@@ -42,7 +42,7 @@ async def provider_of(kind: type[ServiceProvider], browser: SamlBrowser, applica
     return kind(application, (await browser.open(f"{application.path}/metadata")).text)
 
 
-async def come_back(browser: SamlBrowser, service: ServiceProvider) -> PostedResponse:
+async def sign_on_again(browser: SamlBrowser, service: ServiceProvider) -> PostedResponse:
     """Return the response for a user who is already signed in."""
     address = service.ask("there").removeprefix(BASE_URL)
     return posted_response(await browser.open(redirect_target(await browser.open(address))))
@@ -81,7 +81,7 @@ async def test_a_login_without_a_password_is_accepted(
     service = await provider_of(kind, browser, shop)
     await browser.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
-    response = await come_back(browser, service)
+    response = await sign_on_again(browser, service)
     assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
     assert service.take(response.document).name_id == EMAIL
 
@@ -89,10 +89,10 @@ async def test_a_login_without_a_password_is_accepted(
 async def test_python3_saml_can_request_a_subject(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     service = Python3Saml(shop, (await browser.open(f"{shop.path}/metadata")).text)
     await browser.sign_in()
-    for name_id, taken in ((EMAIL, True), ("grace@example.com", False)):
+    for name_id, is_accepted in ((EMAIL, True), ("grace@example.com", False)):
         path = redirect_target(await browser.open(service.ask("there", name_id).removeprefix(BASE_URL)))
         [outcome] = service.take_all([posted_response(await browser.open(path)).document])
-        assert isinstance(outcome, AcceptedUser) is taken
+        assert isinstance(outcome, AcceptedUser) is is_accepted
         if isinstance(outcome, Refused):
             assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
 
@@ -103,14 +103,14 @@ async def test_tampered_responses_are_refused(
 ) -> None:
     service = await provider_of(kind, browser, shop)
     await browser.sign_in()
-    other = await come_back(browser, service)
-    good = await come_back(browser, service)
+    other = await sign_on_again(browser, service)
+    good = await sign_on_again(browser, service)
     bad = {**tampered(good.document), "the assertion of another response": with_assertion_of(good.document, other.document)}
     outcomes = dict(zip(bad, service.take_all(list(bad.values())), strict=True))
-    taken = {how: outcome for how, outcome in outcomes.items() if not isinstance(outcome, Refused)}
-    assert not taken
-    [commented] = service.take_all([with_comment(good.document)])
-    assert isinstance(commented, Refused) or commented.name_id == EMAIL
+    accepted = {how: outcome for how, outcome in outcomes.items() if not isinstance(outcome, Refused)}
+    assert not accepted
+    [outcome] = service.take_all([with_comment(good.document)])
+    assert isinstance(outcome, Refused) or outcome.name_id == EMAIL
     assert service.take(good.document).name_id == EMAIL, "the original response is accepted"
     assert EVIL not in good.document.decode()
 

@@ -19,7 +19,7 @@ USER = "urn:ietf:params:scim:schemas:core:2.0:User"
 ACME = 'displayName eq "Acme"'
 
 
-def named(user_name: str) -> str:
+def name_filter(user_name: str) -> str:
     """Return the URL-quoted filter for a user name."""
     return quote(f'userName eq "{user_name}"')
 
@@ -34,9 +34,7 @@ async def patch(directory: Directory, path: str, *operations: dict[str, Any]) ->
 
 
 async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
-    """The Runscope suite: list users, look for a user, create one, create it again, with Okta's
-    headers.
-    """
+    """The Runscope suite: list users, search for a user, create one, create it again, with Okta's headers."""
 
     async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
         headers = {
@@ -59,7 +57,7 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     assert first["emails"][0]["value"] == "owner@acme.example"
     user = (await ask("GET", f"/Users/{first['id']}")).json
     assert user == first
-    missing = await ask("GET", f"/Users?filter={named(f'{uuid4()}@example.com')}")
+    missing = await ask("GET", f"/Users?filter={name_filter(f'{uuid4()}@example.com')}")
     assert (missing.status, missing.json["schemas"], missing.json["totalResults"]) == (200, [LIST_URN], 0)
     answer = await ask("GET", f"/Users/{uuid4().hex}")
     assert (answer.status, answer.json["schemas"], bool(answer.json["detail"])) == (404, [ERROR_URN], True)
@@ -72,15 +70,15 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
         "displayName": "Runscope300 Abcdef151",
         "active": True,
     }
-    made = await ask("POST", "/Users", new)
-    assert made.status == 201
+    created = await ask("POST", "/Users", new)
+    assert created.status == 201
     # It expects the userName in its original case. Here addresses are stored in lower case.
-    assert (made.json["active"], made.json["userName"], made.json["schemas"]) == (True, email.lower(), [USER])
-    assert (made.json["name"]["givenName"], made.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
-    assert (await ask("GET", f"/Users/{made.json['id']}")).json == made.json
+    assert (created.json["active"], created.json["userName"], created.json["schemas"]) == (True, email.lower(), [USER])
+    assert (created.json["name"]["givenName"], created.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
+    assert (await ask("GET", f"/Users/{created.json['id']}")).json == created.json
     assert (await ask("POST", "/Users", new)).status == 409
     for name in (email, email.upper()):  # its check of the case of user names
-        answer = await ask("GET", f"/Users?filter={named(name)}")
+        answer = await ask("GET", f"/Users?filter={name_filter(name)}")
         assert (answer.status, answer.json["totalResults"]) == (200, 1)
     groups = await ask("GET", "/Groups")
     assert (groups.status, groups.json["schemas"]) == (200, [LIST_URN])
@@ -135,8 +133,8 @@ async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
     answer = await directory.call("POST", "/Groups", {"schemas": [group["schemas"][0]], "displayName": "Another", "members": []})
     assert problem(answer) == (501, None)
     # The name, and the members.
-    named = await patch(directory, path, {"op": "replace", "value": {"id": group["id"], "displayName": "Renamed"}})
-    assert named["displayName"] == "Acme"
+    renamed = await patch(directory, path, {"op": "replace", "value": {"id": group["id"], "displayName": "Renamed"}})
+    assert renamed["displayName"] == "Acme"
     await patch(directory, path, {"op": "remove", "path": f'members[value eq "{isaac}"]'})
     changed = await patch(
         directory,
@@ -145,10 +143,10 @@ async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
         {"op": "add", "path": "members", "value": [{"value": isaac, "display": "isaac@example.com"}]},
     )
     assert {isaac, tim} & {member["value"] for member in changed["members"]} == {isaac}
-    everybody = [{"value": each, "display": "x"} for each in (isaac, tim, acme.id("admin"))]
-    changed = await patch(directory, path, {"op": "replace", "path": "members", "value": everybody})
+    members = [{"value": each, "display": "x"} for each in (isaac, tim, acme.id("admin"))]
+    changed = await patch(directory, path, {"op": "replace", "path": "members", "value": members})
     assert {member["value"] for member in changed["members"]} == {isaac, tim, acme.id("admin"), acme.id("owner")}
-    answer = await directory.call("PUT", path, {"schemas": group["schemas"], "displayName": "Acme", "members": everybody[:1]})
+    answer = await directory.call("PUT", path, {"schemas": group["schemas"], "displayName": "Acme", "members": members[:1]})
     assert {member["value"] for member in answer.json["members"]} == {isaac, acme.id("owner")}
     assert problem(await directory.call("DELETE", path)) == (403, None)
 
@@ -158,8 +156,8 @@ async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
 
 async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> None:
     # Its connection test: an unknown user, which must be an empty list and no error.
-    nobody = await directory.get(f"/Users?filter={named(str(uuid4()))}")
-    assert (nobody["totalResults"], nobody["Resources"]) == (0, [])
+    page = await directory.get(f"/Users?filter={name_filter(str(uuid4()))}")
+    assert (page["totalResults"], page["Resources"]) == (0, [])
     answer = await directory.call(
         "POST",
         "/Users",
@@ -177,9 +175,9 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
         },
     )
     assert answer.status == 201
-    made = answer.json
-    path = f"/Users/{made['id']}"
-    assert (made["userName"], made["externalId"]) == ("test_user_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
+    user = answer.json
+    path = f"/Users/{user['id']}"
+    assert (user["userName"], user["externalId"]) == ("test_user_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
     # By its matching attribute, by its own id, by email address, and an unknown one.
     for text in (
         'userName eq "Test_User_ab6490ee@testuser.example"',
@@ -187,7 +185,7 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
         'emails[type eq "work"].value eq "Test_User_ab6490ee@testuser.example"',
         'emails.value eq "test_user_ab6490ee@testuser.example"',
     ):
-        assert [user["id"] for user in (await directory.get(f"/Users?filter={quote(text)}"))["Resources"]] == [made["id"]], text
+        assert [each["id"] for each in (await directory.get(f"/Users?filter={quote(text)}"))["Resources"]] == [user["id"]], text
     assert problem(await directory.call("GET", "/Users/5171a35d82074e068ce2")) == (404, None)
     # Several values at once.
     changed = await patch(

@@ -35,7 +35,7 @@ def missing() -> str | None:
     return None
 
 
-def named(element: WebElement) -> str:
+def name_of(element: WebElement) -> str:
     """Return the name of a link or button, including its text for screen readers."""
     return " ".join((element.get_attribute("textContent") or "").split())
 
@@ -60,7 +60,7 @@ class Browser:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # With both paths given, selenium searches and downloads nothing.
+        # With both paths set, selenium searches and downloads nothing.
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
@@ -106,18 +106,18 @@ class Browser:
 
     def find_labelled(self, label: str) -> WebElement:
         """Return the input of a label."""
-        [found] = [each for each in self.find("label") if each.text == label]
-        return self._driver.find_element(By.ID, str(found.get_attribute("for")))
+        [element] = [each for each in self.find("label") if each.text == label]
+        return self._driver.find_element(By.ID, str(element.get_attribute("for")))
 
     def press(self, label: str) -> None:
         """Press a button, and wait for the next page."""
-        [button] = [each for each in self.find("button") if named(each) == label]
+        [button] = [each for each in self.find("button") if name_of(each) == label]
         with self.leaving():
             button.click()
 
     def follow(self, label: str) -> None:
         """Follow a link, and wait for the next page."""
-        [link] = [each for each in self.find("a") if named(each) == label]
+        [link] = [each for each in self.find("a") if name_of(each) == label]
         with self.leaving():
             link.click()
 
@@ -165,8 +165,7 @@ class Browser:
         return self._driver.execute_script(source)
 
     def complaints(self) -> list[str]:
-        """Return the console messages since the last call: script errors, policy violations, and
-        files that failed to load."""
+        """Return the console messages since the last call: script errors, policy violations, and files that did not load."""
         entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
 

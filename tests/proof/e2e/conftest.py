@@ -79,22 +79,22 @@ def service(home: Path) -> Iterator[Start]:
 
     They are not started yet, and are stopped after the test.
     """
-    made: list[Service] = []
+    services: list[Service] = []
 
     def make(*arguments: str, **settings: str) -> Service:
-        made.append(Service(home, *arguments, **settings))
-        return made[-1]
+        services.append(Service(home, *arguments, **settings))
+        return services[-1]
 
     yield make
-    for each in made:
+    for each in services:
         each.clean_up()
 
 
 class SharedService:
-    """A service that the tests of a module share. Each test finds the database, the emails and the
-    output as they were at the start of the service.
+    """A service that the tests of a module share.
 
-    A test that stops the service leaves it to the next one to start it again.
+    Each test finds the database, the emails and the output as they were at the start of the
+    service. After a test that stops the service, the next test starts it again.
     """
 
     def __init__(self, home: Path, sink: MailSink, own: database.Database, settings: Mapping[str, str]) -> None:
@@ -139,9 +139,9 @@ def shared(request: pytest.FixtureRequest) -> Iterator[SharedService]:
         sink = MailSink()
         sink.start()
         stack.callback(sink.close)
-        made = SharedService(home, sink, own, request.module.SETTINGS)
-        stack.callback(made.service.clean_up)
-        yield made
+        shared = SharedService(home, sink, own, request.module.SETTINGS)
+        stack.callback(shared.service.clean_up)
+        yield shared
 
 
 @pytest.fixture

@@ -158,12 +158,15 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])  # type: ignore[call-overload]
     sys.argv = ["gatehouse", *order["arguments"]]  # type: ignore[misc]
-    tempfile.tempdir = None  # found again, by TMPDIR
+    tempfile.tempdir = None  # it is computed again from TMPDIR
 
 
 def _build_once() -> None:
-    """Build what every start builds in the same way: the routes with their description, the email templates, and the rules
-    for user agents. A start with a new interpreter builds them itself."""
+    """Build what is the same in every start, so that forked services share it.
+
+    This is the routes with their description, the email templates, and the rules for user agents. A
+    start with a new interpreter builds them itself.
+    """
     import entrypoints.main  # noqa: F401 (before the first fork)
     from adapters.email import message
     from adapters.user_agents import UserAgents

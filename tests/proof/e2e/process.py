@@ -1,5 +1,4 @@
-"""The real service as an operator runs it: started, called over its socket, signaled, killed, and
-inspected from outside."""
+"""The real service as an operator runs it: started, called over its socket, signaled, killed, and inspected."""
 
 import json
 import os
@@ -30,8 +29,7 @@ NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
-    """A port of the loopback interface that stays reserved, so that a service can use it again
-    after a restart."""
+    """A port of the loopback interface that stays reserved, so that a restarted service can use it again."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
@@ -259,8 +257,8 @@ class Service:
 
 def samples(exposition: str, name: str) -> dict[str, float]:
     """Return the samples of a metric by their labels, as text."""
-    found = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", exposition, re.MULTILINE)
-    return {labels: float(value) for labels, value in found}
+    lines = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", exposition, re.MULTILINE)
+    return {labels: float(value) for labels, value in lines}
 
 
 def is_storage_down(answer: httpx.Response) -> bool:
@@ -314,8 +312,7 @@ class DatabaseServer:
         return self
 
     def stop(self) -> None:
-        """Shut down as `systemctl restart postgresql` does: sessions are ended, committed data
-        stay."""
+        """Shut down as `systemctl restart postgresql` does: sessions are ended, and committed data stays."""
         self.begin_stop()
         if self._process is not None:
             self._process.wait(PATIENCE)
@@ -362,18 +359,17 @@ def children(parent: int) -> list[int]:
 
 
 def family(home: Path) -> Mapping[int, str]:
-    """Return the command lines of all living processes of services and databases of this home, by
-    process id.
+    """Return the command lines of all living processes of services and databases of this home, by process id.
 
     Such a process has the home in its settings, its command line or its working directory, or its
     parent has.
     """
     living = dict(_processes())
     mark = os.fsencode(home)
-    found = {pid for pid in living if mark in _read(pid, "environ") or mark in _read(pid, "cmdline") or _works_below(pid, home)}
-    while more := {pid for pid, running in living.items() if running.parent in found} - found:
-        found |= more
-    return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in found if pid != os.getpid()}
+    pids = {pid for pid in living if mark in _read(pid, "environ") or mark in _read(pid, "cmdline") or _works_below(pid, home)}
+    while more := {pid for pid, running in living.items() if running.parent in pids} - pids:
+        pids |= more
+    return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in pids if pid != os.getpid()}
 
 
 def _works_below(pid: int, home: Path) -> bool:

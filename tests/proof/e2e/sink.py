@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedEmail:
     """A received email."""
 
     sender: str | None
@@ -38,9 +38,9 @@ class Received:
     @property
     def link(self) -> str:
         """The URL in the text."""
-        found = re.search(r"https?://\S+[?&]token=\S+", self.text)
-        assert found, self.text
-        return found[0]
+        match = re.search(r"https?://\S+[?&]token=\S+", self.text)
+        assert match, self.text
+        return match[0]
 
     @property
     def token(self) -> str:
@@ -65,7 +65,7 @@ class MailSink:
         self.url = f"smtp://127.0.0.1:{self._port.number}"
         self.delay = 0.0
         self.busy = False  # closed until the first email
-        self._emails: list[Received] = []
+        self._emails: list[ReceivedEmail] = []
         self._changed = threading.Condition()
         self._controller: Controller | None = None
 
@@ -89,13 +89,13 @@ class MailSink:
         assert isinstance(envelope.content, bytes)
         message = email.message_from_bytes(envelope.content, _class=EmailMessage, policy=policy.default)
         with self._changed:
-            self._emails.append(Received(envelope.mail_from, tuple(envelope.rcpt_tos), message))
+            self._emails.append(ReceivedEmail(envelope.mail_from, tuple(envelope.rcpt_tos), message))
             self._changed.notify_all()
         self.busy = False
-        return "250 taken"
+        return "250 accepted"
 
     @property
-    def emails(self) -> list[Received]:
+    def emails(self) -> list[ReceivedEmail]:
         """Return all emails in their order."""
         with self._changed:
             return list(self._emails)
@@ -105,10 +105,10 @@ class MailSink:
         with self._changed:
             self._emails.clear()
 
-    def emails_to(self, address: str) -> list[Received]:
+    def emails_to(self, address: str) -> list[ReceivedEmail]:
         return [email for email in self.emails if email.recipients == (address,)]
 
-    def wait_for(self, address: str, count: int = 1) -> Received:
+    def wait_for(self, address: str, count: int = 1) -> ReceivedEmail:
         """Return the latest email to this address, as soon as there are `count`."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.emails_to(address)) >= count, PATIENCE)

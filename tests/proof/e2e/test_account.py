@@ -1,5 +1,4 @@
-"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (decision
-176)."""
+"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (decision 176)."""
 
 import json
 import subprocess
@@ -9,7 +8,7 @@ from typing import Final
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.proof.e2e.browser import Browser, named
+from tests.proof.e2e.browser import Browser, name_of
 from tests.proof.e2e.process import Service
 from tests.support import database
 from tests.support.waiting import until
@@ -22,7 +21,7 @@ STEP: Final = 30  # the validity of a code in seconds
 
 
 @pytest.fixture
-def still(browser: Browser) -> Browser:
+def scriptless(browser: Browser) -> Browser:
     """A browser that runs no scripts."""
     browser.let_scripts_run(False)
     return browser
@@ -57,8 +56,8 @@ def enrol(browser: Browser, service: Service) -> tuple[str, list[str]]:
     """Set up a second factor on the pages. Return its secret and backup codes."""
     browser.open(f"{service.address}/app/account/two-factor")
     browser.press("Set up")
-    [shown] = browser.find("code.secret")
-    secret = shown.text.replace(" ", "")
+    [element] = browser.find("code.secret")
+    secret = element.text.replace(" ", "")
     [link] = browser.find("a[href^='otpauth:']")
     assert f"secret={secret}" in str(link.get_attribute("href"))
     browser.fill("6-digit code from the app", code_of(secret))
@@ -67,118 +66,118 @@ def enrol(browser: Browser, service: Service) -> tuple[str, list[str]]:
     return secret, [code.text for code in browser.find(".codes code")]
 
 
-def no_complaints(browser: Browser) -> None:
+def check_no_complaints(browser: Browser) -> None:
     assert browser.find("script") == []
     assert browser.complaints() == []
 
 
-def test_a_user_sets_up_and_uses_a_second_factor(running: Service, still: Browser) -> None:
-    sign_in(still, running)
-    assert still.heading == "Your account"
-    assert ADA in still.text
-    secret, backup_codes = enrol(still, running)
+def test_a_user_sets_up_and_uses_a_second_factor(running: Service, scriptless: Browser) -> None:
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Your account"
+    assert ADA in scriptless.text
+    secret, backup_codes = enrol(scriptless, running)
     assert len(backup_codes) == 10
-    still.follow("I've saved these codes")
-    assert "You have 10 backup codes left." in still.text
-    still.follow("← Your account")
-    still.press("Sign out")
-    assert still.heading == "Sign in"
-    still.open(f"{running.address}/app/account")
-    assert still.heading == "Sign in", "a session that was signed out opens nothing"
-    no_complaints(still)
+    scriptless.follow("I've saved these codes")
+    assert "You have 10 backup codes left." in scriptless.text
+    scriptless.follow("← Your account")
+    scriptless.press("Sign out")
+    assert scriptless.heading == "Sign in"
+    scriptless.open(f"{running.address}/app/account")
+    assert scriptless.heading == "Sign in", "a session that was signed out opens nothing"
+    check_no_complaints(scriptless)
 
-    sign_in(still, running)
-    assert still.heading == "Enter your code"
-    still.find_labelled("Don't ask for a code on this device for a while").click()
-    still.fill("Code", code_of(secret, later=STEP))  # enabling the second factor used the code before
-    still.press("Continue")
-    assert still.heading == "Your account"
-    still.press("Sign out")
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Enter your code"
+    scriptless.find_labelled("Don't ask for a code on this device for a while").click()
+    scriptless.fill("Code", code_of(secret, later=STEP))  # enabling the second factor used the code before
+    scriptless.press("Continue")
+    assert scriptless.heading == "Your account"
+    scriptless.press("Sign out")
 
-    sign_in(still, running)
-    assert still.heading == "Your account", "a trusted device is asked for no code"
-    still.follow("Manage your devices")
-    assert "trusted" in still.text
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Your account", "a trusted device needs no code"
+    scriptless.follow("Manage your devices")
+    assert "trusted" in scriptless.text
 
-    still.forget()
-    still.let_scripts_run(False)
-    sign_in(still, running)
-    assert still.heading == "Enter your code", "another browser is not trusted"
-    still.fill("Code", backup_codes[0])
-    still.press("Continue")
-    assert still.heading == "Your account"
-    still.press("Sign out")
-    sign_in(still, running)
-    still.fill("Code", backup_codes[0])
-    still.press("Continue")
-    assert still.heading == "Enter your code", "a backup code works once"
-    still.fill("Code", backup_codes[1])
-    still.press("Continue")
+    scriptless.forget()
+    scriptless.let_scripts_run(False)
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Enter your code", "another browser is not trusted"
+    scriptless.fill("Code", backup_codes[0])
+    scriptless.press("Continue")
+    assert scriptless.heading == "Your account"
+    scriptless.press("Sign out")
+    sign_in(scriptless, running)
+    scriptless.fill("Code", backup_codes[0])
+    scriptless.press("Continue")
+    assert scriptless.heading == "Enter your code", "a backup code works once"
+    scriptless.fill("Code", backup_codes[1])
+    scriptless.press("Continue")
 
-    still.follow("Manage two-factor authentication")
-    still.press("Turn off two-factor authentication")
-    assert "Two-factor authentication is off." in still.text
-    still.follow("← Your account")
-    still.press("Sign out")
-    sign_in(still, running)
-    assert still.heading == "Your account"
+    scriptless.follow("Manage two-factor authentication")
+    scriptless.press("Turn off two-factor authentication")
+    assert "Two-factor authentication is off." in scriptless.text
+    scriptless.follow("← Your account")
+    scriptless.press("Sign out")
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Your account"
 
 
-def test_devices_and_sessions_are_listed_and_ended(running: Service, still: Browser) -> None:
+def test_devices_and_sessions_are_listed_and_ended(running: Service, scriptless: Browser) -> None:
     tokens = running.login(ADA, PASSWORD)
-    sign_in(still, running)
-    still.follow("Manage your devices")
-    [here, there] = sorted(still.find(".rows li"), key=lambda row: "this device" not in row.text)
+    sign_in(scriptless, running)
+    scriptless.follow("Manage your devices")
+    [here, there] = sorted(scriptless.find(".rows li"), key=lambda row: "this device" not in row.text)
     assert "this device" in here.text
     there_link = there.find_element("css selector", "a")
-    with still.leaving():
+    with scriptless.leaving():
         there_link.click()
-    still.fill("Name", "The program")
-    still.press("Save name")
-    assert still.heading == "The program"
-    still.press("Revoke device")
-    assert "Device revoked and signed out." in still.text
-    assert "The program" not in still.text
+    scriptless.fill("Name", "The program")
+    scriptless.press("Save name")
+    assert scriptless.heading == "The program"
+    scriptless.press("Revoke device")
+    assert "Device revoked and signed out." in scriptless.text
+    assert "The program" not in scriptless.text
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
 
     tokens = running.login(ADA, PASSWORD)
-    still.open(f"{running.address}/app/account/sessions")
-    assert len(still.find(".rows li")) == 2
-    [end] = [each for each in still.find("button") if named(each).startswith("End the session")]
-    with still.leaving():
+    scriptless.open(f"{running.address}/app/account/sessions")
+    assert len(scriptless.find(".rows li")) == 2
+    [end] = [each for each in scriptless.find("button") if name_of(each).startswith("End the session")]
+    with scriptless.leaving():
         end.click()
-    assert "Session ended." in still.text
+    assert "Session ended." in scriptless.text
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
 
     tokens = running.login(ADA, PASSWORD)
-    still.open(f"{running.address}/app/account/sessions")
-    still.press("End all other sessions")
-    assert len(still.find(".rows li")) == 1
+    scriptless.open(f"{running.address}/app/account/sessions")
+    scriptless.press("End all other sessions")
+    assert len(scriptless.find(".rows li")) == 1
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
-    no_complaints(still)
+    check_no_complaints(scriptless)
 
 
-def test_a_changed_password_replaces_the_old_one(running: Service, still: Browser) -> None:
-    sign_in(still, running)
-    still.follow("Change your password")
-    still.fill("Current password", PASSWORD)
-    still.fill("New password", OTHER_PASSWORD)
-    still.press("Save password")
-    assert "Password updated." in still.text
-    still.press("Sign out")
-    sign_in(still, running)
-    assert still.heading == "Sign in"
-    assert "wrong" in still.find("[role=alert]")[0].text
-    still.fill("Password", OTHER_PASSWORD)  # the typed address is kept
-    still.press("Sign in")
-    assert still.heading == "Your account"
+def test_a_changed_password_replaces_the_old_one(running: Service, scriptless: Browser) -> None:
+    sign_in(scriptless, running)
+    scriptless.follow("Change your password")
+    scriptless.fill("Current password", PASSWORD)
+    scriptless.fill("New password", OTHER_PASSWORD)
+    scriptless.press("Save password")
+    assert "Password updated." in scriptless.text
+    scriptless.press("Sign out")
+    sign_in(scriptless, running)
+    assert scriptless.heading == "Sign in"
+    assert "wrong" in scriptless.find("[role=alert]")[0].text
+    scriptless.fill("Password", OTHER_PASSWORD)  # the form still has the email address
+    scriptless.press("Sign in")
+    assert scriptless.heading == "Your account"
 
 
-def test_a_user_downloads_their_data(running: Service, still: Browser) -> None:
-    sign_in(still, running)
+def test_a_user_downloads_their_data(running: Service, scriptless: Browser) -> None:
+    sign_in(scriptless, running)
     with database.reachable_directory() as place:
-        still.download_to(place)
-        [button] = [each for each in still.find("button") if named(each) == "Download your data"]
+        scriptless.download_to(place)
+        [button] = [each for each in scriptless.find("button") if name_of(each) == "Download your data"]
         button.click()
         file = place / "gatehouse-export.json"
         until(file.exists, "the file is there")
@@ -187,9 +186,9 @@ def test_a_user_downloads_their_data(running: Service, still: Browser) -> None:
 
 def test_scripts_cannot_read_the_cookies(running: Service, browser: Browser) -> None:
     sign_in(browser, running)
-    found = browser.cookies()
-    assert {"gatehouse-session", "gatehouse-device"} <= found.keys()
-    for cookie in found.values():
+    cookies = browser.cookies()
+    assert {"gatehouse-session", "gatehouse-device"} <= cookies.keys()
+    for cookie in cookies.values():
         assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"], cookie["path"]) == (True, False, "Lax", "/")
     assert browser.script("return document.cookie") == ""
 
@@ -198,21 +197,21 @@ REACHABLE: Final = "a[href], button, input:not([type=hidden]):not([hidden])"
 PAGES: Final = ("account", "account/email", "account/password", "account/two-factor", "account/devices", "account/sessions")
 
 
-def reached(browser: Browser) -> list[str]:
-    """Return the names of the elements that the Tab key reaches, from the top of the page."""
-    found: list[str] = []
+def reachable_ids(browser: Browser) -> list[str]:
+    """Return the ids of the elements that the Tab key reaches, from the top of the page."""
+    ids: list[str] = []
     for _ in browser.find(REACHABLE):
         browser.tab()
         focused = browser.focused
-        found.append(focused.id)
+        ids.append(focused.id)
         outline = str(focused.value_of_css_property("outline-style"))
-        assert outline != "none", f"nobody sees that {named(focused)} has the focus"
-    return found
+        assert outline != "none", f"{name_of(focused)} has no visible focus"
+    return ids
 
 
 def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser: Browser) -> None:
     browser.open(f"{running.address}/app/sign-in")
-    assert reached(browser) == [each.id for each in browser.find(REACHABLE)]
+    assert reachable_ids(browser) == [each.id for each in browser.find(REACHABLE)]
     browser.open(f"{running.address}/app/sign-in")
     browser.tab()  # the logo, which links to the front page
     browser.tab()
@@ -221,7 +220,7 @@ def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser
     assert browser.heading == "Your account"
     for page in PAGES:
         browser.open(f"{running.address}/app/{page}")
-        assert reached(browser) == [each.id for each in browser.find(REACHABLE)], page
+        assert reachable_ids(browser) == [each.id for each in browser.find(REACHABLE)], page
 
 
 def test_the_pages_fit_a_desktop_and_a_phone(running: Service, browser: Browser) -> None:
@@ -229,7 +228,7 @@ def test_the_pages_fit_a_desktop_and_a_phone(running: Service, browser: Browser)
     browser.photograph_whole("home")
     browser.open(f"{running.address}/app/forgot-password")
     browser.photograph_whole("forgot-password")
-    sign_in(browser, running, "wrong, as everybody is now and then")
+    sign_in(browser, running, "a wrong password")
     browser.photograph_whole("sign-in-refused")
     sign_in(browser, running)
     running.login(ADA, PASSWORD)

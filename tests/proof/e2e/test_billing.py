@@ -31,8 +31,7 @@ SHOP: Final = "/api/organizations/acme/services/shop"
 
 
 class Provider(FakePayments):
-    """A payment provider with a clock that tests advance, so that a later change has a later
-    second."""
+    """A payment provider with a clock that tests advance, so that a later change has a later second."""
 
     def __init__(self) -> None:
         super().__init__(now=lambda: time.time() + self.ahead)
@@ -80,7 +79,8 @@ class Shop:
         addresses = {"success_url": "https://shop.example.com/thanks", "cancel_url": "https://shop.example.com/"}
         return await self.ask("POST", f"{SHOP}/checkout", {"plan_id": self.plans["gold"], **addresses})
 
-    async def bought(self) -> Object:
+    async def buy(self) -> Object:
+        """Complete a checkout. Return the subscription at the provider."""
         answer = await self.check_out()
         assert answer.status_code == 200, answer.text
         return self.provider.complete(answer.json()["session_id"])
@@ -99,8 +99,8 @@ class Shop:
     async def send_all(self, seed: int, copies: int, *, killed_at: int | None = None, fails: int = 0) -> None:
         """Deliver all events in a random order.
 
-        The process is killed during the event of that number. The next event comes after the
-        service has logged so many failures of the provider.
+        The process is killed during the event with the number `killed_at`. The next event comes after
+        the service has logged `fails` failures of the provider.
         """
         number = 0
 
@@ -112,7 +112,7 @@ class Shop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.send, one)
                 await self.restart()
-            await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "the failure is logged")
+            await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "the failures are logged")
             return 0  # it may have been processed, so it comes again
 
         await self.provider.deliver(send, seed, copies)
@@ -123,32 +123,33 @@ class Shop:
         await self.let_time_pass()
         await self.start()
 
-    async def sees(self) -> list[tuple[str, str, str]]:
+    async def subscriptions(self) -> list[tuple[str, str, str]]:
         """Return status, plan and end of the period of all subscriptions in the service API."""
         headers = {"X-API-Key": self.key}
         answer = await trio.to_thread.run_sync(partial(self.service.get, "/api/service/subscriptions", **headers))
         assert answer.status_code == 200, answer.text
         return [(one["status"], one["plan_name"], one["current_period_end"]) for one in answer.json()["subscriptions"]]
 
-    async def recorded(self) -> list[str]:
+    async def recorded_actions(self) -> list[str]:
         """Return the audit actions about subscriptions, the oldest first."""
-        found = await self.call("GET", "/api/organizations/acme/audit-log?target_type=subscription")
-        return [entry["action"] for entry in reversed(found["logs"])]
+        page = await self.call("GET", "/api/organizations/acme/audit-log?target_type=subscription")
+        return [entry["action"] for entry in reversed(page["logs"])]
 
     async def let_time_pass(self) -> None:
+        """Make all checks due now, and end all leases."""
 
-        def pass_() -> None:
+        def update() -> None:
             with psycopg.connect(self.database, autocommit=True) as connection:
                 connection.execute("update billing_facts set check_at = now() where check_at is not null")
                 connection.execute("update billing_checkouts set check_at = now() where check_at is not null")
                 connection.execute("delete from leases")
 
-        await trio.to_thread.run_sync(pass_)
+        await trio.to_thread.run_sync(update)
 
 
-def ends(bought: Object) -> str:
-    """Return the end of its period in our format."""
-    return rfc3339(datetime.fromtimestamp(bought["current_period_end"], UTC))
+def ends(subscription: Object) -> str:
+    """Return the end of the subscription's period in our format."""
+    return rfc3339(datetime.fromtimestamp(subscription["current_period_end"], UTC))
 
 
 @pytest.fixture
@@ -180,11 +181,11 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     assert (refused.status_code, refused.json()["error_code"]) == (500, "BILLING_ERROR")
     provider.answers.clear()
 
-    first = await shop.bought()
+    first = await shop.buy()
     delayed = [one for one in provider.events if one["type"] in ("invoice.paid", "checkout.session.completed")]
     await shop.send_all(seed=1, copies=3)
-    assert await shop.sees() == [("active", "gold", ends(first))]
-    assert len(provider.customers) == 1, "though it was started twice"
+    assert await shop.subscriptions() == [("active", "gold", ends(first))]
+    assert len(provider.customers) == 1, "one customer for two checkout requests"
 
     # Another plan, a failed payment, and a successful one, while the provider answers no questions.
     question = f"subscriptions/{first['id']}"
@@ -202,29 +203,29 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     provider.answers.clear()
     provider.events += delayed
     await shop.send_all(seed=3, copies=2)
-    assert await shop.sees() == [("active", "silver", ends(first))]
+    assert await shop.subscriptions() == [("active", "silver", ends(first))]
 
-    async def seen(*rows: tuple[str, str, str]) -> bool:
-        return await shop.sees() == list(rows)
+    async def has(*rows: tuple[str, str, str]) -> bool:
+        return await shop.subscriptions() == list(rows)
 
-    # The event about the end is lost.
+    # The event of the end is lost.
     provider.later()
     provider.change(first["id"], status="canceled")
     provider.events.clear()
-    was = ("cancelled", "silver", ends(first))
+    canceled = ("cancelled", "silver", ends(first))
     await shop.restart()
-    await eventually(partial(seen, was), "the end is found out")
+    await eventually(partial(has, canceled), "the service learns of the end")
 
     # The event of another checkout is lost too.
-    second = await shop.bought()
+    second = await shop.buy()
     provider.events.clear()
-    assert await shop.sees() == [was]
+    assert await shop.subscriptions() == [canceled]
     await shop.restart()
-    await eventually(partial(seen, was, ("active", "gold", ends(second))), "the subscription is found out")
+    await eventually(partial(has, canceled, ("active", "gold", ends(second))), "the service learns of the subscription")
 
-    recorded = await shop.recorded()
-    assert [recorded[0], recorded[-2:]] == ["subscription.created", ["subscription.canceled", "subscription.created"]]
-    assert set(recorded[1:-2]) == {"subscription.updated"}
+    actions = await shop.recorded_actions()
+    assert [actions[0], actions[-2:]] == ["subscription.created", ["subscription.canceled", "subscription.created"]]
+    assert set(actions[1:-2]) == {"subscription.updated"}
     assert TRAP not in shop.service.output
     assert API_KEY not in shop.service.output
     assert await trio.to_thread.run_sync(shop.service.stop) == 0

@@ -1,5 +1,4 @@
-"""The branding of an organization in a browser: pages and emails, their computed colors, and the
-logo from another host."""
+"""The branding of an organization in a browser: pages, emails, computed colors, and a logo of another host."""
 
 import re
 import threading
@@ -29,7 +28,7 @@ class LogoServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), LogoRequest)
-        self.requests: list[dict[str, str]] = []
+        self.request_headers: list[dict[str, str]] = []
 
     @property
     def origin(self) -> str:
@@ -40,7 +39,7 @@ class LogoRequest(BaseHTTPRequestHandler):
     server: LogoServer
 
     def do_GET(self) -> None:
-        self.server.requests.append({name.lower(): value for name, value in self.headers.items()})
+        self.server.request_headers.append({name.lower(): value for name, value in self.headers.items()})
         self.send_response(200)
         self.send_header("Content-Type", "image/svg+xml")
         self.send_header("Content-Length", str(len(LOGO)))
@@ -70,14 +69,13 @@ def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Ser
 def color_of(browser: Browser, selector: str, style: str) -> Color:
     """Return the computed style."""
     value: str = browser.script(f"return getComputedStyle(document.querySelector('{selector}'))['{style}']")
-    found = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", value)
-    assert found, (selector, style, value)
-    return Color(*map(int, found.groups()))
+    match = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", value)
+    assert match, (selector, style, value)
+    return Color(*map(int, match.groups()))
 
 
 def check_colors(browser: Browser, button: str, label: str, card: str, link: str, color: str) -> None:
-    """Check that the button has the color, and that all text has enough contrast, in both color
-    schemes."""
+    """Check, in both color schemes, that the button has the color, and that all text has enough contrast."""
     for dark in (False, True):
         browser.use_dark(dark)
         browser.wait_until(lambda: color_of(browser, button, "backgroundColor") == Color.parse(color))
@@ -133,30 +131,30 @@ def test_pages_and_emails_have_the_branding_and_are_readable(
         assert (answer.status_code, answer.json()) == (200, body)
 
         assert running.post("/api/auth/forgot-password", {"email": OWNER, "org_slug": "acme"}).status_code == 200
-        letter = sink.wait_for(OWNER, number)
-        assert letter.message["Subject"] == f"Set a new password - {name}"
-        assert letter.link.startswith(f"{running.address}/auth/reset-password?token=")
-        check_mail(browser, letter.html, name, color, home / "mail.html")
+        email = sink.wait_for(OWNER, number)
+        assert email.message["Subject"] == f"Set a new password - {name}"
+        assert email.link.startswith(f"{running.address}/auth/reset-password?token=")
+        check_mail(browser, email.html, name, color, home / "mail.html")
         browser.open((home / "mail.html").as_uri())
         browser.photograph(f"branded-mail-{look}")
 
-        browser.open(letter.link)
+        browser.open(email.link)
         assert browser.heading == "Set a new password"
         check_page(browser, name, color)
         browser.photograph(f"branded-reset-{look}")
 
-        made = running.post("/api/organizations/acme/invitations", {"email": INVITED, "role": "member"}, token=token).json()
-        letter = sink.wait_for(INVITED, number)
-        assert letter.message["Subject"] == f"You are invited to Acme & Sons - {name}"
-        browser.open(letter.link)
+        invitation = running.post("/api/organizations/acme/invitations", {"email": INVITED, "role": "member"}, token=token).json()
+        email = sink.wait_for(INVITED, number)
+        assert email.message["Subject"] == f"You are invited to Acme & Sons - {name}"
+        browser.open(email.link)
         assert browser.heading == "You are invited to Acme & Sons"
         check_page(browser, name, color)
         browser.photograph(f"branded-invitation-{look}")
         browser.press("Decline")
         assert browser.title.endswith(f" · {name}")
-        assert made["token"] not in browser.source
+        assert invitation["token"] not in browser.source
 
     # The host of the logo learns that it is shown, and nothing else.
-    assert logo.requests
-    assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.requests)
+    assert logo.request_headers
+    assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.request_headers)
     assert running.stop() == 0

@@ -37,13 +37,13 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
 def test_the_help_of_every_command_ends_with_an_example(home: Path) -> None:
     findings = []
     for words in [(), *commands(main)]:
-        shown = gatehouse(home, *words, "--help")
+        result = gatehouse(home, *words, "--help")
         # In one line, so that it can be copied, and of this command.
-        last = shown.stdout.rstrip().rpartition("\n")[2].strip()
+        last = result.stdout.rstrip().rpartition("\n")[2].strip()
         command = " ".join(("gatehouse", *words))
-        good = shown.stdout.startswith(f"Usage: {command} ") and last.startswith("Example: ") and command in last
-        if shown.returncode != 0 or not good:
-            findings.append((words, shown))
+        good = result.stdout.startswith(f"Usage: {command} ") and last.startswith("Example: ") and command in last
+        if result.returncode != 0 or not good:
+            findings.append((words, result))
     assert findings == []
 
 
@@ -74,8 +74,8 @@ def test_migrate_reports_the_migrations(blank: dict[str, str], home: Path) -> No
 
 
 def test_the_first_owner_is_created_only_once(own_database: dict[str, str], service: Start, home: Path) -> None:
-    made = gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database)
-    assert (made.returncode, made.stdout) == (0, f"{EMAIL} is now the platform owner.\n"), made.stderr
+    result = gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database)
+    assert (result.returncode, result.stdout) == (0, f"{EMAIL} is now the platform owner.\n"), result.stderr
     refused = gatehouse(home, "owner", "create", "eve@example.com", typed=f"{PASSWORD}\n", **own_database)
     assert refused.returncode == 1
     assert refused.stderr.startswith("gatehouse: There already is a platform owner.")
@@ -98,8 +98,8 @@ def test_an_invalid_owner_is_refused_in_a_sentence(own_database: dict[str, str],
 def claims(token: str, part: int) -> dict[str, Any]:
     """Return a part of an access token, without checking it."""
     text = token.split(".")[part]
-    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    return found
+    fields: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    return fields
 
 
 def published(service: Service) -> set[str]:

@@ -1,5 +1,4 @@
-"""The database is restarted under load: the service stays, reports the outage, and continues by
-itself."""
+"""The database is restarted under load: the service stays, reports the outage, and continues by itself."""
 
 import os
 import signal
@@ -89,9 +88,9 @@ async def test_a_restart_of_the_database_under_load_is_only_an_outage(running: S
         await eventually(lambda: len(load.registered) >= 20 and min(load.succeeded.values()) >= 3, "the load has started")
         server.begin_stop()
         await eventually(lambda: not server.runs, "the database has stopped")
-        await eventually(lambda: len(load.failed) == 3 and min(load.failed.values()) >= 3, "everybody has met the outage")
-        away = datetime.now(UTC)
-        await trio.to_thread.run_sync(check_away, running)
+        await eventually(lambda: len(load.failed) == 3 and min(load.failed.values()) >= 3, "all requests have failed")
+        outage_at = datetime.now(UTC)
+        await trio.to_thread.run_sync(check_outage, running)
 
         await trio.to_thread.run_sync(server.start)
         # From the first moment on: dead idle connections are replaced by the pool.
@@ -100,28 +99,28 @@ async def test_a_restart_of_the_database_under_load_is_only_an_outage(running: S
             assert answer.status_code == 200, answer.text
         assert (await trio.to_thread.run_sync(running.get, "/health/ready")).json()["database"] == "connected"
         load.succeeded.clear()
-        await eventually(lambda: len(load.succeeded) == 3 and min(load.succeeded.values()) >= 5, "everybody goes on")
+        await eventually(lambda: len(load.succeeded) == 3 and min(load.succeeded.values()) >= 5, "all requests succeed again")
         nursery.cancel_scope.cancel()
     assert load.strange == []
     assert running.runs
     assert running.process.pid == pid
 
     sink.delay = 0
-    until(lambda: unsent(server.conninfo, away) == 0, "all mails have gone out", patience=60)
+    until(lambda: unsent(server.conninfo, outage_at) == 0, "all emails have been sent", patience=60)
     counts = {email: len(sink.emails_to(email)) for email in load.registered}
     assert {email: count for email, count in counts.items() if count != 1} == {}
     assert running.stop() == 0
-    check_told_in_the_log(running)
+    check_log(running)
 
 
-def check_away(service: Service) -> None:
+def check_outage(service: Service) -> None:
     """Check the responses during the outage."""
     ready = service.get("/health/ready")
     assert ready.status_code == 503
     assert ready.json() == {"status": "unhealthy", "version": ready.json()["version"], "database": "disconnected"}
     assert service.get("/health").json()["status"] == "healthy"
-    live = service.get("/health/live")
-    assert (live.status_code, live.content) == (200, b"")
+    liveness = service.get("/health/live")
+    assert (liveness.status_code, liveness.content) == (200, b"")
     assert service.get("/metrics").status_code == 200
     assert service.get("/.well-known/jwks.json").status_code == 200
     for path in ("/api/auth/register", "/api/auth/login"):
@@ -138,7 +137,7 @@ def check_away(service: Service) -> None:
     assert "Traceback" not in page.text
 
 
-def unsent(conninfo: str, away: datetime) -> int:
+def unsent(conninfo: str, outage_at: datetime) -> int:
     """Return the number of unfinished emails.
 
     An email that was claimed but not prepared waits for the end of its lease, which takes two
@@ -148,9 +147,9 @@ def unsent(conninfo: str, away: datetime) -> int:
     with psycopg.connect(conninfo) as connection:
         connection.execute(
             """update mails set due_at = now()
-            where finished_at is null and claims > 0 and due_at <= %(away)s + %(lease)s
-                and (token is null or now() > %(away)s + interval '20 s')""",
-            {"away": away, "lease": LEASE},
+            where finished_at is null and claims > 0 and due_at <= %(outage_at)s + %(lease)s
+                and (token is null or now() > %(outage_at)s + interval '20 s')""",
+            {"outage_at": outage_at, "lease": LEASE},
         )
         connection.execute("select pg_notify('mails', '')")
         row = connection.execute("select count(*) from mails where finished_at is null").fetchone()
@@ -158,9 +157,8 @@ def unsent(conninfo: str, away: datetime) -> int:
     return int(row[0])
 
 
-def check_told_in_the_log(service: Service) -> None:
-    """Check that each failure of the outage is logged as an error with its code, and none as a
-    defect."""
+def check_log(service: Service) -> None:
+    """Check that each failure of the outage is logged as an error with its code, and none as a defect."""
     failures = [line for line in service.logged("request") if line["status"] == 500]
     assert failures
     assert {(line["level"], line["error_code"]) for line in failures} == {("error", "DATABASE_ERROR")}
@@ -176,11 +174,11 @@ def test_the_service_waits_for_a_database_that_starts_later(service: Start, serv
     server.start().stop()
     settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
     running = service("--welcome", **settings).launch()
-    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "it waits, and says so")
+    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "it logs that it waits")
     assert running.runs
     assert "Gatehouse serves on" not in running.output
     server.start()
-    until(lambda: "Gatehouse serves on" in running.output, "it goes on")
+    until(lambda: "Gatehouse serves on" in running.output, "it serves")
     assert running.get("/health/ready").status_code == 200
     assert running.stop() == 0
     assert "Traceback" not in running.output
@@ -191,13 +189,13 @@ def test_workers_that_are_replaced_during_an_outage_wait_for_the_database(servic
     settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
     running = service("--workers", "2", **settings).start()
     until(lambda: len(running.workers) == 2, "there are two workers")
-    first = running.workers
+    dead = running.workers
     server.stop()
-    for pid in first:
+    for pid in dead:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "their successors wait, and say so")
+    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "their successors log that they wait")
     server.start()
     assert running.get("/health/ready").status_code == 200
-    assert sorted(line["pid"] for line in running.logged("worker_died")) == first
+    assert sorted(line["pid"] for line in running.logged("worker_died")) == dead
     assert running.stop() == 0
     assert "Traceback" not in running.output

@@ -1,5 +1,7 @@
-"""The device flow with third-party clients against the running service, approved in a real browser
-(decisions 91, 92, 93, 94, 95, 96, 97, 98, 99, RFC 8628)."""
+"""The device flow with third-party clients against the running service, approved in a real browser.
+
+The requirements are decisions 91, 92, 93, 94, 95, 96, 97, 98, 99 and RFC 8628.
+"""
 
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -25,16 +27,16 @@ GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 @pytest.fixture
-def known(running: Service) -> dict[str, Any]:
-    """Return the metadata that a client discovers."""
-    found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
-    assert GRANT in found["grant_types_supported"]
-    return found
+def metadata(running: Service) -> dict[str, Any]:
+    """The metadata that a client discovers."""
+    document: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
+    assert GRANT in document["grant_types_supported"]
+    return document
 
 
 @pytest.fixture
 def client_id(running: Service) -> str:
-    """Return the client id of an application. Its client secret is not used here."""
+    """The client id of an application. Its client secret is not used here."""
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
     answer = running.post("/api/organizations/acme/services", {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
@@ -42,17 +44,17 @@ def client_id(running: Service) -> str:
     return str(answer.json()["service"]["client_id"])
 
 
-def ask(known: dict[str, Any], client_id: str) -> dict[str, Any]:
+def request_codes(metadata: dict[str, Any], client_id: str) -> dict[str, Any]:
     """Request codes as a program does."""
     answer = httpx.post(
-        known["device_authorization_endpoint"], data={"client_id": client_id}, headers={"User-Agent": "acme-cli/2.1"}, trust_env=False
+        metadata["device_authorization_endpoint"], data={"client_id": client_id}, headers={"User-Agent": "acme-cli/2.1"}, trust_env=False
     )
     assert answer.status_code == 200, answer.text
     codes: dict[str, Any] = answer.json()
     return codes
 
 
-def have_waited(shared: SharedService) -> None:
+def end_polling_interval(shared: SharedService) -> None:
     """End the polling interval."""
     with psycopg.connect(shared.conninfo, autocommit=True) as connection:
         connection.execute("update device_codes set polled_at = null")
@@ -71,10 +73,10 @@ def check(running: Service, tokens: dict[str, Any]) -> None:
 
 
 def test_authlib_signs_in_through_a_browser(
-    running: Service, known: dict[str, Any], client_id: str, browser: Browser, shared: SharedService
+    running: Service, metadata: dict[str, Any], client_id: str, browser: Browser, shared: SharedService
 ) -> None:
-    codes = ask(known, client_id)
-    endpoint, grant = known["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
+    codes = request_codes(metadata, client_id)
+    endpoint, grant = metadata["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
     with OAuth2Client(client_id, token_endpoint_auth_method="none", trust_env=False) as client:
         with pytest.raises(OAuthError, match="authorization_pending"):
             client.fetch_token(endpoint, **grant)
@@ -98,12 +100,12 @@ def test_authlib_signs_in_through_a_browser(
         assert browser.find("script") == []
         assert browser.complaints() == []
 
-        have_waited(shared)
+        end_polling_interval(shared)
         tokens = client.fetch_token(endpoint, **grant)
         check(running, tokens)
         # Refreshing tokens of a device needs no client secret (decision 92).
         check(running, client.refresh_token(endpoint))
-        have_waited(shared)
+        end_polling_interval(shared)
         with pytest.raises(OAuthError, match="invalid_grant"):
             client.fetch_token(endpoint, **grant)
     browser.open(f"{running.address}/app/account/devices")
@@ -112,14 +114,14 @@ def test_authlib_signs_in_through_a_browser(
 
 def test_requests_oauthlib_signs_in_with_a_typed_code(
     running: Service,
-    known: dict[str, Any],
+    metadata: dict[str, Any],
     client_id: str,
     browser: Browser,
     shared: SharedService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
-    codes, endpoint = ask(known, client_id), known["token_endpoint"]
+    codes, endpoint = request_codes(metadata, client_id), metadata["token_endpoint"]
     with OAuth2Session(client=DeviceClient(client_id)) as client:
         client.trust_env = False
         with pytest.raises(CustomOAuth2Error, match="authorization_pending"):
@@ -135,7 +137,7 @@ def test_requests_oauthlib_signs_in_with_a_typed_code(
         browser.fill("Code", codes["user_code"].lower().replace("-", " "))
         browser.press("Continue")
         browser.press("Approve")
-        have_waited(shared)
+        end_polling_interval(shared)
         check(running, client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True))
         check(running, client.refresh_token(endpoint, client_id=client_id))
         with pytest.raises((InvalidGrantError, CustomOAuth2Error)):
@@ -143,10 +145,10 @@ def test_requests_oauthlib_signs_in_with_a_typed_code(
 
 
 def test_a_denied_program_gets_access_denied(
-    known: dict[str, Any], client_id: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    metadata: dict[str, Any], client_id: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
-    codes = ask(known, client_id)
+    codes = request_codes(metadata, client_id)
     browser.open(codes["verification_uri_complete"])
     sign_in(browser)
     browser.press("Continue")
@@ -156,4 +158,4 @@ def test_a_denied_program_gets_access_denied(
     with OAuth2Session(client=DeviceClient(client_id)) as client:
         client.trust_env = False
         with pytest.raises(AccessDeniedError):
-            client.fetch_token(known["token_endpoint"], device_code=codes["device_code"], include_client_id=True)
+            client.fetch_token(metadata["token_endpoint"], device_code=codes["device_code"], include_client_id=True)

@@ -1,5 +1,4 @@
-"""Invitations, from outside: created over the API, emailed, accepted or declined in a browser, and
-used."""
+"""Invitations, from outside: created over the API, emailed, accepted or declined in a browser, and used."""
 
 import re
 from dataclasses import dataclass
@@ -35,8 +34,8 @@ class Acme:
     def invite(self, role: str = "member") -> dict[str, Any]:
         answer = self.service.post("/api/organizations/acme/invitations", {"email": INVITED, "role": role}, token=self.token)
         assert answer.status_code == 200, answer.text
-        made: dict[str, Any] = answer.json()
-        return made
+        response: dict[str, Any] = answer.json()
+        return response
 
     def statuses(self) -> list[str]:
         listed = self.service.get("/api/organizations/acme/invitations", token=self.token).json()
@@ -80,13 +79,13 @@ def check_error(browser: Browser, token: str, sentence: str) -> None:
 
 def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink: MailSink, browser: Browser) -> None:
     service = acme.service
-    made = acme.invite("admin")
-    letter = sink.wait_for(INVITED)
-    assert letter.message["Subject"] == "You are invited to Acme & Sons - Gatehouse"
-    assert letter.link == f"{service.address}/invitations/accept?token={made['token']}"
-    assert letter.link.replace("&", "&amp;") in letter.html
+    invitation = acme.invite("admin")
+    email = sink.wait_for(INVITED)
+    assert email.message["Subject"] == "You are invited to Acme & Sons - Gatehouse"
+    assert email.link == f"{service.address}/invitations/accept?token={invitation['token']}"
+    assert email.link.replace("&", "&amp;") in email.html
 
-    browser.open(letter.link)
+    browser.open(email.link)
     check_page(browser, acme)
     assert "an administrator" in browser.text
     browser.photograph("invitation")
@@ -100,8 +99,8 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     assert acme.statuses() == ["accepted"]
     assert acme.members() == {OWNER: "owner", INVITED: "admin"}
 
-    browser.open(letter.link)
-    check_error(browser, made["token"], "already been answered or canceled")
+    browser.open(email.link)
+    check_error(browser, invitation["token"], "already been answered or canceled")
     browser.photograph("invitation-used")
 
     # The next step on the page works.
@@ -116,15 +115,15 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     assert service.get("/api/invitations", token=token).json() == []
 
     assert service.stop() == 0
-    for secret in (made["token"], made["invitation"]["token"]):
+    for secret in (invitation["token"], invitation["invitation"]["token"]):
         assert secret not in service.output
-    seen = [(line["method"], line["route"], line["status"]) for line in service.logged("request")]
-    assert seen.count(("GET", "/invitations/accept", 301)) == 2
-    assert seen.count(("POST", "/app/invitations/accept", 200)) == 1
+    requests = [(line["method"], line["route"], line["status"]) for line in service.logged("request")]
+    assert requests.count(("GET", "/invitations/accept", 301)) == 2
+    assert requests.count(("POST", "/app/invitations/accept", 200)) == 1
 
 
 def test_an_invitation_is_declined_in_a_browser(acme: Acme, sink: MailSink, browser: Browser) -> None:
-    made = acme.invite()
+    invitation = acme.invite()
     browser.open(sink.wait_for(INVITED).link)
     check_page(browser, acme)
     assert "a member" in browser.text
@@ -137,7 +136,7 @@ def test_an_invitation_is_declined_in_a_browser(acme: Acme, sink: MailSink, brow
     assert acme.statuses() == ["rejected"]
     assert INVITED not in acme.members()
     browser.open(page)
-    check_error(browser, made["token"], "already been answered or canceled")
+    check_error(browser, invitation["token"], "already been answered or canceled")
     assert (acme.invite()["invitation"]["status"], acme.statuses()) == ("pending", ["pending", "rejected"])
 
 
@@ -160,5 +159,5 @@ def test_an_invitation_is_answered_on_the_frontend_if_there_is_one(service: Star
 
 
 def test_a_running_service_expires_invitations(acme: Acme) -> None:
-    measured = "sso_job_processing_duration_seconds_count"
-    until(lambda: acme.service.metric(measured)['{job_type="invitation_expiry"}'] > 0, "the sweeper has been round")
+    metric = "sso_job_processing_duration_seconds_count"
+    until(lambda: acme.service.metric(metric)['{job_type="invitation_expiry"}'] > 0, "the sweeper has run")

@@ -1,5 +1,4 @@
-"""kill -9 under load: acknowledged changes are there after the restart, and no process stays
-behind."""
+"""kill -9 under load: acknowledged changes are there after the restart, and no process stays behind."""
 
 import os
 import random
@@ -55,8 +54,7 @@ class Ledger:
 
 
 class Load:
-    """Users who register, sign in, refresh and sign out at the same time, until the service is
-    killed."""
+    """Users who register, sign in, refresh and sign out at the same time, until the service is killed."""
 
     def __init__(self, service: Service, ledger: Ledger, rng: random.Random) -> None:
         self._service = service
@@ -80,7 +78,7 @@ class Load:
             while await act() or not self._ledger.killed:
                 pass
         except httpx.TransportError:
-            assert self._ledger.killed, "the service hung up by itself"
+            assert self._ledger.killed, "the service closed a connection by itself"
 
     async def _call(self, path: str, body: Any = None, token: str | None = None) -> Any:
         answer = await trio.to_thread.run_sync(partial(self._service.post, path, body, token=token))
@@ -153,8 +151,8 @@ async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
     """Check all entries of the ledger."""
     for email in ledger.registered:
         emails = sink.emails_to(email)
-        assert 1 <= len(emails) <= 2, f"{len(emails)} letters to {email}"
-        assert len({(letter.message_id, letter.link) for letter in emails}) == 1
+        assert 1 <= len(emails) <= 2, f"{len(emails)} emails to {email}"
+        assert len({(received.message_id, received.link) for received in emails}) == 1
 
     def check_registration(email: str) -> None:
         assert service.follow(sink.emails_to(email)[0].link).status_code == 200
@@ -171,16 +169,16 @@ async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
     def check_signed_out(token: str) -> None:
         assert service.get("/api/user", token=token).status_code == 401
 
-    turns = trio.CapacityLimiter(4)
+    limiter = trio.CapacityLimiter(4)
     async with trio.open_nursery() as nursery:
 
-        def each(checked: Callable[[T], None], things: list[T]) -> None:
+        def start_each(act: Callable[[T], None], things: list[T]) -> None:
             for thing in things:
-                nursery.start_soon(partial(trio.to_thread.run_sync, checked, thing, limiter=turns))
+                nursery.start_soon(partial(trio.to_thread.run_sync, act, thing, limiter=limiter))
 
-        each(check_registration, ledger.registered)
-        each(check_session, ledger.sessions)
-        each(check_signed_out, ledger.signed_out)
+        start_each(check_registration, ledger.registered)
+        start_each(check_session, ledger.sessions)
+        start_each(check_signed_out, ledger.signed_out)
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 3), (2, 2)])
@@ -199,11 +197,11 @@ async def test_acknowledged_changes_survive_kill_9_of_the_service_and_of_its_dat
         ledger.registered.clear()
         await Load(running, ledger, rng).run_until_killed(after=rng.uniform(0, 0.8))
         assert ledger.refused == []
-        until(lambda: not family(home), "everything that belonged to the killed process has ended")
-        gone = datetime.now(UTC)
+        until(lambda: not family(home), "all processes of the killed service have ended")
+        killed_at = datetime.now(UTC)
         running.start()
-        end_leases(home, gone)
-        until(lambda: unfinished_mails(home) == 0, "all mails have gone out")
+        end_leases(home, killed_at)
+        until(lambda: unfinished_mails(home) == 0, "all emails have been sent")
         await check(running, ledger, sink)
     ledger.registered.clear()
     kill_database(running, home)
@@ -220,6 +218,6 @@ def kill_database(running: Service, home: Path) -> None:
     os.kill(server, signal.SIGKILL)
     assert running.wait() == 1
     assert running.logged("database_ended")
-    until(lambda: not family(home), "everything that belonged to it has ended")
+    until(lambda: not family(home), "all processes of the service have ended")
     running.start()
     assert running.get("/health/ready").status_code == 200

@@ -1,5 +1,7 @@
-"""A new user, from outside: registers, gets a real email, verifies it in a browser, signs in, stays
-signed in, and signs out."""
+"""A new user, from outside, from the registration to the sign-out.
+
+The user gets a real email, verifies the address in a browser, signs in, and stays signed in.
+"""
 
 import email
 import json
@@ -14,7 +16,7 @@ import pytest
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService, Start
 from tests.proof.e2e.process import Service
-from tests.proof.e2e.sink import MailSink, Received
+from tests.proof.e2e.sink import MailSink, ReceivedEmail
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -30,20 +32,19 @@ def sink(shared: SharedService) -> MailSink:
     return shared.sink
 
 
-def check_letter(letter: Received, service: Service, path: str) -> None:
-    """Check sender, recipient and both parts of the email, and that its one link starts with the
-    configured address."""
-    message = letter.message
+def check_email(received: ReceivedEmail, service: Service, path: str) -> None:
+    """Check sender, recipient and both parts of the email, and that its one link starts with the configured address."""
+    message = received.message
     assert message.get_content_type() == "multipart/alternative"
     assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
-    assert letter.sender == "signin@id.example.com"
+    assert received.sender == "signin@id.example.com"
     assert message["To"].addresses[0].addr_spec == EMAIL
     assert message["From"].addresses[0].display_name == "Gatehouse"
-    assert letter.link.startswith(f"{service.address}{path}?token=")
+    assert received.link.startswith(f"{service.address}{path}?token=")
     # The email loads nothing, and all its links lead to us.
-    assert not re.search(r"""(src|background)=|url\(""", letter.html)
-    hrefs = re.findall(r'href="([^"]*)"', letter.html)
-    assert letter.link in hrefs
+    assert not re.search(r"""(src|background)=|url\(""", received.html)
+    hrefs = re.findall(r'href="([^"]*)"', received.html)
+    assert received.link in hrefs
     assert {urlsplit(href).netloc for href in hrefs} == {urlsplit(service.address).netloc}
 
 
@@ -53,18 +54,18 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
     unverified = running.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD})
     assert unverified.status_code == 401
 
-    letter = sink.wait_for(EMAIL)
-    check_letter(letter, running, "/auth/verify-email")
-    secrets.append(letter.token)
-    browser.open(letter.link)
+    received = sink.wait_for(EMAIL)
+    check_email(received, running, "/auth/verify-email")
+    secrets.append(received.token)
+    browser.open(received.link)
     assert browser.heading == "Email address verified"
     assert EMAIL in browser.text
     assert browser.complaints() == []
     browser.photograph("verified")
 
-    browser.open(letter.link)
+    browser.open(received.link)
     assert browser.heading == "This request didn't work"
-    assert letter.token not in browser.source
+    assert received.token not in browser.source
     # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
     browser.photograph("used-link")
@@ -88,10 +89,10 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
     session = running.login(EMAIL, PASSWORD)
     secrets += [session["access_token"], session["refresh_token"]]
     assert running.post("/api/auth/forgot-password", {"email": EMAIL}).status_code == 200
-    letter = sink.wait_for(EMAIL, 2)
-    check_letter(letter, running, "/auth/reset-password")
-    secrets.append(letter.token)
-    browser.open(letter.link)
+    received = sink.wait_for(EMAIL, 2)
+    check_email(received, running, "/auth/reset-password")
+    secrets.append(received.token)
+    browser.open(received.link)
     assert browser.heading == "Set a new password"
     browser.photograph("reset-password")
     field = browser.find_labelled("New password")
@@ -116,28 +117,28 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
 
 def check_log(service: Service, secrets: list[str]) -> None:
     """Check that every request is logged, and that no secret is."""
-    found = [secret for secret in secrets if secret in service.output or json.dumps(secret)[1:-1] in service.output]
-    assert found == []
+    logged_secrets = [secret for secret in secrets if secret in service.output or json.dumps(secret)[1:-1] in service.output]
+    assert logged_secrets == []
     lines = service.logged("request")
     assert len({line["request_id"] for line in lines}) == len(lines)
     for line in lines:
         assert {"timestamp", "level", "request_id", "method", "route", "status", "duration_ms"} <= line.keys(), line
         assert line["duration_ms"] > 0
         assert "?" not in line["path"]
-    seen = [(line["method"], line["route"], line["status"]) for line in lines]
-    assert seen.count(("POST", "/api/auth/register", 200)) == 1
-    assert seen.count(("GET", "/auth/verify-email", 200)) == 1
-    assert seen.count(("GET", "/auth/verify-email", 400)) == 1
-    assert seen.count(("POST", "/api/auth/refresh", 401)) == 1
-    assert seen.count(("POST", "/auth/reset-password", 200)) == 1
-    known = [line for line in lines if line["route"] == "/api/user" and line["status"] == 200]
-    assert len({line["caller"] for line in known}) == 1
+    requests = [(line["method"], line["route"], line["status"]) for line in lines]
+    assert requests.count(("POST", "/api/auth/register", 200)) == 1
+    assert requests.count(("GET", "/auth/verify-email", 200)) == 1
+    assert requests.count(("GET", "/auth/verify-email", 400)) == 1
+    assert requests.count(("POST", "/api/auth/refresh", 401)) == 1
+    assert requests.count(("POST", "/auth/reset-password", 200)) == 1
+    profile_requests = [line for line in lines if line["route"] == "/api/user" and line["status"] == 200]
+    assert len({line["caller"] for line in profile_requests}) == 1
 
 
 def test_a_request_id_of_the_client_is_in_the_response_and_in_the_log(running: Service) -> None:
     answer = running.get("/api/user", **{"X-Request-Id": "trace-0815-abc"})
     assert answer.headers["X-Request-Id"] == "trace-0815-abc"
-    until(lambda: [line for line in running.logged("request") if line["request_id"] == "trace-0815-abc"], "the line is there")
+    until(lambda: [line for line in running.logged("request") if line["request_id"] == "trace-0815-abc"], "the request is logged")
 
 
 def test_the_home_page_leads_to_the_api_page_which_shows_every_operation_and_loads_only_our_files(
@@ -167,7 +168,7 @@ def test_without_a_mail_server_emails_are_files_for_a_mail_program(service: Star
     running = service(**own_database).start()
     running.register(EMAIL, PASSWORD)
     folder = home / "var" / "mail"
-    until(lambda: list(folder.glob("*.eml")), "the mail is there")
+    until(lambda: list(folder.glob("*.eml")), "the email is there")
     [file] = folder.glob("*.eml")
     message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
     assert message["To"] == EMAIL

@@ -1,5 +1,7 @@
-"""Third-party OAuth clients against the running service, with a user in a real browser (decisions
-34, 36, 88, 89, 90, 91, 92, 93)."""
+"""Third-party OAuth clients against the running service, with a user in a real browser.
+
+The requirements are decisions 34, 36, 88, 89, 90, 91, 92 and 93.
+"""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -58,23 +60,23 @@ def callback() -> Iterator[Callback]:
 
 
 @pytest.fixture
-def known(running: Service) -> dict[str, Any]:
-    """Return the metadata that a client discovers."""
-    found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
-    assert found["issuer"] == running.address
-    return found
+def metadata(running: Service) -> dict[str, Any]:
+    """The metadata that a client discovers."""
+    document: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
+    assert document["issuer"] == running.address
+    return document
 
 
 @pytest.fixture
 def shop(running: Service, callback: Callback) -> tuple[str, str]:
-    """Return the client id and the client secret of an application."""
+    """The client id and the client secret of an application."""
     token = running.login(ADA, PASSWORD)["access_token"]
-    made = running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token)
-    assert made.status_code == 200, made.text
-    shown = {"primary_color": "#b0306a", "product_name": "Acme Shops"}
-    assert running.call("PATCH", "/api/organizations/acme/branding", shown, token=token).status_code == 200
-    wanted = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [callback.uri]}
-    answer = running.post("/api/organizations/acme/services", wanted, token=token)
+    answer = running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token)
+    assert answer.status_code == 200, answer.text
+    branding = {"primary_color": "#b0306a", "product_name": "Acme Shops"}
+    assert running.call("PATCH", "/api/organizations/acme/branding", branding, token=token).status_code == 200
+    service = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [callback.uri]}
+    answer = running.post("/api/organizations/acme/services", service, token=token)
     assert answer.status_code == 200, answer.text
     return answer.json()["service"]["client_id"], answer.json()["client_secret"]
 
@@ -97,38 +99,38 @@ def walk(browser: Browser, address: str, uri: str) -> str:
     return browser.address
 
 
-def check(running: Service, known: dict[str, Any], client_id: str, token: str) -> None:
+def check(running: Service, metadata: dict[str, Any], client_id: str, token: str) -> None:
     """Check the access token with the published keys only."""
-    published = httpx.get(known["jwks_uri"], trust_env=False).json()
-    found = jwt.decode(token, KeySet.import_key_set(published), algorithms=["RS256"])
-    registry = jwt.JWTClaimsRegistry(iss={"essential": True, "value": known["issuer"]}, aud={"essential": True, "value": client_id})
-    registry.validate(found.claims)
-    assert (found.claims["org"], found.claims["service"], found.claims["email"]) == ("acme", "shop", ADA)
+    published = httpx.get(metadata["jwks_uri"], trust_env=False).json()
+    decoded = jwt.decode(token, KeySet.import_key_set(published), algorithms=["RS256"])
+    registry = jwt.JWTClaimsRegistry(iss={"essential": True, "value": metadata["issuer"]}, aud={"essential": True, "value": client_id})
+    registry.validate(decoded.claims)
+    assert (decoded.claims["org"], decoded.claims["service"], decoded.claims["email"]) == ("acme", "shop", ADA)
 
 
 def test_authlib_signs_a_user_in(
-    running: Service, known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser
+    running: Service, metadata: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser
 ) -> None:
     client_id, client_secret = shop
     with OAuth2Client(client_id, client_secret, redirect_uri=callback.uri, code_challenge_method="S256", trust_env=False) as client:
         verifier = "v" * 48
-        address, state = client.create_authorization_url(known["authorization_endpoint"], code_verifier=verifier)
+        address, state = client.create_authorization_url(metadata["authorization_endpoint"], code_verifier=verifier)
         back = walk(browser, address, callback.uri)
-        assert parse_qs(urlsplit(back).query)["iss"] == [known["issuer"]]
-        tokens = client.fetch_token(known["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
-        check(running, known, client_id, tokens["access_token"])
+        assert parse_qs(urlsplit(back).query)["iss"] == [metadata["issuer"]]
+        tokens = client.fetch_token(metadata["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
+        check(running, metadata, client_id, tokens["access_token"])
         assert running.get("/api/user", token=tokens["access_token"]).json()["service"] == "shop"
-        renewed = client.refresh_token(known["token_endpoint"])
-        check(running, known, client_id, renewed["access_token"])
-        assert client.revoke_token(known["revocation_endpoint"], token=renewed["refresh_token"]).status_code == 200
+        renewed = client.refresh_token(metadata["token_endpoint"])
+        check(running, metadata, client_id, renewed["access_token"])
+        assert client.revoke_token(metadata["revocation_endpoint"], token=renewed["refresh_token"]).status_code == 200
         assert running.get("/api/user", token=renewed["access_token"]).status_code == 401
         with pytest.raises(OAuthError, match="invalid_grant"):
-            client.fetch_token(known["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
+            client.fetch_token(metadata["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
 
 
 def test_requests_oauthlib_signs_a_user_in(
     running: Service,
-    known: dict[str, Any],
+    metadata: dict[str, Any],
     shop: tuple[str, str],
     callback: Callback,
     browser: Browser,
@@ -138,21 +140,21 @@ def test_requests_oauthlib_signs_a_user_in(
     client_id, client_secret = shop
     with OAuth2Session(client_id, redirect_uri=callback.uri, pkce="S256") as client:
         client.trust_env = False
-        address, _ = client.authorization_url(known["authorization_endpoint"])
+        address, _ = client.authorization_url(metadata["authorization_endpoint"])
         back = walk(browser, address, callback.uri)
-        tokens = client.fetch_token(known["token_endpoint"], authorization_response=back, client_secret=client_secret)
-        check(running, known, client_id, tokens["access_token"])
-        renewed = client.refresh_token(known["token_endpoint"], auth=(client_id, client_secret))
-        check(running, known, client_id, renewed["access_token"])
+        tokens = client.fetch_token(metadata["token_endpoint"], authorization_response=back, client_secret=client_secret)
+        check(running, metadata, client_id, tokens["access_token"])
+        renewed = client.refresh_token(metadata["token_endpoint"], auth=(client_id, client_secret))
+        check(running, metadata, client_id, renewed["access_token"])
 
 
 def test_a_user_who_cancels_returns_without_a_code(
-    known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    metadata: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
     client_id, client_secret = shop
     with OAuth2Session(client_id, redirect_uri=callback.uri) as client:
-        address, _ = client.authorization_url(known["authorization_endpoint"])
+        address, _ = client.authorization_url(metadata["authorization_endpoint"])
         browser.open(address)
         browser.fill("Email address", ADA)
         browser.fill("Password", PASSWORD)
@@ -160,4 +162,4 @@ def test_a_user_who_cancels_returns_without_a_code(
         browser.press("Cancel")
         assert browser.heading == "Welcome to the shop"
         with pytest.raises(AccessDeniedError):
-            client.fetch_token(known["token_endpoint"], authorization_response=browser.address, client_secret=client_secret)
+            client.fetch_token(metadata["token_endpoint"], authorization_response=browser.address, client_secret=client_secret)

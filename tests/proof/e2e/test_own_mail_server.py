@@ -1,5 +1,7 @@
-"""The mail server of an organization, from outside: unreachable until the operator allows it, then
-used for invitations."""
+"""The mail server of an organization, from outside.
+
+It is unreachable until the operator allows it, and then used for invitations.
+"""
 
 from typing import Any
 
@@ -46,7 +48,7 @@ def test_invitations_use_it_as_soon_as_the_operator_allows_it(service: Start, si
     assert "outbound_calls_to_private_addresses_allowed" in opened.output
     assert try_out(opened, token) == {"success": True, "message": "The mail server can be used."}
     answer = opened.post("/api/organizations/acme/invitations", {"email": INVITED, "role": "member"}, token=token)
-    letter = sink.wait_for(INVITED)
-    assert (letter.sender, letter.token) == ("post@acme.example", answer.json()["token"])
-    assert str(letter.message["From"]) == "Acme Post <post@acme.example>"
+    received = sink.wait_for(INVITED)
+    assert (received.sender, received.token) == ("post@acme.example", answer.json()["token"])
+    assert str(received.message["From"]) == "Acme Post <post@acme.example>"
     assert len(sink.emails) == 1

@@ -1,5 +1,7 @@
-"""A SAML application and a user in a real browser, who signs in with two factors and signs out
-(decisions 173, 174, 175, 176, 177, 178, 179, 180, 181, 182, 183)."""
+"""A SAML application and a user in a real browser, who signs in with two factors and signs out.
+
+The requirements are decisions 173, 174, 175, 176, 177, 178, 179, 180, 181, 182 and 183.
+"""
 
 import base64
 import threading
@@ -33,7 +35,7 @@ class Shop(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Page)
         self.origin = f"http://127.0.0.1:{self.server_address[1]}"
         self.arrived: list[tuple[AcceptedUser, str]] = []
-        self.received: list[str] = []
+        self.logout_paths: list[str] = []
 
 
 class Page(BaseHTTPRequestHandler):
@@ -43,7 +45,7 @@ class Page(BaseHTTPRequestHandler):
         if self.path == "/":
             self._go(self.server.provider.ask("/basket"))
         elif self.path.startswith("/slo"):
-            self.server.received.append(self.path)
+            self.server.logout_paths.append(self.path)
             self._go(self.server.provider.say_signed_out(self.server.origin + self.path))
         else:
             self._show("Nothing here")
@@ -131,7 +133,7 @@ def test_a_user_signs_in_to_an_application_and_out(running: Service, shop: Shop,
         browser.wait_until(lambda: browser.heading == "You're signed out")
         if scripts:
             browser.photograph("saml-signed-out")
-        assert len(shop.received) == 1
+        assert len(shop.logout_paths) == 1
         assert "Some applications didn't confirm" not in browser.text
         assert [line for line in browser.complaints() if "favicon" not in line] == []
     finally:

@@ -32,8 +32,7 @@ class Diary:
 
     def __init__(self, service: Service) -> None:
         self.written: list[str] = []
-        self.maybe: set[str] = set()  # names without an answer
-        self.paused = False
+        self.maybe: set[str] = set()  # names without an acknowledgment: stored or not
         self._service = service
 
     async def sign_in(self) -> None:
@@ -59,9 +58,9 @@ class Diary:
                 assert is_storage_down(answer), answer.text
                 self.maybe.add(name)
 
-    async def some_more(self) -> None:
-        enough = len(self.written) + 5
-        await eventually(lambda: len(self.written) >= enough, "more is written")
+    async def wait_for_more(self) -> None:
+        count = len(self.written) + 5
+        await eventually(lambda: len(self.written) >= count, "five more changes are acknowledged")
 
 
 def arrived(sink: FakeSiem) -> list[str]:
@@ -101,65 +100,66 @@ async def test_all_entries_arrive_in_order_after_any_failures(service: Start, se
         configuration = {"provider": "splunk_hec", "endpoint_url": sink.url("/services/collector/event"), "token": TOKEN}
         answer = await diary.call("POST", "/acme/siem", configuration)
         assert answer.status_code == 200, answer.text
-        tried = await diary.call("POST", "/acme/siem/test")
-        assert tried.json() == {"success": True, "message": SiemResult.GOOD.value}
+        result = await diary.call("POST", "/acme/siem/test")
+        assert result.json() == {"success": True, "message": SiemResult.GOOD.value}
 
-        async def arrives(what: str) -> None:
+        async def wait_for_entries(when: str) -> None:
             """Wait until all entries so far have arrived."""
-            upto = len(diary.written)
+            count = len(diary.written)
 
-            async def there() -> bool:
+            async def have_arrived() -> bool:
                 await trio.to_thread.run_sync(let_time_pass, server.conninfo)
-                return set(diary.written[:upto]) <= set(arrived(sink))
+                return set(diary.written[:count]) <= set(arrived(sink))
 
-            await eventually(there, f"everything has arrived {what}", 2 * PATIENCE)
+            await eventually(have_arrived, f"all entries have arrived {when}", 2 * PATIENCE)
 
-        async def standing() -> dict[str, Any]:
-            shown: dict[str, Any] = (await diary.call("GET", "/acme/siem")).json()
-            return shown
+        async def status() -> dict[str, Any]:
+            response: dict[str, Any] = (await diary.call("GET", "/acme/siem")).json()
+            return response
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(diary.write_for_ever)
-            await diary.some_more()
-            await arrives("at first")
+            await diary.wait_for_more()
+            await wait_for_entries("at first")
 
             sink.status = 500
-            await diary.some_more()
+            await diary.wait_for_more()
 
-            async def failed() -> bool:
-                return bool((await standing())["last_error"] == SiemResult.FAILED)
+            async def has_failed() -> bool:
+                return bool((await status())["last_error"] == SiemResult.FAILED)
 
-            await eventually(failed, "it is shown that the SIEM fails")
+            await eventually(has_failed, "the status says that the SIEM fails")
             sink.status = 200
-            await arrives("when it does not fail any more")
+            await wait_for_entries("after the SIEM has recovered")
 
             sink.close()
-            await diary.some_more()
+            await diary.wait_for_more()
             await sink.open()
-            await arrives("when it is there again")
+            await wait_for_entries("after the SIEM was unreachable")
 
             # Killed while the SIEM has a batch and has not answered.
             posts = len(sink.posts)
             sink.gates["/services/collector/event"] = trio.Event()
-            await diary.some_more()
-            await sink.until(lambda: len(sink.posts) > posts, "something is being sent")
+            await diary.wait_for_more()
+            await sink.until(lambda: len(sink.posts) > posts, "a batch is being sent")
             running.kill()
             end_leases(server.conninfo)
             sink.gates.pop("/services/collector/event").set()
             await trio.to_thread.run_sync(running.start)
-            await arrives("after the process was killed")
+            await wait_for_entries("after the process was killed")
 
+            unanswered = len(diary.maybe)
             await trio.to_thread.run_sync(server.stop)
-            await trio.sleep(0.2)
+            await eventually(lambda: len(diary.maybe) > unanswered, "a change fails without the database")
             await trio.to_thread.run_sync(server.start)
-            await diary.some_more()
-            await arrives("after the database was away")
+            await diary.wait_for_more()
+            await wait_for_entries("after the restart of the database")
             nursery.cancel_scope.cancel()
-        await arrives("when nobody writes any more")
+        await wait_for_entries("after the last change")
 
-        found = arrived(sink)
-        assert [name for name in found if name not in diary.maybe] == [name for name in diary.written if name in found]
-        assert found == sorted(found, key=lambda name: int(name.split()[1]))
+        names = arrived(sink)
+        assert [name for name in names if name not in diary.maybe] == [name for name in diary.written if name in names]
+        assert names == sorted(names, key=lambda name: int(name.split()[1]))
         assert {post.headers["authorization"] for post in sink.posts} == {f"Splunk {TOKEN}"}
         assert running.metric("sso_siem_failures_total")['{reason="failed"}'] >= 0
         assert TOKEN not in running.output

@@ -1,5 +1,4 @@
-"""Identity providers in a real browser without scripts: sign-in with the second factor, and linking
-on the account page."""
+"""Identity providers in a real browser without scripts: sign-in with the second factor, and linking of accounts."""
 
 from collections.abc import Iterator
 
@@ -28,7 +27,7 @@ def codehost() -> Iterator[FakeProvider]:
 
 
 @pytest.fixture
-def still(browser: Browser) -> Iterator[Browser]:
+def scriptless(browser: Browser) -> Iterator[Browser]:
     """A browser that runs no scripts."""
     browser.let_scripts_run(False)
     yield browser
@@ -42,40 +41,40 @@ def photograph(browser: Browser, name: str) -> None:
 
 
 def test_a_user_signs_in_through_one_provider_and_links_another(
-    service: Start, own_database: dict[str, str], still: Browser, websuite: FakeProvider, codehost: FakeProvider
+    service: Start, own_database: dict[str, str], scriptless: Browser, websuite: FakeProvider, codehost: FakeProvider
 ) -> None:
     running = service(**websuite.variables(), **codehost.variables(), **own_database).start()
-    still.open(f"{running.address}/app/sign-in?next=/app/account/identities")
-    photograph(still, "sign-in-providers")
-    still.follow("Continue with Websuite")
-    assert still.heading == "Linked accounts"
-    assert still.address == f"{running.address}/app/account/identities"
-    photograph(still, "linked-accounts")
+    scriptless.open(f"{running.address}/app/sign-in?next=/app/account/identities")
+    photograph(scriptless, "sign-in-providers")
+    scriptless.follow("Continue with Websuite")
+    assert scriptless.heading == "Linked accounts"
+    assert scriptless.address == f"{running.address}/app/account/identities"
+    photograph(scriptless, "linked-accounts")
 
-    secret, _ = enrol(still, running)
-    still.open(f"{running.address}/app/account")
-    still.press("Sign out")
-    still.follow("Continue with Websuite")
-    assert still.heading == "Enter your code", "the second factor is also required after a provider"
-    still.fill("Code", code_of(secret, later=STEP))
-    still.press("Continue")
-    assert still.heading == "Your account"
+    secret, _ = enrol(scriptless, running)
+    scriptless.open(f"{running.address}/app/account")
+    scriptless.press("Sign out")
+    scriptless.follow("Continue with Websuite")
+    assert scriptless.heading == "Enter your code", "the second factor is also required after a provider"
+    scriptless.fill("Code", code_of(secret, later=STEP))
+    scriptless.press("Continue")
+    assert scriptless.heading == "Your account"
 
-    still.follow("Manage your linked accounts")
-    still.press("Link Codehost")
-    still.wait_until(lambda: "Account linked." in still.text)
-    assert still.heading == "Linked accounts"
-    assert "ada@codehost.example" in still.text
+    scriptless.follow("Manage your linked accounts")
+    scriptless.press("Link Codehost")
+    scriptless.wait_until(lambda: "Account linked." in scriptless.text)
+    assert scriptless.heading == "Linked accounts"
+    assert "ada@codehost.example" in scriptless.text
     assert codehost.counted["/authorize"] == 1
-    still.press("Unlink Websuite")
-    assert "Account unlinked." in still.text
-    still.press("Unlink Codehost")
-    assert "This is your only way to sign in" in still.text
-    still.open(f"{running.address}/app/account")
-    still.press("Sign out")
-    still.follow("Continue with Codehost")
-    assert still.heading == "Enter your code"
-    assert still.find("script") == []
-    assert [line for line in still.complaints() if "400" not in line] == []
+    scriptless.press("Unlink Websuite")
+    assert "Account unlinked." in scriptless.text
+    scriptless.press("Unlink Codehost")
+    assert "This is your only way to sign in" in scriptless.text
+    scriptless.open(f"{running.address}/app/account")
+    scriptless.press("Sign out")
+    scriptless.follow("Continue with Codehost")
+    assert scriptless.heading == "Enter your code"
+    assert scriptless.find("script") == []
+    assert [line for line in scriptless.complaints() if "400" not in line] == []
     assert "access-" not in running.output
     assert "state=" not in running.output

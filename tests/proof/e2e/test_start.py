@@ -82,8 +82,8 @@ def refusal(service: Start, home: Path, name: str, value: str) -> str:
 
 
 def test_an_invalid_setting_is_reported_by_its_name(service: Start, home: Path) -> None:
-    message = [(name, value, refusal(service, home, name, value)) for name, value in INVALID]
-    assert [each for each in message if each[0] not in each[2]] == []
+    messages = {(name, value): refusal(service, home, name, value) for name, value in INVALID}
+    assert [setting for setting, message in messages.items() if setting[0] not in message] == []
 
 
 def test_an_invalid_secret_is_not_repeated(service: Start, home: Path) -> None:
@@ -138,13 +138,12 @@ def test_a_second_service_on_one_data_directory_is_refused(service: Start, home:
 GOLD: Final = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500}
 
 
-@pytest.mark.parametrize(("workers", "shown"), [("1", True), ("2", False)])
+@pytest.mark.parametrize(("workers", "shows_password"), [("1", True), ("2", False)])
 def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_shows_the_owner(
-    service: Start, workers: str, shown: bool, home: Path
+    service: Start, workers: str, shows_password: bool, home: Path
 ) -> None:
-    """It shows the password only if ./run has generated it, and never one of the operator (security
-    L-3)."""
-    running = service("--welcome", *["--show-password"] * shown, "--workers", workers, **OWNER)
+    """The password is shown only if ./run has generated it, and never if the operator has set it (security L-3)."""
+    running = service("--welcome", *["--show-password"] * shows_password, "--workers", workers, **OWNER)
     if workers == "1":
         running.in_new_interpreter()
     tiers = []
@@ -153,14 +152,14 @@ def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_s
             running.output_file.unlink()
         running.settings["SSO_TIERS"] = json.dumps([{**GOLD, "price_cents": price}])
         running.start(patience=2 * PATIENCE if is_first or workers == "2" else 10 * SECONDS_TO_START_AGAIN)
-        until(lambda: "Ctrl-C" in running.output, "it has said all")
+        until(lambda: "Ctrl-C" in running.output, "the welcome is complete")
         welcome = "\n".join(line for line in running.output.splitlines() if not line.startswith("{"))
         assert running.address in welcome
         assert f"{running.address}/docs" in welcome
         assert str(home / "var" / "mail") in welcome
         assert (OWNER["SSO_PLATFORM_OWNER_EMAIL"] in welcome) is is_first
-        assert (OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in welcome) is (is_first and shown)
-        assert ("the one in SSO_PLATFORM_OWNER_PASSWORD" in welcome) is (is_first and not shown)
+        assert (OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in welcome) is (is_first and shows_password)
+        assert ("the one in SSO_PLATFORM_OWNER_PASSWORD" in welcome) is (is_first and not shows_password)
         # It is printed for the operator and not logged, because logs are kept.
         assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] not in "\n".join(str(line) for line in running.log)
         token = running.login(OWNER["SSO_PLATFORM_OWNER_EMAIL"], OWNER["SSO_PLATFORM_OWNER_PASSWORD"])["access_token"]
@@ -188,10 +187,10 @@ def test_logs_on_a_terminal_are_readable(service: Start, own_database: dict[str,
         running = service(**own_database, SSO_LOG_FORMAT="auto", NO_COLOR="1").in_new_interpreter()
         running.start(output=follower)
         until(lambda: running.get("/api/user", **{"X-Request-Id": "trace-0815"}).status_code == 401, "it answers")
-        shown = b""
-        while b"trace-0815" not in shown:
-            shown += os.read(leader, 65536)
-        [line] = [line for line in shown.decode().splitlines() if "trace-0815" in line]
+        output = b""
+        while b"trace-0815" not in output:
+            output += os.read(leader, 65536)
+        [line] = [line for line in output.decode().splitlines() if "trace-0815" in line]
         assert "GET /api/user" in line
         assert "status=401" in line
         assert not line.startswith("{")

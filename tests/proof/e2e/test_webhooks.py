@@ -1,5 +1,7 @@
-"""Webhooks of the running service: acknowledged events are delivered, through kill -9 and restarts
-of the database, and slow receivers delay no others."""
+"""Webhooks of the running service: all acknowledged events are delivered.
+
+They are delivered through kill -9 and restarts of the database, and slow receivers delay no others.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -33,7 +35,7 @@ RETRY: Final = """
 
 
 @dataclass
-class House:
+class WebhookSender:
     """A service with an organization, and webhooks to a receiver."""
 
     service: Service
@@ -44,20 +46,21 @@ class House:
     changes: list[str] = field(default_factory=list)  # acknowledged names of the organization
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
-        given = await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token))
-        assert given.status_code == 200, given.text
-        return given.json()
+        response = await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token))
+        assert response.status_code == 200, response.text
+        return response.json()
 
     async def begin(self) -> None:
         tokens = await trio.to_thread.run_sync(self.service.login, EMAIL, PASSWORD)
         self.token = tokens["access_token"]
         await self.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
 
-    async def hook(self, path: str, *events: str) -> str:
-        url = self.receiver.url(path)
-        made = await self.call("POST", f"{ORG}/webhooks", {"name": path, "url": url, "events": list(events or ("organization.updated",))})
-        self.secrets[path] = made["secret"]
-        return str(made["id"])
+    async def add_webhook(self, path: str) -> str:
+        """Add a webhook to this path of the receiver. Return its id."""
+        body = {"name": path, "url": self.receiver.url(path), "events": ["organization.updated"]}
+        webhook = await self.call("POST", f"{ORG}/webhooks", body)
+        self.secrets[path] = webhook["secret"]
+        return str(webhook["id"])
 
     async def change(self, count: int = 1) -> None:
         """Cause this many events, each of which is delivered."""
@@ -66,23 +69,23 @@ class House:
             await self.call("PATCH", ORG, {"name": name})
             self.changes.append(name)
 
-    def received(self, path: str) -> dict[str, set[str]]:
-        """Return the changes that the receiver accepted with valid signatures, and their delivery
-        ids."""
-        found: dict[str, set[str]] = {}
-        for got in self.receiver.at(path):
-            payload = Verifier(self.secrets[path]).verify(got.body, got.headers)
+    def delivery_ids(self, path: str) -> dict[str, set[str]]:
+        """Return the ids of the deliveries of each change that the receiver accepted with a valid signature."""
+        ids: dict[str, set[str]] = {}
+        for delivery in self.receiver.at(path):
+            payload = Verifier(self.secrets[path]).verify(delivery.body, delivery.headers)
             assert payload["actor_email"] == EMAIL
-            found.setdefault(payload["data"]["name"]["new"], set()).add(got.id)
-        return found
+            ids.setdefault(payload["data"]["name"]["new"], set()).add(delivery.id)
+        return ids
 
-    async def all_received(self, *paths: str) -> None:
+    async def wait_for_all(self, *paths: str) -> None:
+        """Wait until each of the paths has received all changes, each with one delivery id."""
         for path in paths:
             await eventually(partial(self._has_all, path), f"all events arrived at {path}")
-            assert {len(ids) for ids in self.received(path).values()} == {1}, "one id, however often it came"
+            assert {len(ids) for ids in self.delivery_ids(path).values()} == {1}, "repeated deliveries have the same id"
 
     def _has_all(self, path: str) -> bool:
-        return set(self.changes) <= self.received(path).keys()
+        return set(self.changes) <= self.delivery_ids(path).keys()
 
     def sql(self, statement: str) -> list[Any]:
         with psycopg.connect(self.database, autocommit=True) as connection:
@@ -97,7 +100,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def house(service: Start, server: DatabaseServer, receiver: Receiver, home: Path) -> House:
+async def sender(service: Start, server: DatabaseServer, receiver: Receiver, home: Path) -> WebhookSender:
     server.start()
     running = service(
         SSO_DATABASE_URL=server.conninfo,
@@ -109,13 +112,13 @@ async def house(service: Start, server: DatabaseServer, receiver: Receiver, home
         SSO_WEBHOOK_RETRY_DELAYS="0,3600,3600,3600,3600",  # no retry happens before a test asks for it
     )
     await trio.to_thread.run_sync(running.start)
-    house = House(running, receiver, server.conninfo)
-    await house.begin()
-    return house
+    sender = WebhookSender(running, receiver, server.conninfo)
+    await sender.begin()
+    return sender
 
 
-async def test_all_events_are_delivered_through_kill_9(house: House) -> None:
-    receiver = house.receiver
+async def test_all_events_are_delivered_through_kill_9(sender: WebhookSender) -> None:
+    receiver = sender.receiver
     gate = trio.Event()
 
     async def wait(stream: trio.abc.Stream) -> None:
@@ -127,56 +130,56 @@ async def test_all_events_are_delivered_through_kill_9(house: House) -> None:
 
     receiver.answers |= {"/slow": wait, "/hangs": hang}
     for path in ("/fast", "/slow", "/hangs"):
-        await house.hook(path)
-    await house.change(5)
-    await house.all_received("/fast")  # although other receivers hang
+        await sender.add_webhook(path)
+    await sender.change(5)
+    await sender.wait_for_all("/fast")  # although other receivers hang
     await receiver.wait_for_requests("/slow")
     await receiver.wait_for_requests("/hangs")
-    await trio.to_thread.run_sync(house.service.kill)
+    await trio.to_thread.run_sync(sender.service.kill)
     gate.set()
-    await trio.to_thread.run_sync(house.service.start)
-    assert house.received("/slow").keys() <= set(house.changes)
-    house.sql(END_LEASES)
-    await house.change(5)
-    await house.all_received("/fast", "/slow")
-    output = house.service.output
-    assert not any(secret in output for secret in house.secrets.values())
-    assert await trio.to_thread.run_sync(house.service.stop) == 0
+    await trio.to_thread.run_sync(sender.service.start)
+    assert sender.delivery_ids("/slow").keys() <= set(sender.changes)
+    sender.sql(END_LEASES)
+    await sender.change(5)
+    await sender.wait_for_all("/fast", "/slow")
+    output = sender.service.output
+    assert not any(secret in output for secret in sender.secrets.values())
+    assert await trio.to_thread.run_sync(sender.service.stop) == 0
 
 
-async def test_all_events_are_delivered_through_a_restart_of_the_database(house: House, server: DatabaseServer) -> None:
-    await house.hook("/fast")
-    await house.change(3)
-    await house.all_received("/fast")
-    pid = house.service.process.pid
+async def test_all_events_are_delivered_through_a_restart_of_the_database(sender: WebhookSender, server: DatabaseServer) -> None:
+    await sender.add_webhook("/fast")
+    await sender.change(3)
+    await sender.wait_for_all("/fast")
+    pid = sender.service.process.pid
     await trio.to_thread.run_sync(server.stop)
-    await eventually(lambda: house.service.get("/health/ready").status_code == 503, "the service has noticed")
+    await eventually(lambda: sender.service.get("/health/ready").status_code == 503, "the service has noticed")
     await trio.to_thread.run_sync(server.start)
-    await eventually(lambda: house.service.get("/health/ready").status_code == 200, "the database is back")
-    await house.change(3)
-    await house.all_received("/fast")
-    assert house.service.process.pid == pid
+    await eventually(lambda: sender.service.get("/health/ready").status_code == 200, "the database is back")
+    await sender.change(3)
+    await sender.wait_for_all("/fast")
+    assert sender.service.process.pid == pid
 
 
-async def test_failed_deliveries_are_retried_and_paused_ones_wait(house: House) -> None:
-    receiver = house.receiver
-    paused, deleted = await house.hook("/paused"), await house.hook("/deleted")
-    await house.hook("/redirects")
+async def test_failed_deliveries_are_retried_and_paused_ones_wait(sender: WebhookSender) -> None:
+    receiver = sender.receiver
+    paused, deleted = await sender.add_webhook("/paused"), await sender.add_webhook("/deleted")
+    await sender.add_webhook("/redirects")
     receiver.answers |= {path: answer(503) for path in ("/paused", "/deleted")}
     receiver.answers["/redirects"] = answer(307, b"", f"Location: {receiver.url('/elsewhere')}")
-    await house.change()
+    await sender.change()
     for path in ("/paused", "/deleted", "/redirects"):
         await receiver.wait_for_requests(path)
-    await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": False})
-    await house.call("DELETE", f"{ORG}/webhooks/{deleted}")
+    await sender.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": False})
+    await sender.call("DELETE", f"{ORG}/webhooks/{deleted}")
 
-    def used_up() -> bool:
-        house.sql(RETRY)
-        return house.sql("select attempt_count from webhook_deliveries where status = 'done'") == [(5,)]
+    def is_exhausted() -> bool:
+        sender.sql(RETRY)
+        return sender.sql("select attempt_count from webhook_deliveries where status = 'done'") == [(5,)]
 
-    await eventually(used_up, "the redirect was tried as often as can be")
+    await eventually(is_exhausted, "the redirect was tried five times")
     due = "select 1 from webhook_deliveries d join webhooks w on w.id = d.webhook_id where d.status = 'due' and w.name = '/paused'"
-    await eventually(lambda: house.sql(due) == [(1,)], "it is only held up by the pause")
+    await eventually(lambda: sender.sql(due) == [(1,)], "only the pause delays it")
     assert {path: receiver.started[path] for path in ("/paused", "/deleted", "/redirects")} == {
         "/paused": 1,
         "/deleted": 1,
@@ -184,10 +187,10 @@ async def test_failed_deliveries_are_retried_and_paused_ones_wait(house: House) 
     }
     assert "/elsewhere" not in receiver.started
     receiver.answers["/paused"] = answer(200)
-    await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": True})
+    await sender.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": True})
 
-    async def delivered() -> bool:
-        [delivery] = (await house.call("GET", f"{ORG}/webhooks/{paused}/deliveries"))["deliveries"]
+    async def is_delivered() -> bool:
+        [delivery] = (await sender.call("GET", f"{ORG}/webhooks/{paused}/deliveries"))["deliveries"]
         return bool(delivery["delivered"] and delivery["attempt_count"] == 2)
 
-    await eventually(delivered, "it went on when it was active again")
+    await eventually(is_delivered, "it is delivered when the webhook is active again")

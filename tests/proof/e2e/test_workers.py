@@ -87,21 +87,21 @@ def two_workers(**settings: str) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    with two_workers() as made:
-        yield made
+    with two_workers() as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Pair]:
     """Two workers with rate limits."""
-    with two_workers(SSO_RATE_LIMITS="on") as made:
-        yield made
+    with two_workers(SSO_RATE_LIMITS="on") as pair:
+        yield pair
 
 
 def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None:
     running = pair.serving()
     # No other test calls this route, so all of its requests are counted here.
-    asked = '{method="GET",route="/.well-known/jwks.json",status_class="2xx"}'
+    key_requests = '{method="GET",route="/.well-known/jwks.json",status_class="2xx"}'
     for count, worker in ((7, running.workers[0]), (5, running.workers[1])):
         with only(running, worker):
             for _ in range(count):
@@ -113,7 +113,7 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
             assert refused.status_code == 401
     # A request is counted after its response was sent, which can be an instant after it arrives.
     logins = '{method="POST",route="/api/auth/login",status_class="4xx"}'
-    for labels, count in ((asked, 12), (logins, 2)):
+    for labels, count in ((key_requests, 12), (logins, 2)):
         until(lambda: running.metric("sso_http_request_duration_seconds_count").get(labels) == count, f"{count} are counted")  # noqa: B023
     for answer in expositions(running):
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -128,16 +128,16 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
         one, other = ([line for line in answer.text.splitlines() if "/metrics" not in line] for answer in expositions(running))
         return one == other
 
-    until(agree, "both say the same")  # a background job can end between the two responses, but not each time
+    until(agree, "the metrics of both agree")  # a background job can end between the two responses, but not each time
 
 
 def expositions(running: Service) -> list[httpx.Response]:
     """Return the metrics of each worker."""
-    shown = []
+    responses = []
     for worker in running.workers:
         with only(running, worker):
-            shown.append(running.get("/metrics"))
-    return shown
+            responses.append(running.get("/metrics"))
+    return responses
 
 
 def test_rate_limits_hold_across_workers(limited: Pair) -> None:
@@ -164,7 +164,7 @@ def test_a_killed_worker_is_replaced_and_the_others_continue(pair: Pair) -> None
     counted = running.metric("sso_auth_tokens_issued_total")[""]
     os.kill(killed, signal.SIGKILL)
     # Another worker answers in that time, and knows the session.
-    until(lambda: killed not in running.workers, "the worker is gone")
+    until(lambda: killed not in running.workers, "the worker has ended")
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
     until(lambda: len(running.workers) == 2, "there are two workers again")
     [replacement] = set(running.workers) - {survivor}
@@ -263,7 +263,7 @@ def check_sigterm(running: Service, pair: Pair, workers: int) -> None:
     logins = len(of_logins(running))
     with Conversation(running, "/api/auth/login", {"email": EMAIL, "password": PASSWORD}) as login:
         running.process.terminate()
-        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process has heard of it")
+        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process is stopping")
         until(lambda: not is_taken(running), "new connections are refused", patience=10)
         status, headers, tokens = login.finish()
     assert status == 200, tokens
@@ -303,7 +303,7 @@ def test_an_email_in_delivery_at_shutdown_is_sent_once(service: Start, sink: Mai
     running = service(**own_database, SSO_SMTP_URL=sink.url).start()
     sink.delay = 1.0
     running.register(EMAIL, PASSWORD)
-    until(lambda: sink.busy, "the letter is on its way")
+    until(lambda: sink.busy, "the email is being received")
     assert running.stop() == 0
     with psycopg.connect(own_database["SSO_DATABASE_URL"]) as connection:
         assert connection.execute("select outcome, claims from mails").fetchall() == [("sent", 1)]
@@ -320,7 +320,7 @@ def test_ctrl_c_stops_all_processes_including_the_database(workers: int, service
     # Two seconds are promised for an idle service on an idle machine, where it takes a quarter of a
     # second. Other tests can run on this machine, so here it only has to happen, within ten times
     # that time.
-    until(lambda: not family(home), "nothing is left", patience=20)
+    until(lambda: not family(home), "no process is left", patience=20)
     assert running.wait() in (0, 130)
     assert "Traceback" not in running.output
 
@@ -337,13 +337,13 @@ def check_second_ctrl_c(running: Service, home: Path, workers: int) -> None:
     stopped = len(running.logged("stopping"))
     with Conversation(running, "/api/auth/login", {"email": EMAIL, "password": PASSWORD}) as stuck:
         running.interrupt()
-        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process has heard of it")
+        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process is stopping")
         assert running.runs
         running.interrupt()
         status, headers, _ = stuck.hear()
         assert (status, headers["connection"]) == (503, "close")
         running.wait()
-    until(lambda: not family(home), "nothing is left")
+    until(lambda: not family(home), "no process is left")
     assert "Traceback" not in running.output
 
 
@@ -351,4 +351,4 @@ def test_no_process_stays_when_the_parent_of_idle_workers_is_killed(service: Sta
     running = all_serving(service("--workers", "2").start(), 2)
     assert len(children(running.process.pid)) == 3
     running.kill()
-    until(lambda: not family(home), "workers and database are gone")
+    until(lambda: not family(home), "workers and database have ended")

@@ -30,7 +30,7 @@ def stopped() -> Iterator[Path]:
 
 
 @pytest.fixture
-def made(stopped: Path, data: Path) -> Path:
+def initialized(stopped: Path, data: Path) -> Path:
     """An existing database that does not run. It is a copy, because creating one takes ten times as long."""
     subprocess.run(["cp", "-a", stopped, data], check=True)
     return data

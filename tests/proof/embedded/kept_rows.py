@@ -9,6 +9,6 @@ def write(conninfo: str, number: int) -> None:
         connection.execute("insert into kept values (%s)", (number,))
 
 
-def kept(conninfo: str) -> list[int]:
+def kept_numbers(conninfo: str) -> list[int]:
     with psycopg.connect(conninfo) as connection:
         return [n for (n,) in connection.execute("select n from kept order by n")]

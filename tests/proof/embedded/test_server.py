@@ -16,7 +16,7 @@ import pytest
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.embedded import EmbeddedError, attach, location, programs, start
 from tests import ROOT
-from tests.proof.embedded.kept_rows import kept, write
+from tests.proof.embedded.kept_rows import kept_numbers, write
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -54,9 +54,9 @@ def owning_process(data: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
-    """Another process that runs the database in `made`, with the server's pid and its connection string."""
-    with owning_process(made) as process:
+def owner(initialized: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """Another process that runs the database in `initialized`, with the server's pid and its connection string."""
+    with owning_process(initialized) as process:
         assert process.stdout is not None
         pid, _, conninfo = process.stdout.readline().strip().partition(" ")
         yield process, int(pid), conninfo
@@ -76,18 +76,18 @@ def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
                 "",
             )
     with start(data, durable=False) as second:
-        assert kept(second.conninfo) == [1]
+        assert kept_numbers(second.conninfo) == [1]
         with psycopg.connect(second.conninfo) as connection:
             assert connection.execute("select current_setting('fsync')").fetchone() == ("off",)
 
 
-def test_stop_shuts_the_server_down_and_may_be_called_again(made: Path) -> None:
-    running = start(made, durable=False)
+def test_stop_shuts_the_server_down_and_may_be_called_again(initialized: Path) -> None:
+    running = start(initialized, durable=False)
     idle = psycopg.connect(running.conninfo)
     running.stop()
     running.stop()
     assert has_ended(running.pid)
-    assert not (made / "postmaster.pid").exists()
+    assert not (initialized / "postmaster.pid").exists()
     with pytest.raises(psycopg.OperationalError):
         idle.execute("select 1")
     idle.close()
@@ -101,14 +101,14 @@ def test_directory_and_socket_are_private(data: Path) -> None:
         assert data.with_name("postgres.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_log_contains_no_statements_and_values(made: Path) -> None:
-    with start(made, durable=False) as running, psycopg.connect(running.conninfo, autocommit=True) as connection:
+def test_log_contains_no_statements_and_values(initialized: Path) -> None:
+    with start(initialized, durable=False) as running, psycopg.connect(running.conninfo, autocommit=True) as connection:
         connection.execute("create table people (email text unique); insert into people values ('a@example.org')")
         with pytest.raises(psycopg.errors.UniqueViolation):
             connection.execute("insert into people values ('a@example.org')")
         with pytest.raises(psycopg.errors.SyntaxError):
             connection.execute("selekt 'a@example.org'")
-    assert "example.org" not in made.with_name("postgres.log").read_text()
+    assert "example.org" not in initialized.with_name("postgres.log").read_text()
 
 
 def test_environment_of_the_caller_changes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_environment_of_the_caller_changes_nothing(data: Path, monkeypatch: pyte
     with start(data) as running:
         monkeypatch.delenv("PGOPTIONS")
         write(running.conninfo, 1)
-        assert kept(running.conninfo) == [1]
+        assert kept_numbers(running.conninfo) == [1]
         with psycopg.connect(running.conninfo) as connection:
             assert connection.execute("select current_setting('fsync')").fetchone() == ("on",)
 
@@ -152,24 +152,24 @@ def test_a_worker_thread_may_not_start_it(data: Path) -> None:
 # One owner
 
 
-def test_a_second_owner_is_refused(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+def test_a_second_owner_is_refused(initialized: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
     process, _, conninfo = owner
     with pytest.raises(EmbeddedError, match=rf"in use by another process \(pid {process.pid}\): stop that process first"):
-        start(made)
+        start(initialized)
     write(conninfo, 1)  # the first owner is not affected
 
 
-def test_other_processes_attach_to_a_running_server(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
-    conninfo = attach(made)
+def test_other_processes_attach_to_a_running_server(initialized: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+    conninfo = attach(initialized)
     assert conninfo == owner[2]
     write(conninfo, 7)
-    assert kept(owner[2]) == [7]
+    assert kept_numbers(owner[2]) == [7]
 
 
-def test_without_a_running_server_there_is_nothing_to_attach_to(made: Path) -> None:
-    assert attach(made) is None
-    start(made, durable=False).stop()
-    assert attach(made) is None
+def test_without_a_running_server_there_is_nothing_to_attach_to(initialized: Path) -> None:
+    assert attach(initialized) is None
+    start(initialized, durable=False).stop()
+    assert attach(initialized) is None
 
 
 def test_attaching_waits_for_a_server_that_is_starting(data: Path) -> None:
@@ -182,53 +182,53 @@ def test_attaching_waits_for_a_server_that_is_starting(data: Path) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_server_ends_with_its_parent_and_keeps_its_rows(
-    made: Path, owner: tuple[subprocess.Popen[str], int, str], sign: signal.Signals
+    initialized: Path, owner: tuple[subprocess.Popen[str], int, str], sign: signal.Signals
 ) -> None:
     process, server, conninfo = owner
     write(conninfo, 1)
     process.send_signal(sign)
     process.wait()
     until(lambda: has_ended(server), "the server has ended")
-    assert not (made / "postmaster.pid").exists()  # the server shut down and did not crash
-    with start(made, durable=False) as running:
-        assert kept(running.conninfo) == [1]
+    assert not (initialized / "postmaster.pid").exists()  # the server shut down and did not crash
+    with start(initialized, durable=False) as running:
+        assert kept_numbers(running.conninfo) == [1]
 
 
-def test_next_start_waits_for_the_server_of_a_killed_owner(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+def test_next_start_waits_for_the_server_of_a_killed_owner(initialized: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
     process, _, conninfo = owner
     write(conninfo, 1)
     busy = psycopg.connect(conninfo)
     busy.execute("select 1")
     process.kill()
     process.wait()
-    with start(made, durable=False) as running:  # at once
-        assert kept(running.conninfo) == [1]
+    with start(initialized, durable=False) as running:  # at once
+        assert kept_numbers(running.conninfo) == [1]
     busy.close()
 
 
-def test_killed_server_recovers_at_the_next_start(made: Path) -> None:
-    first = start(made)
+def test_killed_server_recovers_at_the_next_start(initialized: Path) -> None:
+    first = start(initialized)
     write(first.conninfo, 1)
     os.kill(first.pid, signal.SIGKILL)
     first.stop()
-    assert (made / "postmaster.pid").exists()
-    with start(made) as second:
-        assert kept(second.conninfo) == [1]
+    assert (initialized / "postmaster.pid").exists()
+    with start(initialized) as second:
+        assert kept_numbers(second.conninfo) == [1]
 
 
-def test_files_of_a_crash_do_not_stop_a_start(made: Path) -> None:
-    with start(made) as first:
+def test_files_of_a_crash_do_not_stop_a_start(initialized: Path) -> None:
+    with start(initialized) as first:
         write(first.conninfo, 1)
-        left = (made / "postmaster.pid").read_text()
+        left = (initialized / "postmaster.pid").read_text()
     # As after a crash of the machine, when the server's pid was reused for a process of the same
     # user.
-    stranger = start(made.with_name("another"), durable=False)
-    (made / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
-    shutil.copystat(made / "PG_VERSION", made / "postmaster.pid")
-    os.chown(made / "postmaster.pid", made.stat().st_uid, made.stat().st_gid)
-    made.with_name("postgres.lock").write_text("123456\n")
-    with stranger, start(made) as second:
-        assert kept(second.conninfo) == [1]
+    stranger = start(initialized.with_name("another"), durable=False)
+    (initialized / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
+    shutil.copystat(initialized / "PG_VERSION", initialized / "postmaster.pid")
+    os.chown(initialized / "postmaster.pid", initialized.stat().st_uid, initialized.stat().st_gid)
+    initialized.with_name("postgres.lock").write_text("123456\n")
+    with stranger, start(initialized) as second:
+        assert kept_numbers(second.conninfo) == [1]
         assert not has_ended(stranger.pid)
 
 
@@ -265,13 +265,13 @@ def test_an_empty_directory_is_used(data: Path) -> None:
         write(running.conninfo, 1)
 
 
-def test_the_error_names_the_reason_of_a_failed_start(made: Path) -> None:
-    start(made, durable=False).stop()
-    with (made / "postgresql.conf").open("a") as file:
+def test_the_error_names_the_reason_of_a_failed_start(initialized: Path) -> None:
+    start(initialized, durable=False).stop()
+    with (initialized / "postgresql.conf").open("a") as file:
         file.write("max_wal_senders = many\n")
     with pytest.raises(EmbeddedError, match=r"did not start: configuration file .* contains errors"):
-        start(made)
-    assert not location.has_owner(made)
+        start(initialized)
+    assert not location.has_owner(initialized)
 
 
 def test_a_wrong_pg_bindir_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

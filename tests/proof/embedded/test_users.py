@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.embedded import attach, location, programs, start
-from tests.proof.embedded.kept_rows import kept, write
+from tests.proof.embedded.kept_rows import kept_numbers, write
 
 pytestmark = pytest.mark.slow
 
@@ -17,10 +17,10 @@ as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can becom
 
 
 @as_root_only
-def test_root_runs_the_server_as_another_user(made: Path) -> None:
-    with start(made, durable=False) as running:
+def test_root_runs_the_server_as_another_user(initialized: Path) -> None:
+    with start(initialized, durable=False) as running:
         assert Path(f"/proc/{running.pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
-        assert made.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+        assert initialized.stat().st_uid == pwd.getpwnam("nobody").pw_uid
         status = Path(f"/proc/{running.pid}/status").read_text()
     assert "Groups:\t \n" in status or "Groups:\t\n" in status  # without root's other groups
 
@@ -38,7 +38,7 @@ def test_a_project_out_of_reach_has_its_database_in_the_fallback_directory(home:
     assert not data.exists()
     assert clone.stat().st_mode & 0o777 == 0o700
     with start(data, durable=False) as running:
-        assert kept(running.conninfo) == [1]
+        assert kept_numbers(running.conninfo) == [1]
     shutil.rmtree(clone / "var")  # deletes the service's keys, and with them its database
     with start(data, durable=False) as running, psycopg.connect(running.conninfo) as connection:
         assert connection.execute("select to_regclass('kept')").fetchone() == (None,)
@@ -87,7 +87,7 @@ def test_an_ordinary_user_runs_the_server_as_that_user(home: Path, data: Path) -
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with start(data, durable=False) as running:  # root runs another user's database as that user
-        assert kept(running.conninfo) == [1, 2]
+        assert kept_numbers(running.conninfo) == [1, 2]
         assert Path(f"/proc/{running.pid}").stat().st_uid == someone.pw_uid
 
 

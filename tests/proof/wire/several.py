@@ -1,8 +1,7 @@
 """A minimal service of several processes.
 
-Run as a module it is the parent, and its workers are the same module.
-
-Every response is the id of the worker's process. Events are printed on standard output.
+This module is the program of the parent and of its workers. Every response is the id of the worker's
+process. Events are printed on standard output.
 """
 
 import argparse
@@ -47,51 +46,51 @@ async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
                 interrupts += number == signal.SIGINT
-                tell(f"{signal.Signals(number).name} {os.getpid()} {interrupts}")
+                print_line(f"{signal.Signals(number).name} {os.getpid()} {interrupts}")
                 if not stubborn:
                     shutdown.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        await serve_http(app, listening, shutdown=shutdown, shutdown_grace=1, on_started=lambda: tell(f"up {os.getpid()}"))
+        await serve_http(app, listening, shutdown=shutdown, shutdown_grace=1, on_started=lambda: print_line(f"up {os.getpid()}"))
         nursery.cancel_scope.cancel()
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())  # whole lines, even if several processes write at once
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--socket", type=int)
-    arguments.add_argument("--parent", type=int)
-    arguments.add_argument("--count", type=int, default=2)
-    arguments.add_argument("--stubborn", action="store_true")
-    arguments.add_argument("--broken", action="store_true")
-    given = arguments.parse_args()
-    if given.socket is not None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=int)
+    parser.add_argument("--parent", type=int)
+    parser.add_argument("--count", type=int, default=2)
+    parser.add_argument("--stubborn", action="store_true")
+    parser.add_argument("--broken", action="store_true")
+    options = parser.parse_args()
+    if options.socket is not None:
         workers.unblock_interrupts()
-        if given.broken:
+        if options.broken:
             sys.exit(3)
-        with socket.socket(fileno=given.socket) as listening:
-            trio.run(lambda: work(listening, given.parent, stubborn=given.stubborn))
+        with socket.socket(fileno=options.socket) as listening:
+            trio.run(lambda: work(listening, options.parent, stubborn=options.stubborn))
         return
     workers.BACKOFF = 0.02
     command = [sys.executable, "-c", STARTER]
-    command += ["--stubborn"] * given.stubborn + ["--broken"] * given.broken
+    command += ["--stubborn"] * options.stubborn + ["--broken"] * options.broken
     with listen("127.0.0.1:0") as listening:
-        tell(f"port {listening.getsockname()[1]}")
+        print_line(f"port {listening.getsockname()[1]}")
         code = workers.run_workers(
-            given.count,
+            options.count,
             command,
             listening,
             os.environ,
-            on_death=lambda pid: tell(f"dead {pid}"),
-            term_grace=1.0 if given.stubborn else 10.0,
+            on_death=lambda pid: print_line(f"dead {pid}"),
+            term_grace=1.0 if options.stubborn else 10.0,
             int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C
         )
-    tell("over")
+    print_line("over")
     sys.exit(code)
 
 

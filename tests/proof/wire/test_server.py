@@ -1,5 +1,4 @@
-"""The server and the middleware on real sockets, with a Quart-Trio application and with bare ASGI
-applications.
+"""The server and the middleware on real sockets, with Quart-Trio and bare ASGI applications.
 
 The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
@@ -29,7 +28,7 @@ LARGE = 320 * 65536  # more than the kernel buffers for a connection
 POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
 
 
-class House:
+class SmallApplication:
     """A small Quart application whose requests can be held."""
 
     def __init__(self) -> None:
@@ -89,17 +88,17 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def application() -> SmallApplication:
+    return SmallApplication()
 
 
 @pytest.fixture
-def app(house: House) -> App:
-    return house.app  # type: ignore[return-value]
+def app(application: SmallApplication) -> App:
+    return application.app  # type: ignore[return-value]
 
 
 def bare(answer: Callable[[Scope, Receive, Send], Awaitable[None]]) -> App:
-    """An ASGI application without a framework and without lifespan."""
+    """Return an ASGI application without a framework and without lifespan."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -188,40 +187,40 @@ async def test_closing_idle_connections_logs_nothing(app: App) -> None:
         assert len(server.exchanges) == 1
 
 
-async def test_a_client_that_closes_its_half_gets_its_response(house: House, app: App) -> None:
+async def test_a_client_that_closes_its_half_gets_its_response(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
-        await house.entered.wait()
+        await application.entered.wait()
         await client.stream.send_eof()
-        await eventually(house.sees_the_client_gone)
-        house.leave.set()
+        await eventually(application.sees_the_client_gone)
+        application.leave.set()
         assert (await client.reply()).body == b"slow"
         assert await client.is_closed()
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_disconnecting_client_does_not_cancel_its_handler(house: House, app: App, reset: bool) -> None:
+async def test_a_disconnecting_client_does_not_cancel_its_handler(application: SmallApplication, app: App, reset: bool) -> None:
     async with serving(app) as server:
         async with server.client() as client:
             await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
-            await house.entered.wait()
+            await application.entered.wait()
             if reset:
                 client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await eventually(house.sees_the_client_gone)
-        house.leave.set()
+        await eventually(application.sees_the_client_gone)
+        application.leave.set()
         [exchange] = await server.observed()
-        assert house.ended == ["done"]
+        assert application.ended == ["done"]
         assert (exchange.aborted, exchange.route, exchange.status) == (True, "/api/slow", 200)
 
 
-async def test_a_client_that_disconnects_in_its_body_is_recorded(house: House, app: App) -> None:
+async def test_a_client_that_disconnects_in_its_body_is_recorded(application: SmallApplication, app: App) -> None:
     async with serving(app) as server:
         async with server.client() as client:
             await client.send(POST.replace(b"echo", b"slow") + b"Content-Length: 10\r\n\r\nabc")
-            await house.entered.wait()
+            await application.entered.wait()
         [exchange] = await server.observed()
         assert (exchange.aborted, exchange.route, exchange.status) == (True, "/api/slow", 499)
-        assert house.ended == ["cancelled"]
+        assert application.ended == ["cancelled"]
 
 
 async def test_expect_continue_is_answered(app: App) -> None:
@@ -314,40 +313,40 @@ async def test_the_kernel_drops_an_unresponsive_peer() -> None:
 # Refusals
 
 
-async def test_http_2_by_upgrade_is_refused(house: House, app: App) -> None:
+async def test_http_2_by_upgrade_is_refused(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         reply = await client.get(
             "/api/quick", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"
         )
         assert (reply.status, json.loads(reply.body)["error_code"]) == (505, "HTTP_VERSION_NOT_SUPPORTED")
         assert await client.is_closed()
-        assert house.calls == []
+        assert application.calls == []
 
 
-async def test_http_2_by_prior_knowledge_is_refused(house: House, app: App) -> None:
+async def test_http_2_by_prior_knowledge_is_refused(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         # GET / with indexed header fields, after the preface and an empty SETTINGS frame.
         headers = b"\x82\x84\x86\x41\x04test"
         frames = b"\0\0\0\x04\0\0\0\0\0" + struct.pack(">I", len(headers))[1:] + b"\x01\x05\0\0\0\x01" + headers
         await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
         assert (await client.rest()).startswith(b"HTTP/1.1 505 ")
-        assert house.calls == []
+        assert application.calls == []
         assert [exchange.status for exchange in server.exchanges] == [505]
 
 
-async def test_a_websocket_is_refused(house: House, app: App) -> None:
+async def test_a_websocket_is_refused(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
         assert (await client.get("/api/quick", *upgrade)).status == 400
         assert await client.is_closed()
-        assert house.calls == []
+        assert application.calls == []
 
 
-async def test_connect_is_refused(house: House, app: App) -> None:
+async def test_connect_is_refused(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         assert (await client.get("example.com:443", method="CONNECT")).status == 405
         assert await client.is_closed()
-        assert house.calls == []
+        assert application.calls == []
 
 
 HIDDEN = b"GET /api/quick HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -373,37 +372,37 @@ SMUGGLING = {
 
 
 @pytest.mark.parametrize(("head", "status"), SMUGGLING.values(), ids=SMUGGLING)
-async def test_request_smuggling_is_refused(house: House, app: App, head: bytes, status: int) -> None:
+async def test_request_smuggling_is_refused(application: SmallApplication, app: App, head: bytes, status: int) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"POST /api/echo HTTP/1.1\r\nHost: test\r\n" + head + HIDDEN)
         answers = await client.rest()
         assert re.findall(rb"^HTTP/1.1 (\d+) ", answers, re.MULTILINE) == [str(status).encode()]
-        assert "/api/quick" not in house.calls
+        assert "/api/quick" not in application.calls
 
 
-async def test_chunks_in_http_1_0_are_refused(house: House, app: App) -> None:
+async def test_chunks_in_http_1_0_are_refused(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"POST /api/echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
         assert (await client.reply()).status == 400
-        assert house.calls == []
+        assert application.calls == []
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Content-Type", "X-Api-Key", "billing-signature"])
-async def test_headers_that_frame_the_message_must_not_repeat(house: House, app: App, name: str) -> None:
+async def test_headers_that_frame_the_message_must_not_repeat(application: SmallApplication, app: App, name: str) -> None:
     async with serving(app) as server, server.client() as client:
         assert (await client.get("/api/quick", f"{name}: a", f"{name.upper()}: b")).status == 400
         assert (await client.get("/api/quick", f"{name}: a")).status == 200
-        assert house.calls == ["/api/quick"]
+        assert application.calls == ["/api/quick"]
 
 
 @pytest.mark.parametrize("size", [16 * 1024, 60_000, 200_000])
-async def test_large_headers_are_refused(house: House, app: App, size: int) -> None:
+async def test_large_headers_are_refused(application: SmallApplication, app: App, size: int) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Large: " + b"x" * size + b"\r\n\r\n")
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (431, "REQUEST_HEADER_FIELDS_TOO_LARGE")
         assert await client.is_closed()
-        assert house.calls == []
+        assert application.calls == []
 
 
 async def test_headers_below_the_limit_are_accepted(app: App) -> None:
@@ -414,7 +413,7 @@ async def test_headers_below_the_limit_are_accepted(app: App) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\r\n\r\n"]
 )
-async def test_other_protocols_get_a_400_and_are_recorded(house: House, app: App, garbage: bytes) -> None:
+async def test_other_protocols_get_a_400_and_are_recorded(application: SmallApplication, app: App, garbage: bytes) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(garbage)
         reply = await client.reply()
@@ -430,7 +429,7 @@ async def test_other_protocols_get_a_400_and_are_recorded(house: House, app: App
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_client_reads_the_413_while_it_still_sends(house: House, app: App, chunked: bool) -> None:
+async def test_a_client_reads_the_413_while_it_still_sends(application: SmallApplication, app: App, chunked: bool) -> None:
     size = 8_000_000
     async with serving(app) as server, server.client() as client, trio.open_nursery() as nursery:
 
@@ -473,7 +472,7 @@ async def test_an_application_that_reads_no_body_does_not_hang() -> None:
     # no task is left when the block ends
 
 
-async def test_a_body_waits_for_a_busy_application(house: House) -> None:
+async def test_a_body_waits_for_a_busy_application(application: SmallApplication) -> None:
     received = 0
     go = trio.Event()
 
@@ -540,7 +539,7 @@ async def test_a_response_that_breaks_off_is_incomplete() -> None:
 
 
 @pytest.mark.parametrize("path", [b"/api/quick", b"/api/large", b"*"])
-async def test_responses_to_disconnected_clients_are_not_faults(house: House, app: App, path: bytes) -> None:
+async def test_responses_to_disconnected_clients_are_not_faults(application: SmallApplication, app: App, path: bytes) -> None:
     async with serving(app) as server:
         with structlog.testing.capture_logs() as logs:
             for _ in range(20):
@@ -597,30 +596,30 @@ async def test_an_idle_server_ends_without_waiting_for_its_grace(app: App) -> No
         assert await server.refuses()
 
 
-async def test_running_requests_finish_during_the_grace(house: House, app: App) -> None:
+async def test_running_requests_finish_during_the_grace(application: SmallApplication, app: App) -> None:
     async with serving(app) as server, server.client() as client, server.client() as idle:
         await idle.get("/api/quick")
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
-        await house.entered.wait()
+        await application.entered.wait()
         server.shutdown.set()
         assert await idle.is_closed()
         assert not server.finished.is_set()
-        house.leave.set()
+        application.leave.set()
         reply = await client.reply()
         assert (reply.body, reply.headers["connection"]) == (b"slow", "close")
         await client.stream.aclose()
         await server.finished.wait()
 
 
-async def test_running_requests_are_canceled_after_the_grace(house: House, app: App) -> None:
+async def test_running_requests_are_canceled_after_the_grace(application: SmallApplication, app: App) -> None:
     async with serving(app, shutdown_grace=0.05) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
-        await house.entered.wait()
+        await application.entered.wait()
         server.shutdown.set()
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (503, "SERVICE_UNAVAILABLE")
         await server.finished.wait()
-        assert house.ended == ["cancelled"]
+        assert application.ended == ["cancelled"]
         assert [(exchange.status, exchange.route) for exchange in server.exchanges] == [(503, "/api/slow")]
 
 

@@ -75,14 +75,14 @@ class Client:
     async def _until(self, mark: bytes) -> bytes:
         while mark not in self._buffer:
             self._buffer += await self._more()
-        found, _, self._buffer = self._buffer.partition(mark)
-        return found
+        data, _, self._buffer = self._buffer.partition(mark)
+        return data
 
     async def _exactly(self, count: int) -> bytes:
         while len(self._buffer) < count:
             self._buffer += await self._more()
-        found, self._buffer = self._buffer[:count], self._buffer[count:]
-        return found
+        data, self._buffer = self._buffer[:count], self._buffer[count:]
+        return data
 
     async def _more(self) -> bytes:
         data = await self.stream.receive_some(65536)
@@ -99,8 +99,8 @@ class Paths:
         self._changing = changing or set()
 
     def methods(self, path: str) -> frozenset[str] | None:
-        found = self._routes.get(path)
-        return None if found is None else frozenset(found)
+        methods = self._routes.get(path)
+        return None if methods is None else frozenset(methods)
 
     def changes_state(self, path: str) -> bool:
         return path in self._changing

@@ -35,7 +35,7 @@ class Part:
 def parts(page: Path) -> list[Part]:
     """Return the marked parts of a page, in order. Every mark must be one that is understood."""
     source = page.read_text("utf-8")
-    found = [
+    page_parts = [
         Part(
             kind=match["kind"] or "step",
             name=match["step"] or match["file"] or "",
@@ -44,8 +44,8 @@ def parts(page: Path) -> list[Part]:
         )
         for match in _PART.finditer(source)
     ]
-    assert len(found) == len(_MARK.findall(source)), f"{page} has a mark without its block"
-    return found
+    assert len(page_parts) == len(_MARK.findall(source)), f"{page} has a mark without its block"
+    return page_parts
 
 
 def files(page: Path) -> dict[str, str]:

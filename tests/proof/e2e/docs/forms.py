@@ -33,17 +33,20 @@ class _Forms(HTMLParser):
         self.refresh: str | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self.forms.append(Form(given.get("action", ""), given.get("method", "get").lower()))
-        elif tag == "input" and self.forms and given.get("type") != "checkbox":
-            self.forms[-1].fields[given.get("name", "")] = given.get("value", "")
-        elif tag == "meta" and given.get("http-equiv") == "refresh":
-            self.refresh = given["content"].partition("url=")[2]
+            self.forms.append(Form(attributes.get("action", ""), attributes.get("method", "get").lower()))
+        elif tag == "input" and self.forms and attributes.get("type") != "checkbox":
+            self.forms[-1].fields[attributes.get("name", "")] = attributes.get("value", "")
+        elif tag == "meta" and attributes.get("http-equiv") == "refresh":
+            self.refresh = attributes["content"].partition("url=")[2]
 
 
 class FormBrowser:
-    """Stays on the given origins: a redirect to another one ends the chain, and `address` is where it leads."""
+    """A browser that follows redirects and submits forms on these origins.
+
+    A redirect to another origin ends the chain. `address` is its target.
+    """
 
     def __init__(self, *origins: str) -> None:
         self._origins = {urlsplit(origin).netloc for origin in origins}
@@ -87,7 +90,7 @@ class FormBrowser:
         self.submit(form, email=email, password=password)
 
     def answer(self, field_name: str, value: str) -> None:
-        """Submit the form in which a hidden field has this value: the button that a person would press."""
+        """Submit the form in which a hidden field has this value, as a user who presses its button does."""
         [form] = [form for form in self.forms if form.fields.get(field_name) == value]
         self.submit(form)
 

@@ -48,7 +48,7 @@ def authorize(service: Service, address: str, email: str, password: str) -> str:
     with FormBrowser(service.address) as browser:
         browser.open(address)
         browser.sign_in(email, password)
-        if browser.address.startswith(service.address):  # asked the first time that a user comes to an organization
+        if browser.address.startswith(service.address):  # the page at the first sign-in to an organization
             browser.answer("answer", "continue")
         query = parse_qs(urlsplit(browser.address).query)
     assert query["iss"] == [service.address], browser.address
@@ -56,7 +56,7 @@ def authorize(service: Service, address: str, email: str, password: str) -> str:
 
 
 class Reader:
-    """Does by hand what the pages ask the reader to do between the commands."""
+    """A reader, who does the steps between the commands of the pages by hand."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
@@ -77,10 +77,12 @@ class Reader:
 
     def read(self, page: str) -> list[Part]:
         """Return the parts of a page, with free ports for the programs that the reader starts."""
-        found = parts(DOCS / page)
+        page_parts = parts(DOCS / page)
         for documented, port in self._ports.items():
-            found = [replace(part, text=part.text.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{port.number}")) for part in found]
-        return found
+            page_parts = [
+                replace(part, text=part.text.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{port.number}")) for part in page_parts
+            ]
+        return page_parts
 
     def authorize(self, shell: Shell) -> dict[str, str]:
         return {"code": authorize(self._service, shell.variable("authorize"), EMAIL, PASSWORD)}

@@ -93,7 +93,7 @@ class Shell:
 
 
 def walk(shell: Shell, page: Path, parts: list[Part], steps: Mapping[str, Step], folder: Path) -> None:
-    """Do everything that a page tells its reader to do. Raises: WalkFailed, or what a step raises."""
+    """Do all steps of a page. Raises: WalkFailed; the errors of a step."""
     for part in parts:
         where = f"{page.relative_to(ROOT)}, line {part.line}"
         match part.kind:
