@@ -1,5 +1,4 @@
-"""Events of the payment provider, out of order, twice, late, and within one second, against a
-simple model.
+"""Events of the payment provider against a simple model: out of order, twice, late, and within one second.
 
 The state follows from the newest event of each kind (security H-3, H-4, decisions 165, 166, 169).
 """
@@ -47,7 +46,7 @@ METHODS = st.sampled_from(["a", "b", "c"])
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedEvent:
     """A received event in the model. `number` is the order of arrival."""
 
     number: int
@@ -59,36 +58,38 @@ class Heard:
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """The order of events: a creation comes first in its second, other events in their order of
-        arrival."""
+        """The order of events.
+
+        A creation comes first in its second. Other events come in their order of arrival.
+        """
         return (self.created, self.type != "customer.subscription.created", self.number)
 
 
-def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | None:
+def expected_state(events: list[ReceivedEvent]) -> tuple[str, str | None, datetime | None] | None:
     """Return status, plan and end of the period of the subscription after these events.
 
     Unknown values are None. A canceled subscription has only a status.
     """
-    objects = [one for one in heard if one.status]
+    objects = [one for one in events if one.status]
     if not objects:
         return None
     if any(one.status == "canceled" or one.type.endswith("deleted") for one in objects):
         return ("cancelled", None, None)
     newest = max(objects, key=lambda one: one.age)
-    latest = max((one for one in heard if one.type != "invoice.payment_action_required"), key=lambda one: one.age)
+    latest = max((one for one in events if one.type != "invoice.payment_action_required"), key=lambda one: one.age)
     status = STATUSES[newest.status]
     if latest.type == "invoice.payment_failed":
         status = "past_due"
     elif latest.type == "invoice.paid" and status == "past_due":
         status = "active"
     since = max((one for one in objects if one.ends), key=lambda one: one.age, default=None)
-    paid = [one.ends for one in heard if one.type == "invoice.paid" and (since is None or one.created >= since.created)]
+    paid = [one.ends for one in events if one.type == "invoice.paid" and (since is None or one.created >= since.created)]
     ends = max(since.ends if since else 0, *paid, 0)
     return (status, PLANS[newest.price], datetime.fromtimestamp(ends, UTC) if ends else None)
 
 
 @dataclass(frozen=True)
-class HeardOfMethod:
+class ReceivedMethodEvent:
     """A received event about a payment method. `customer` is None after it was detached."""
 
     number: int
@@ -102,9 +103,9 @@ class HeardOfMethod:
         return (self.created, self.customer is None, self.number)
 
 
-def expected_method(heard: list[HeardOfMethod], customer: str) -> str | None:
+def expected_method(events: list[ReceivedMethodEvent], customer: str) -> str | None:
     """Return the payment method of the customer after these events."""
-    newest = {one.method: one for one in sorted(heard, key=lambda one: one.age)}.values()
+    newest = {one.method: one for one in sorted(events, key=lambda one: one.age)}.values()
     attached = [one for one in newest if one.customer == customer]
     return max(attached, key=lambda one: one.age).method if attached else None
 
@@ -125,7 +126,7 @@ class BillingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.received: set[str] = set()
+        self.received_ids: set[str] = set()
         self.checked = -1  # the number of received events at the last check
         self.id = self.customer = ""
         self.metadata: dict[str, str] = {}
@@ -154,31 +155,31 @@ class BillingMachine(RuleBasedStateMachine):
 
     def deliver_unless_late(self, one: Mapping[str, Any], *, late: bool) -> Mapping[str, Any]:
         if not late:
-            self._hear(one)
+            self._receive(one)
         return one
 
     @rule(one=EVENTS)
-    def hear(self, one: Mapping[str, Any]) -> None:
-        self._hear(one)
+    def receive(self, one: Mapping[str, Any]) -> None:
+        self._receive(one)
 
-    def _hear(self, one: Mapping[str, Any]) -> None:
-        read: BillingEvent = provider_events_rules.read_event(one)
-        effect = self.run(provider_events.receive, self.ports, read)
-        assert (effect is Effect.DUPLICATE) == (read.id in self.received)
+    def _receive(self, one: Mapping[str, Any]) -> None:
+        billing_event: BillingEvent = provider_events_rules.read_event(one)
+        effect = self.run(provider_events.receive, self.ports, billing_event)
+        assert (effect is Effect.DUPLICATE) == (billing_event.id in self.received_ids)
         if effect is Effect.DUPLICATE:
-            self.checked = -1  # nor may it change anything when it comes again
+            self.checked = -1  # a repeated event must not change anything either
         else:
-            self.keep(len(self.received), read.type, one["created"], one["data"]["object"])
-            self.received.add(read.id)
+            self.store(len(self.received_ids), billing_event.type, one["created"], one["data"]["object"])
+            self.received_ids.add(billing_event.id)
             self.clock.advance(timedelta(seconds=1))
 
-    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
+    def store(self, number: int, type_: str, created: int, payload: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
     @invariant()
     def the_database_agrees(self) -> None:
-        if self.id and self.checked != len(self.received):  # an event that has not arrived changes nothing
-            self.checked = len(self.received)
+        if self.id and self.checked != len(self.received_ids):  # an event that has not arrived changes nothing
+            self.checked = len(self.received_ids)
             self.check()
 
     def check(self) -> None:
@@ -190,7 +191,7 @@ class SubscriptionMachine(BillingMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Heard] = []
+        self.received: list[ReceivedEvent] = []
 
     @rule(
         target=EVENTS,
@@ -202,14 +203,14 @@ class SubscriptionMachine(BillingMachine):
         late=LATE,
     )
     def of_subscription(self, type_: str, created: int, status: str, price: str, ends: int | None, *, late: bool) -> Mapping[str, Any]:
-        about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata, customer=self.customer)
-        return self.deliver_unless_late(event(f"customer.subscription.{type_}", about, created), late=late)
+        payload = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata, customer=self.customer)
+        return self.deliver_unless_late(event(f"customer.subscription.{type_}", payload, created), late=late)
 
     @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
     def end(self, created: int, type_: str) -> Mapping[str, Any]:
         """End the subscription. It counts forever, so it always arrives late."""
-        about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata, customer=self.customer)
-        return event(f"customer.subscription.{type_}", about, created)
+        payload = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata, customer=self.customer)
+        return event(f"customer.subscription.{type_}", payload, created)
 
     @rule(
         target=EVENTS,
@@ -221,26 +222,28 @@ class SubscriptionMachine(BillingMachine):
     def of_invoice(self, type_: str, created: int, ends: int, *, late: bool) -> Mapping[str, Any]:
         return self.deliver_unless_late(event(type_, invoice(self.id, ends, customer=self.customer), created), late=late)
 
-    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
-        if "items" in about:
-            [item] = about["items"]["data"]
-            self.heard.append(Heard(number, type_, created, about["status"], item["price"]["id"], about.get("current_period_end", 0)))
+    def store(self, number: int, type_: str, created: int, payload: Mapping[str, Any]) -> None:
+        if "items" in payload:
+            [item] = payload["items"]["data"]
+            self.received.append(
+                ReceivedEvent(number, type_, created, payload["status"], item["price"]["id"], payload.get("current_period_end", 0))
+            )
         else:
-            self.heard.append(Heard(number, type_, created, ends=about["lines"]["data"][0]["period"]["end"]))
+            self.received.append(ReceivedEvent(number, type_, created, ends=payload["lines"]["data"][0]["period"]["end"]))
 
     def check(self) -> None:
         query = """
             select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
             where s.provider_subscription_id = %s"""
         rows = self.run(run_sql, self.pool, query, self.id)
-        wanted = expected(self.heard)
-        if wanted is None or not rows:
-            assert (wanted, rows) == (None, [])
-        elif wanted[0] == "cancelled":
+        expected = expected_state(self.received)
+        if expected is None or not rows:
+            assert (expected, rows) == (None, [])
+        elif expected[0] == "cancelled":
             assert [row[0] for row in rows] == ["cancelled"]
         else:
             # Without a time in the event, the time of arrival counts approximately.
-            assert [row if wanted[2] else (*row[:2], None) for row in rows] == [wanted]
+            assert [row if expected[2] else (*row[:2], None) for row in rows] == [expected]
 
 
 class CustomerMachine(BillingMachine):
@@ -248,7 +251,7 @@ class CustomerMachine(BillingMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[HeardOfMethod] = []
+        self.received: list[ReceivedMethodEvent] = []
         self.is_linked = self.is_deleted = False
 
     @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["created", "updated"]), late=LATE)
@@ -272,15 +275,15 @@ class CustomerMachine(BillingMachine):
     )
     def of_payment_method(self, created: int, method: str, *, is_detached: bool, is_ours: bool, late: bool) -> Mapping[str, Any]:
         customer = self.customer if is_ours else f"{self.customer}_else"
-        about = {"id": f"pm_{self.number}_{method}", "object": "payment_method", "customer": None if is_detached else customer}
-        made = event(f"payment_method.{'detached' if is_detached else 'attached'}", about, created)
+        payload = {"id": f"pm_{self.number}_{method}", "object": "payment_method", "customer": None if is_detached else customer}
+        method_event = event(f"payment_method.{'detached' if is_detached else 'attached'}", payload, created)
         if is_detached:
-            made["data"]["previous_attributes"] = {"customer": customer}
-        return self.deliver_unless_late(made, late=late)
+            method_event["data"]["previous_attributes"] = {"customer": customer}
+        return self.deliver_unless_late(method_event, late=late)
 
-    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
-        if "customer" in about:
-            self.heard.append(HeardOfMethod(number, about["id"], created, about["customer"]))
+    def store(self, number: int, type_: str, created: int, payload: Mapping[str, Any]) -> None:
+        if "customer" in payload:
+            self.received.append(ReceivedMethodEvent(number, payload["id"], created, payload["customer"]))
         elif type_ == "customer.deleted":
             self.is_linked, self.is_deleted = False, True
         else:
@@ -290,8 +293,8 @@ class CustomerMachine(BillingMachine):
         query = """
             select customer_id, payment_method_id from billing_customers left join billing_default_payment_methods using (org_id)
             where org_id = %s and customer_id is not null"""
-        wanted = [(self.customer, expected_method(self.heard, self.customer))] if self.is_linked else []
-        assert self.run(run_sql, self.pool, query, self.metadata["org_id"]) == wanted
+        expected = [(self.customer, expected_method(self.received, self.customer))] if self.is_linked else []
+        assert self.run(run_sql, self.pool, query, self.metadata["org_id"]) == expected
 
 
 @pytest.mark.slow

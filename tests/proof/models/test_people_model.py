@@ -1,5 +1,4 @@
-"""Users against a simple model: passwords, second factors, devices and sessions, in any order of
-requests.
+"""Users against a simple model: passwords, second factors, devices and sessions, in any order of requests.
 
 The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
 M-6 and decisions 39, 40, 41, 42, 43, 44, 45, 46, 47, 59, 60, 61, 78, 79, 80, 81, 82, 83, 84, 85.
@@ -49,15 +48,14 @@ IPHONE = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
     "Version/17.1 Mobile/15E148 Safari/604.1"
 )
-# Browser, operating system and type of device.
-SAID = {FIREFOX: ("Firefox", "Linux", "browser"), IPHONE: ("Mobile Safari", "iOS", "mobile")}
-PLACES = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None, "NO")}
+# Browser, operating system and type of device by user agent.
+EXPECTED_USER_AGENTS = {FIREFOX: ("Firefox", "Linux", "browser"), IPHONE: ("Mobile Safari", "iOS", "mobile")}
+LOCATIONS = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None, "NO")}
 
 
 @dataclass(frozen=True)
-class Visit:
-    """The client of a request: the device id that it keeps, if any, its user agent, and its
-    address."""
+class ClientProfile:
+    """The client of a request: the device id that it keeps, if any, its user agent, and its address."""
 
     client: str | None
     agent: str = FIREFOX
@@ -68,16 +66,16 @@ class Visit:
         return Anonymous(address=self.address, agent=self.agent)
 
 
-HOME = Visit("laptop")
-VISITS = st.sampled_from(
+HOME = ClientProfile("laptop")
+PROFILES = st.sampled_from(
     [
         HOME,
         HOME,
-        Visit("phone", IPHONE),
-        Visit(None),
-        Visit(None, IPHONE),
-        Visit("laptop", address="198.51.100.7"),
-        Visit("laptop", address="192.0.2.1"),
+        ClientProfile("phone", IPHONE),
+        ClientProfile(None),
+        ClientProfile(None, IPHONE),
+        ClientProfile("laptop", address="198.51.100.7"),
+        ClientProfile("laptop", address="192.0.2.1"),
     ]
 )
 CODES = st.sampled_from(
@@ -86,8 +84,8 @@ CODES = st.sampled_from(
 TIMES = st.sampled_from(
     [SECOND, 11 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 5 * HOUR, DAY, DAY, 7 * DAY, 29 * DAY, 31 * DAY]
 )
-# The trust period of each organization in days, and the user's role in it.
-DAYS, PART = st.sampled_from([1, 90]), st.sampled_from(["none", "invited", "confirmed"])
+# The trust period of each organization in days, and the state of the user's membership.
+DAYS, MEMBERSHIPS = st.sampled_from([1, 90]), st.sampled_from(["none", "invited", "confirmed"])
 
 
 @dataclass(eq=False)
@@ -123,9 +121,8 @@ class KnownRisk:
 
 
 @dataclass(frozen=True)
-class Coming:
-    """A sign-in in the model: the device, or None for a new one, whether it is trusted, and the
-    risk."""
+class ExpectedSignIn:
+    """A sign-in in the model: the device, or None for a new one, whether it is trusted, and the risk."""
 
     device: KnownDevice | None
     trusted: bool
@@ -144,7 +141,7 @@ class KnownSession:
     tokens: list[str] = field(default_factory=list)  # refresh tokens, oldest first; only the last one is valid
     access: list[tuple[str, datetime]] = field(default_factory=list)  # access tokens and when they expire, oldest first
     rotated_at: datetime | None = None
-    over: bool = False
+    ended: bool = False
 
 
 @dataclass(eq=False)
@@ -154,17 +151,17 @@ class KnownPreAuth:
     ends_at: datetime
     of_service: bool
     tries: int = 0
-    over: bool = False
+    ended: bool = False
 
-    def lives(self, now: datetime) -> bool:
-        return not self.over and self.tries < 5 and now < self.ends_at
+    def is_live(self, now: datetime) -> bool:
+        return not self.ended and self.tries < 5 and now < self.ends_at
 
 
 @dataclass(eq=False)
 class KnownLink:
     token: str
     ends_at: datetime
-    over: bool = False
+    ended: bool = False
 
 
 @dataclass
@@ -172,39 +169,38 @@ class Counter:
     """Wrong attempts at one secret, within 15 minutes of the first.
 
     From the limit on, each attempt blocks the next, for `first_wait`, then twice as long, and so
-    on. After `quiet` without attempts they are forgotten.
+    on. After `quiet` without attempts, the count is reset.
     """
 
     limit: int
     first_wait: timedelta = 30 * SECOND
     quiet: timedelta = 15 * MINUTE
     count: int = 0
-    began: datetime | None = None
+    first_at: datetime | None = None
     blocked_until: datetime | None = None
 
-    def admits(self, now: datetime) -> bool:
+    def count_attempt(self, now: datetime) -> bool:
         """Count an attempt, and return whether it is allowed."""
         if self.blocked_until is not None and now < self.blocked_until:
             return False
-        forgotten_at = now if self.began is None else self.began + 15 * MINUTE
+        reset_at = now if self.first_at is None else self.first_at + 15 * MINUTE
         if self.blocked_until is not None:
-            forgotten_at = self.blocked_until + self.quiet
-        if now >= forgotten_at:
-            self.forget()
-            self.began = now
+            reset_at = self.blocked_until + self.quiet
+        if now >= reset_at:
+            self.reset()
+            self.first_at = now
         self.count += 1
         if self.count >= self.limit:
             self.blocked_until = now + min(self.first_wait * 2 ** (self.count - self.limit), 15 * MINUTE)
         return True
 
-    def forget(self) -> None:
-        self.count, self.began, self.blocked_until = 0, None, None
+    def reset(self) -> None:
+        self.count, self.first_at, self.blocked_until = 0, None, None
 
 
 @dataclass
 class SecondFactor:
-    """The second factor of the account, pending or active, and the authenticator app with its
-    secret."""
+    """The second factor of the account, pending or active, and the authenticator app with its secret."""
 
     secret: str
     setup_at: datetime
@@ -216,8 +212,10 @@ class SecondFactor:
         return pyotp.TOTP(self.secret).generate_otp(step)
 
     def step_of(self, code: str, now: datetime) -> int | None:
-        """Return the newest step with this code, of the current, the previous and the next one, or
-        None."""
+        """Return the newest step with this code, or None.
+
+        The steps are the current, the previous and the next one.
+        """
         return next((step for step in range(step_at(now) + 1, step_at(now) - 2, -1) if self.app(step) == code), None)
 
     def is_right(self, code: str, now: datetime) -> bool:
@@ -242,8 +240,8 @@ def to_the_second(time: datetime) -> datetime:
 
 
 STATE = """
-    with whose as (select %s::uuid as id, %s::text as email, %s::timestamptz as now, %s::uuid as other),
-    alive as (select s.id from sessions s, whose w where s.user_id = w.id and s.ended_at is null and s.expires_at > w.now)
+    with subject as (select %s::uuid as id, %s::text as email, %s::timestamptz as now, %s::uuid as other),
+    alive as (select s.id from sessions s, subject w where s.user_id = w.id and s.ended_at is null and s.expires_at > w.now)
     select
         array(select id from alive),
         array(select token_hash from refresh_tokens t join alive a on a.id = t.session_id where rotated_at is null),
@@ -262,24 +260,24 @@ STATE = """
             (select string_agg(c::text, ' ' order by c.code_hash) from backup_codes c where c.user_id = w.other),
             (select string_agg(e::text, ' ' order by e.id) from mfa_events e where e.user_id = w.other),
             (select string_agg(e::text, ' ' order by e.id) from login_events e where e.user_id = w.other)]
-    from whose w"""
+    from subject w"""
 ALL_OF_ONE = """
-    with whose as (select %s::uuid as id, %s::text as email)
+    with subject as (select %s::uuid as id, %s::text as email)
     select string_agg(line, ' ') from (
-        select t::text as line from users t join whose w on t.id = w.id
-        union all select t::text from mfa t join whose w on t.user_id = w.id
-        union all select t::text from backup_codes t join whose w on t.user_id = w.id
-        union all select t::text from mfa_events t join whose w on t.user_id = w.id
-        union all select t::text from pre_auths t join whose w on t.user_id = w.id
-        union all select t::text from devices t join whose w on t.user_id = w.id
-        union all select t::text from sessions t join whose w on t.user_id = w.id
-        union all select t::text from refresh_tokens t join sessions s on s.id = t.session_id join whose w on s.user_id = w.id
-        union all select t::text from login_events t join whose w on t.user_id = w.id
-        union all select t::text from one_time_tokens t join whose w on t.user_id = w.id
-        union all select t::text from mails t join whose w on t.address = w.email
-        union all select t::text from audit_log t join whose w on t.target_id = w.id::text or t.actor_id = w.id
-        union all select t::text from events t join whose w on t.target_id = w.id::text or t.actor_id = w.id
-        union all select t::text from guesses t) kept"""
+        select t::text as line from users t join subject w on t.id = w.id
+        union all select t::text from mfa t join subject w on t.user_id = w.id
+        union all select t::text from backup_codes t join subject w on t.user_id = w.id
+        union all select t::text from mfa_events t join subject w on t.user_id = w.id
+        union all select t::text from pre_auths t join subject w on t.user_id = w.id
+        union all select t::text from devices t join subject w on t.user_id = w.id
+        union all select t::text from sessions t join subject w on t.user_id = w.id
+        union all select t::text from refresh_tokens t join sessions s on s.id = t.session_id join subject w on s.user_id = w.id
+        union all select t::text from login_events t join subject w on t.user_id = w.id
+        union all select t::text from one_time_tokens t join subject w on t.user_id = w.id
+        union all select t::text from mails t join subject w on t.address = w.email
+        union all select t::text from audit_log t join subject w on t.target_id = w.id::text or t.actor_id = w.id
+        union all select t::text from events t join subject w on t.target_id = w.id::text or t.actor_id = w.id
+        union all select t::text from guesses t) lines"""
 
 
 class PeopleMachine(RuleBasedStateMachine):
@@ -302,7 +300,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.devices: list[KnownDevice] = []
         self.links: list[KnownLink] = []
         self.logins: list[tuple[datetime, bool, int]] = []
-        self.places: set[Location] = set()
+        self.locations: set[Location] = set()
         self.mfa_log: list[str] = []
         self.mails: list[str] = []
         self.jar: dict[tuple[str | None, str], str] = {}  # the last trust token of each client
@@ -313,7 +311,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.code_guesses = Counter(self.limit, first_wait=15 * MINUTE, quiet=timedelta())
         self.guesses_with: dict[str, Counter] = defaultdict(lambda: Counter(self.limit))
         self.days = [30, 30]
-        self.part = ["none", "none"]  # one session for each organization; the first organization has the service
+        self.memberships = ["none", "none"]  # one session for each organization; the first organization has the service
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
         return self.background.run(act, *args)
@@ -335,12 +333,12 @@ class PeopleMachine(RuleBasedStateMachine):
         self.orgs = [self.run(add_organization, self.pool, f"{name}-{self.number}") for name in ("acme", "borg")]
         self.service = self.run(service_context, self.pool, self.run(add_service, self.pool, self.orgs[0]))
         if enabled:
-            found = self.run(add_mfa, self.ports, self.account)
-            self.factor = SecondFactor(found.secret, self.now, self.now, step_at(self.now) - 1, dict.fromkeys(found.backup_codes, False))
-        self.run(self._add_witness)
-        self.witness = self.run(self._look)[-1]
+            app = self.run(add_mfa, self.ports, self.account)
+            self.factor = SecondFactor(app.secret, self.now, self.now, step_at(self.now) - 1, dict.fromkeys(app.backup_codes, False))
+        self.run(self._add_other_account)
+        self.other_rows = self.run(self._read_state)[-1]
 
-    async def _add_witness(self) -> None:
+    async def _add_other_account(self) -> None:
         """Add the other account, with a session on a trusted device and a pending sign-in."""
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
@@ -357,64 +355,64 @@ class PeopleMachine(RuleBasedStateMachine):
     # The model
 
     @property
-    def asked_for(self) -> SecondFactor | None:
+    def active_factor(self) -> SecondFactor | None:
         return self.factor if self.factor is not None and self.factor.enabled_at is not None else None
 
     @property
-    def pending(self) -> SecondFactor | None:
+    def pending_factor(self) -> SecondFactor | None:
         """Return the secret that can be confirmed now."""
         waits = self.factor is not None and self.factor.enabled_at is None and self.now < self.factor.setup_at + 15 * MINUTE
         return self.factor if waits else None
 
-    def lives(self, session: KnownSession) -> bool:
-        return not session.over and self.now < session.expires_at
+    def is_live(self, session: KnownSession) -> bool:
+        return not session.ended and self.now < session.expires_at
 
     def trust_days(self, of_service: bool) -> int:
-        periods = [days for days, part in zip(self.days, self.part, strict=True) if part == "confirmed"]
+        periods = [days for days, membership in zip(self.days, self.memberships, strict=True) if membership == "confirmed"]
         return min([*periods, self.days[0]] if of_service else periods, default=30)
 
-    def recognised(self, visit: Visit, token: str | None) -> KnownDevice | None:
-        browser, system, kind = SAID[visit.agent]
+    def match_device(self, profile: ClientProfile, token: str | None) -> KnownDevice | None:
+        browser, system, kind = EXPECTED_USER_AGENTS[profile.agent]
         here = sorted((device for device in self.devices if not device.revoked), key=lambda device: device.last_used_at or self.now)
         if token is not None and (by_token := [device for device in here if device.token == token]):
             return by_token[-1]
-        if visit.client is not None:
-            return next((device for device in here if device.client == visit.client), None)
-        alike = [one for one in here if one.client is None and (*SAID[one.agent][:2], one.kind) == (browser, system, kind)]
+        if profile.client is not None:
+            return next((device for device in here if device.client == profile.client), None)
+        alike = [one for one in here if one.client is None and (*EXPECTED_USER_AGENTS[one.agent][:2], one.kind) == (browser, system, kind)]
         return alike[-1] if alike else None
 
-    def coming(self, visit: Visit, token: str | None, of_service: bool) -> Coming:
-        device, now = self.recognised(visit, token), self.now
-        good = [at for at, success, _ in self.logins if success]
-        since = max([now - DAY, *good])
-        lately = [at for at in good if at > now - 30 * DAY]
-        location = PLACES.get(visit.address)
-        parts = {
+    def expect_sign_in(self, profile: ClientProfile, token: str | None, of_service: bool) -> ExpectedSignIn:
+        device, now = self.match_device(profile, token), self.now
+        successes = [at for at, success, _ in self.logins if success]
+        since = max([now - DAY, *successes])
+        recent = [at for at in successes if at > now - 30 * DAY]
+        location = LOCATIONS.get(profile.address)
+        points = {
             "new_device": 30 * (device is None),
-            "unknown_location": 20 * (location is not None and location not in self.places),
-            "unusual_time": 10 * (len(lately) >= 10 and now.hour not in {at.hour for at in lately}),
+            "unknown_location": 20 * (location is not None and location not in self.locations),
+            "unusual_time": 10 * (len(recent) >= 10 and now.hour not in {at.hour for at in recent}),
             "failed_attempts": 20 * sum(not success and at > since for at, success, _ in self.logins),
         }
-        risk = KnownRisk(min(100, sum(parts.values())), tuple(name for name, points in parts.items() if points))
-        shown = device is not None and token is not None and device.token == token
-        trusted = shown and device is not None and device.is_trusted(self.trust_days(of_service), now) and risk.score <= 70
-        return Coming(device, trusted, risk)
+        risk = KnownRisk(min(100, sum(points.values())), tuple(name for name, value in points.items() if value))
+        is_token_valid = device is not None and token is not None and device.token == token
+        trusted = is_token_valid and device is not None and device.is_trusted(self.trust_days(of_service), now) and risk.score <= 70
+        return ExpectedSignIn(device, trusted, risk)
 
     def end_all(self, but: KnownSession | None = None) -> None:
         for session in self.sessions:
-            session.over = session.over or session is not but
+            session.ended = session.ended or session is not but
 
     def end_trust(self) -> None:
         """End what a change of the password or of the second factor ends."""
         for device in self.devices:
             device.distrust()
         for waiting in self.pre_auths:
-            waiting.over = True
+            waiting.ended = True
 
-    def failed(self) -> None:
+    def store_failure(self) -> None:
         self.logins.append((self.now, False, 0))
 
-    def took(self, session: KnownSession, pair: TokenPair) -> None:
+    def store_tokens(self, session: KnownSession, pair: TokenPair) -> None:
         """Store a pair of tokens, after checking the lifetimes."""
         expires_at = to_the_second(min(self.now + 15 * MINUTE, session.ends_at))
         assert pair.expires_in == int((expires_at - to_the_second(self.now)).total_seconds())
@@ -423,124 +421,127 @@ class PeopleMachine(RuleBasedStateMachine):
         session.access.append((pair.access_token, expires_at))
         session.expires_at = min(self.now + 30 * DAY, session.ends_at)
 
-    def began(self, found: SignedIn, visit: Visit, coming: Coming, of_service: bool, name: str | None = None) -> KnownSession:
+    def store_session(
+        self, signed_in: SignedIn, profile: ClientProfile, expected: ExpectedSignIn, of_service: bool, name: str | None = None
+    ) -> KnownSession:
         """Store the session of a sign-in."""
-        said, id_ = SAID[visit.agent], found.session.device_id
+        browser, system, kind = EXPECTED_USER_AGENTS[profile.agent]
+        id_ = signed_in.session.device_id
         assert id_ is not None
-        device = coming.device
+        device = expected.device
         if device is None:
             assert id_ not in {known.id for known in self.devices}
-            device = KnownDevice(id_, visit.client, said[2], f"{said[0]} on {said[1]}")
+            device = KnownDevice(id_, profile.client, kind, f"{browser} on {system}")
             self.devices.append(device)
         assert id_ == device.id
         device.name = name or device.name
-        device.agent, device.address, device.last_used_at, device.risk = visit.agent, visit.address, self.now, coming.risk
-        assert found.session.id not in {known.id for known in self.sessions}
-        session = KnownSession(found.session.id, device, of_service, self.now + 90 * DAY, self.now)
-        self.took(session, session_start.issue_first_tokens(self.ports, found))
+        device.agent, device.address, device.last_used_at, device.risk = profile.agent, profile.address, self.now, expected.risk
+        assert signed_in.session.id not in {known.id for known in self.sessions}
+        session = KnownSession(signed_in.session.id, device, of_service, self.now + 90 * DAY, self.now)
+        self.store_tokens(session, session_start.issue_first_tokens(self.ports, signed_in))
         self.sessions.append(session)
-        self.logins.append((self.now, True, coming.risk.score))
-        if visit.address in PLACES:
-            self.places.add(PLACES[visit.address])
-        if coming.risk.score > 70 and self.asked_for is None:
+        self.logins.append((self.now, True, expected.risk.score))
+        if profile.address in LOCATIONS:
+            self.locations.add(LOCATIONS[profile.address])
+        if expected.risk.score > 70 and self.active_factor is None:
             self.mails.append("unusual_sign_in")
-        if of_service and self.part[0] == "invited":
-            self.part[0] = "confirmed"
+        if of_service and self.memberships[0] == "invited":
+            self.memberships[0] = "confirmed"
         return session
 
     # Signing in
 
-    def _password(self, visit: Visit, password: str, token: str | None = None, of_service: bool = False) -> KnownPreAuth | None:
+    def _password(self, profile: ClientProfile, password: str, token: str | None = None, of_service: bool = False) -> KnownPreAuth | None:
         """Send the password. Return the sign-in that waits for the second factor, if any."""
         self.tick()
         trusting = [one for one in self.devices if token is not None and one.token == token and not one.revoked]
         bypasses = any(one.trusted_until is not None and self.now < one.trusted_until for one in trusting)
         counter = self.guesses_with[token] if bypasses and token is not None else self.password_guesses
-        admitted, right = counter.admits(self.now), password == self.password
+        allowed, right = counter.count_attempt(self.now), password == self.password
         try:
-            found = self.run(self._with_password, visit, password, token, self.service if of_service else None)
+            result = self.run(self._with_password, profile, password, token, self.service if of_service else None)
         except TooManyAttempts as refusal:
-            self.refused(admitted, refusal, counter)
+            self.check_refusal(allowed, refusal, counter)
             return None
         except CredentialsInvalid:
-            assert admitted
+            assert allowed
             assert not right
-            self.failed()
+            self.store_failure()
             return None
-        assert admitted
+        assert allowed
         assert right
-        counter.forget()
-        coming = self.coming(visit, token, of_service)
-        if not isinstance(found, PreAuthToken):
-            assert self.asked_for is None or coming.trusted
-            assert found.device_token is None
-            self.began(found, visit, coming, of_service)
+        counter.reset()
+        expected = self.expect_sign_in(profile, token, of_service)
+        if not isinstance(result, PreAuthToken):
+            assert self.active_factor is None or expected.trusted
+            assert result.device_token is None
+            self.store_session(result, profile, expected, of_service)
             return None
-        assert self.asked_for is not None
-        assert not coming.trusted
-        assert found.expires_in == 600
-        claims = self.run(signing_keys.read_pre_auth, self.ports, found.token)
-        waiting = KnownPreAuth(claims, found.token, self.now + 600 * SECOND, of_service)
+        assert self.active_factor is not None
+        assert not expected.trusted
+        assert result.expires_in == 600
+        claims = self.run(signing_keys.read_pre_auth, self.ports, result.token)
+        waiting = KnownPreAuth(claims, result.token, self.now + 600 * SECOND, of_service)
         self.pre_auths.append(waiting)
         return waiting
 
     async def _with_password(
-        self, visit: Visit, password: str, token: str | None, service: ServiceContext | None
+        self, profile: ClientProfile, password: str, token: str | None, service: ServiceContext | None
     ) -> SignedIn | PreAuthToken:
-        client = PresentedDevice(visit.client, token)
-        return await login.sign_in_with_password(self.ports, visit.caller, self.account.email, password, client, service)
+        client = PresentedDevice(profile.client, token)
+        return await login.sign_in_with_password(self.ports, profile.caller, self.account.email, password, client, service)
 
-    def refused(self, admitted: bool, refusal: TooManyAttempts, counter: Counter) -> None:
-        assert not admitted
+    def check_refusal(self, allowed: bool, refusal: TooManyAttempts, counter: Counter) -> None:
+        assert not allowed
         assert counter.blocked_until is not None
         assert refusal.retry_after == math.ceil((counter.blocked_until - self.now).total_seconds())
 
-    def _code(self, waiting: KnownPreAuth, code: str, visit: Visit, *, trust: bool = False, name: str | None = None) -> None:
+    def _code(self, waiting: KnownPreAuth, code: str, profile: ClientProfile, *, trust: bool = False, name: str | None = None) -> None:
         """Send a code for the second factor."""
         self.tick()
-        alive = waiting.lives(self.now)
-        admitted = alive and self.code_guesses.admits(self.now)
-        factor = self.asked_for
+        alive = waiting.is_live(self.now)
+        allowed = alive and self.code_guesses.count_attempt(self.now)
+        factor = self.active_factor
         right = factor is not None and factor.is_right(code, self.now)
-        waiting.tries += admitted
+        waiting.tries += allowed
         try:
-            found = self.run(self._with_code, waiting.claims, code, visit, trust, name)
+            result = self.run(self._with_code, waiting.claims, code, profile, trust, name)
         except PreAuthInvalid:
             assert not alive
             return
         except TooManyAttempts as refusal:
             assert alive
-            self.refused(admitted, refusal, self.code_guesses)
+            self.check_refusal(allowed, refusal, self.code_guesses)
             return
         except CodeWrong:
-            assert admitted
+            assert allowed
             assert not right
             self.mfa_log += ["mfa_verify_attempt", "mfa_verify_failed"]
-            self.failed()
+            self.store_failure()
             return
-        assert admitted
+        assert allowed
         assert right
         assert factor is not None
         factor.accept(code, self.now)
         self.used_codes.append(code)
-        self.code_guesses.forget()
-        waiting.over = True
+        self.code_guesses.reset()
+        waiting.ended = True
         self.mfa_log += ["mfa_verify_attempt", "mfa_verify_success"]
         if "-" in code:
             self.mfa_log.append("backup_code_used")
             self.mails.append("backup_code_used")
-        session = self.began(found, visit, self.coming(visit, None, waiting.of_service), waiting.of_service, name)
+        session = self.store_session(result, profile, self.expect_sign_in(profile, None, waiting.of_service), waiting.of_service, name)
         session.device.mfa_at = self.now
-        assert (found.device_token is not None) is trust
-        if found.device_token is not None:
-            assert found.device_token not in self.trust_tokens
-            session.device.token, session.device.trusted_until = found.device_token, self.now + 90 * DAY
-            self.jar[visit.client, visit.agent] = found.device_token
-            self.trust_tokens.append(found.device_token)
+        assert (result.device_token is not None) is trust
+        if result.device_token is not None:
+            assert result.device_token not in self.trust_tokens
+            session.device.token, session.device.trusted_until = result.device_token, self.now + 90 * DAY
+            self.jar[profile.client, profile.agent] = result.device_token
+            self.trust_tokens.append(result.device_token)
 
-    async def _with_code(self, claims: PreAuthClaims, code: str, visit: Visit, trust: bool, name: str | None) -> SignedIn:
+    async def _with_code(self, claims: PreAuthClaims, code: str, profile: ClientProfile, trust: bool, name: str | None) -> SignedIn:
         return await login.sign_in_with_code(
-            self.ports, visit.caller, claims, code, PresentedDevice(visit.client, name=name), trust_device=trust
+            self.ports, profile.caller, claims, code, PresentedDevice(profile.client, name=name), trust_device=trust
         )
 
     def code(self, kind: str) -> str:
@@ -557,8 +558,8 @@ class PeopleMachine(RuleBasedStateMachine):
         near = {factor.app(step_at(self.now) + steps) for steps in range(-3, 4)}
         return "ABCD-2345" if "backup" in kind else next(code for code in map(str, range(100000, 200000)) if code not in near)
 
-    def have_second_factor(self) -> None:
-        if self.asked_for is None:
+    def ensure_second_factor(self) -> None:
+        if self.active_factor is None:
             self.wait_for(self.code_guesses)
             self.enable(timedelta(), anew=False)
 
@@ -570,35 +571,35 @@ class PeopleMachine(RuleBasedStateMachine):
         """Return a valid code of the app, after waiting for one if necessary."""
         factor = self.factor
         assert factor is not None
-        self.tick()  # a code that is made now is sent at the next tick
+        self.tick()  # a code of this moment is sent at the next tick
         while factor.last_step is not None and step_at(self.now + MILLISECOND) <= factor.last_step:
             self.clock.advance(30 * SECOND)
         return factor.app(step_at(self.now + MILLISECOND))
 
-    def sign_in(self, visit: Visit = HOME, *, trust: bool = False) -> KnownSession:
+    def sign_in(self, profile: ClientProfile = HOME, *, trust: bool = False) -> KnownSession:
         """Sign in successfully. To trust the device, the account gets a second factor."""
         if trust:
-            self.have_second_factor()
+            self.ensure_second_factor()
         self.wait_for(self.password_guesses)
         self.wait_for(self.code_guesses)
         before = len(self.sessions)
-        waiting = self._password(visit, self.password)
+        waiting = self._password(profile, self.password)
         if waiting is not None:
-            self._code(waiting, self.new_code(), visit, trust=trust)
+            self._code(waiting, self.new_code(), profile, trust=trust)
         assert len(self.sessions) == before + 1
         return self.sessions[-1]
 
     @rule(
-        visit=VISITS,
+        profile=PROFILES,
         which=st.sampled_from(["right"] * 4 + ["old", "wrong"]),
         token=st.integers(-2, 9),
         of_service=st.sampled_from([False] * 4 + [True]),
     )
-    def show_the_password(self, visit: Visit, which: str, token: int, of_service: bool) -> None:
+    def send_the_password(self, profile: ClientProfile, which: str, token: int, of_service: bool) -> None:
         password = {"right": self.password, "old": self.passwords[-2:][0], "wrong": "wrong password"}[which]
-        self._password(visit, password, self.trust_token(visit, token), of_service)
+        self._password(profile, password, self.trust_token(profile, token), of_service)
 
-    def trust_token(self, visit: Visit, number: int) -> str | None:
+    def trust_token(self, profile: ClientProfile, number: int) -> str | None:
         """Return the token of this client.
 
         Tokens of other clients, old ones and none occur less often.
@@ -607,45 +608,46 @@ class PeopleMachine(RuleBasedStateMachine):
             return [None, self.others_token][number]
         if number < 2 and self.trust_tokens:
             return self.trust_tokens[-1 - number % len(self.trust_tokens)]
-        return self.jar.get((visit.client, visit.agent))
+        return self.jar.get((profile.client, profile.agent))
 
-    @rule(times=st.integers(1, 5), visit=VISITS, whose=st.sampled_from(["none", "own", "own", "another's"]), patient=st.booleans())
-    def guess_passwords(self, times: int, visit: Visit, whose: str, patient: bool) -> None:
+    @rule(
+        times=st.integers(1, 5), profile=PROFILES, token_owner=st.sampled_from(["none", "own", "own", "another's"]), patient=st.booleans()
+    )
+    def guess_passwords(self, times: int, profile: ClientProfile, token_owner: str, patient: bool) -> None:
         """Guess as an attacker, with or without patience.
 
         Then send the right password, perhaps from a trusted device.
         """
-        if whose == "own":
-            self.sign_in(visit, trust=True)
-        token = {"none": None, "own": self.trust_token(visit, 9), "another's": self.others_token}[whose]
+        if token_owner == "own":
+            self.sign_in(profile, trust=True)
+        token = {"none": None, "own": self.trust_token(profile, 9), "another's": self.others_token}[token_owner]
         for _ in range(times):
-            self._password(visit, "wrong password")
+            self._password(profile, "wrong password")
             if patient:
                 self.wait_for(self.password_guesses)
-                self._password(visit, "wrong password")
-        self._password(visit, "wrong password", token)
-        self._password(visit, self.password, token)
+                self._password(profile, "wrong password")
+        self._password(profile, "wrong password", token)
+        self._password(profile, self.password, token)
 
-    @rule(nth=st.integers(0, 2), kind=CODES, visit=VISITS, trust=st.booleans(), name=st.sampled_from([None, None, "Mine"]))
-    def show_the_second_factor(self, nth: int, kind: str, visit: Visit, trust: bool, name: str | None) -> None:
+    @rule(nth=st.integers(0, 2), kind=CODES, profile=PROFILES, trust=st.booleans(), name=st.sampled_from([None, None, "Mine"]))
+    def send_a_code(self, nth: int, kind: str, profile: ClientProfile, trust: bool, name: str | None) -> None:
         """Send a code for any sign-in, pending or not."""
         if self.pre_auths:
-            self._code(self.pre_auths[-1 - nth % len(self.pre_auths)], self.code(kind), visit, trust=trust, name=name)
+            self._code(self.pre_auths[-1 - nth % len(self.pre_auths)], self.code(kind), profile, trust=trust, name=name)
 
-    @rule(kind=CODES, visit=VISITS, trust=st.booleans())
-    def sign_in_with(self, kind: str, visit: Visit, trust: bool) -> None:
-        waiting = self._password(visit, self.password)
+    @rule(kind=CODES, profile=PROFILES, trust=st.booleans())
+    def sign_in_with(self, kind: str, profile: ClientProfile, trust: bool) -> None:
+        waiting = self._password(profile, self.password)
         if waiting is not None:
-            self._code(waiting, self.code(kind), visit, trust=trust)
+            self._code(waiting, self.code(kind), profile, trust=trust)
 
     @rule(kind=st.sampled_from(["app", "backup"]), pause=st.sampled_from([timedelta(), 30 * SECOND, 60 * SECOND]), then=CODES)
-    def show_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
-        """Send a code in two sign-ins, with a pause between them, and then another code in the
-        second one."""
-        self.have_second_factor()
+    def send_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
+        """Send a code in two sign-ins, with a pause between them, and then another code in the second one."""
+        self.ensure_second_factor()
         self.wait_for(self.password_guesses)
         self.wait_for(self.code_guesses)
-        first, second = self._password(HOME, self.password), self._password(Visit("phone", IPHONE), self.password)
+        first, second = self._password(HOME, self.password), self._password(ClientProfile("phone", IPHONE), self.password)
         assert first is not None
         assert second is not None
         code = self.new_code()
@@ -656,9 +658,9 @@ class PeopleMachine(RuleBasedStateMachine):
         self._code(second, code, HOME)
         self._code(second, self.code(then), HOME)
 
-    @rule(visit=VISITS)
-    def come_to_be_trusted(self, visit: Visit) -> None:
-        self.sign_in(visit, trust=True)
+    @rule(profile=PROFILES)
+    def trust_a_device(self, profile: ClientProfile) -> None:
+        self.sign_in(profile, trust=True)
 
     @rule(times=st.integers(2, 6))
     def guess_codes(self, times: int) -> None:
@@ -670,15 +672,15 @@ class PeopleMachine(RuleBasedStateMachine):
             self._code(waiting, self.new_code(), HOME)
 
     @rule(code=st.sampled_from(["", "12345", "1234567", "12345\N{ARABIC-INDIC DIGIT SIX}", "abcd-efgh", "ABCDEFGH", "123456 "]))
-    def show_no_code(self, code: str) -> None:
-        """Send no code. This counts as no attempt, and reveals nothing about the sign-in."""
+    def send_a_malformed_code(self, code: str) -> None:
+        """Send a malformed code. It does not count as an attempt, and reveals nothing about the sign-in."""
         self.tick()
         if self.pre_auths:
             with pytest.raises(CodeMalformed):
                 self.run(self._with_code, self.pre_auths[-1].claims, code, HOME, True, None)
 
     @rule()
-    def pre_auth_tokens_open_nothing_else(self) -> None:
+    def use_a_pre_auth_token_elsewhere(self) -> None:
         for waiting in self.pre_auths[-1:]:
             with pytest.raises(Unauthenticated):
                 self.run(self._authenticate, waiting.token)
@@ -688,51 +690,50 @@ class PeopleMachine(RuleBasedStateMachine):
     # Staying signed in
 
     def person(self, session: KnownSession, nth: int = -1) -> Person | None:
-        """Return the caller of an access token of the session, after checking that it is accepted
-        or refused correctly."""
+        """Return the caller of an access token of the session, after checking that it is accepted or refused correctly."""
         text, expires_at = session.access[nth]
         try:
-            found = self.run(self._authenticate, text)
+            person = self.run(self._authenticate, text)
         except TokenExpired:
             assert self.now >= expires_at
             return None
         except Unauthenticated:
-            assert not self.lives(session)
+            assert not self.is_live(session)
             return None
-        assert self.lives(session)
+        assert self.is_live(session)
         assert self.now < expires_at
-        assert (found.user_id, found.session_id) == (self.account.id, session.id)
-        assert (found.service is not None) is session.of_service
-        return found
+        assert (person.user_id, person.session_id) == (self.account.id, session.id)
+        assert (person.service is not None) is session.of_service
+        return person
 
     async def _authenticate(self, token: str) -> Person:
         return await sessions.authenticate(self.ports, token, address=HOME.address, agent=HOME.agent)
 
     def _refresh(self, session: KnownSession, nth: int) -> None:
-        lived, text = self.lives(session), session.tokens[nth]
+        was_live, text = self.is_live(session), session.tokens[nth]
         age = len(session.tokens) - 1 - session.tokens.index(text)
-        raced = age == 1 and session.rotated_at is not None and self.now - session.rotated_at <= 10 * SECOND
+        is_concurrent = age == 1 and session.rotated_at is not None and self.now - session.rotated_at <= 10 * SECOND
         try:
             pair = self.run(sessions.refresh, self.ports, HOME.caller, text)
         except RefreshTokenInvalid as refusal:
-            assert not lived or age > 0
-            assert isinstance(refusal, RefreshTokenReused) is (lived and not raced)  # noqa: PT017
-            session.over = session.over or (lived and not raced)
+            assert not was_live or age > 0
+            assert isinstance(refusal, RefreshTokenReused) is (was_live and not is_concurrent)  # noqa: PT017
+            session.ended = session.ended or (was_live and not is_concurrent)
             return
-        assert lived
+        assert was_live
         assert age == 0
         session.rotated_at = self.now
-        self.took(session, pair)
+        self.store_tokens(session, pair)
 
-    def somebody(self, nth: int = 0) -> tuple[KnownSession, Person]:
-        """Return a live session of the account without a service, from a new sign-in if necessary."""
-        signed_in = [session for session in self.sessions if self.lives(session) and not session.of_service]
+    def sign_in_or_reuse(self, nth: int = 0) -> tuple[KnownSession, Person]:
+        """Return a session of the account without a service and its caller, after a new sign-in if necessary."""
+        signed_in = [session for session in self.sessions if self.is_live(session) and not session.of_service]
         session = signed_in[-1 - nth % len(signed_in)] if signed_in else self.sign_in()
         if self.now >= session.access[-1][1]:
             self._refresh(session, -1)
-        found = self.person(session)
-        assert found is not None
-        return session, found
+        person = self.person(session)
+        assert person is not None
+        return session, person
 
     @rule(nth=st.integers(0, 3), age=st.sampled_from([0, 0, 0, 1, 1, 2, 3]))
     def refresh(self, nth: int, age: int) -> None:
@@ -749,148 +750,150 @@ class PeopleMachine(RuleBasedStateMachine):
 
         The third one is late, after the first has refreshed again.
         """
-        session, _ = self.somebody()
+        session, _ = self.sign_in_or_reuse()
         for _ in range(tabs - 1):
             self._refresh(session, -1)
         self.clock.advance(pause)
         self._refresh(session, -tabs)
 
     @rule(nth=st.integers(0, 3), age=st.integers(0, 2))
-    def come_in(self, nth: int, age: int) -> None:
+    def use_an_access_token(self, nth: int, age: int) -> None:
         if self.sessions:
             session = self.sessions[-1 - nth % len(self.sessions)]
             self.person(session, -1 - min(age, len(session.access) - 1))
 
     @rule(nth=st.integers(0, 3))
     def log_out(self, nth: int) -> None:
-        session, person = self.somebody(nth)
+        session, person = self.sign_in_or_reuse(nth)
         self.run(sessions.logout, self.ports, person)
-        session.over = True
+        session.ended = True
         assert self.person(session) is None
 
     # Passwords
 
-    @rule(nth=st.integers(0, 2), which=st.sampled_from(["right", "right", "right", "wrong"]), meanwhile=st.booleans())
-    def change_password(self, nth: int, which: str, meanwhile: bool) -> None:
+    @rule(nth=st.integers(0, 2), which=st.sampled_from(["right", "right", "right", "wrong"]), during_sign_in=st.booleans())
+    def change_password(self, nth: int, which: str, during_sign_in: bool) -> None:
         """Change the password, perhaps during a sign-in with it."""
-        session, person = self.somebody(nth)
-        if meanwhile:
-            self._password(Visit("phone", IPHONE), self.password)
+        session, person = self.sign_in_or_reuse(nth)
+        if during_sign_in:
+            self._password(ClientProfile("phone", IPHONE), self.password)
         self.tick()
-        admitted, changed = self.password_guesses.admits(self.now), f"changed password {len(self.passwords)}"
+        allowed, changed = self.password_guesses.count_attempt(self.now), f"changed password {len(self.passwords)}"
         current = self.password if which == "right" else "wrong password"
         try:
             self.run(accounts.change_password, self.ports, person, current, changed)
         except TooManyAttempts as refusal:
-            self.refused(admitted, refusal, self.password_guesses)
+            self.check_refusal(allowed, refusal, self.password_guesses)
             return
         except CurrentPasswordWrong:
-            assert admitted
+            assert allowed
             assert which == "wrong"
             return
-        assert admitted
+        assert allowed
         assert which == "right"
         for known in self.links:
-            known.over = True
-        self.changed_to(changed, but=session)
+            known.ended = True
+        self.store_password(changed, but=session)
         assert self.person(session) is not None
 
-    def changed_to(self, password: str, but: KnownSession | None = None) -> None:
+    def store_password(self, password: str, but: KnownSession | None = None) -> None:
         self.password = password
         self.passwords.append(password)
-        self.password_guesses.forget()
+        self.password_guesses.reset()
         self.end_all(but)
         self.end_trust()
         self.mails.append("password_changed")
 
     @precondition(lambda self: len(self.links) < 4)
     @rule()
-    def ask_for_a_reset(self) -> None:
+    def request_a_reset(self) -> None:
         self.tick()
-        token = self.run(self._ask_for_a_reset)
+        token = self.run(self._request_reset)
         for known in self.links:
-            known.over = True
+            known.ended = True
         self.links.append(KnownLink(token, self.now + HOUR))
         self.mails.append("reset_password")
 
     @precondition(lambda self: len(self.links) < 4)
     @rule(guesses=st.sampled_from([0, 3, 4]), changed=st.booleans(), pause=st.sampled_from([timedelta(), HOUR - MILLISECOND, HOUR]))
-    def forget_the_password(self, guesses: int, changed: bool, pause: timedelta) -> None:
+    def reset_a_forgotten_password(self, guesses: int, changed: bool, pause: timedelta) -> None:
         """Reset the password, which may be known. Other sign-ins may run at the same time."""
-        self._password(Visit("phone", IPHONE), self.password)
+        self._password(ClientProfile("phone", IPHONE), self.password)
         for _ in range(guesses):
             self._password(HOME, "forgotten password")
-        self.ask_for_a_reset()
+        self.request_a_reset()
         if changed:
-            self.change_password(0, "right", meanwhile=False)
+            self.change_password(0, "right", during_sign_in=False)
         self.clock.advance(max(self.links[-1].ends_at - HOUR + pause - MILLISECOND - self.now, timedelta()))
         self.reset_password(0)
         self._password(HOME, self.password)
 
-    async def _ask_for_a_reset(self) -> str:
+    async def _request_reset(self) -> str:
         await accounts.forgot_password(self.ports, HOME.caller, self.account.email)
         await deliver(self.ports)
-        return next(link(letter) for letter in reversed(self.sent.emails) if letter.to == self.account.email and "token=" in letter.text)
+        return next(
+            link(message) for message in reversed(self.sent.emails) if message.to == self.account.email and "token=" in message.text
+        )
 
     @rule(nth=st.sampled_from([0, 0, 0, 1]))
     def reset_password(self, nth: int) -> None:
         self.tick()
         if self.links:
             known, changed = self.links[-1 - nth % len(self.links)], f"reset password {len(self.passwords)}"
-            if known.over or self.now >= known.ends_at:
+            if known.ended or self.now >= known.ends_at:
                 with pytest.raises(LinkInvalid):
                     self.run(accounts.reset_password, self.ports, HOME.caller, known.token, changed)
             else:
                 self.run(accounts.reset_password, self.ports, HOME.caller, known.token, changed)
-                known.over = True
-                self.changed_to(changed)
+                known.ended = True
+                self.store_password(changed)
 
     # The second factor of the account
 
     @rule(nth=st.integers(0, 2))
     def set_up(self, nth: int) -> None:
-        _, person = self.somebody(nth)
+        _, person = self.sign_in_or_reuse(nth)
         self.tick()
-        if self.asked_for is not None:
+        if self.active_factor is not None:
             with pytest.raises(AlreadyEnabled):
                 self.run(mfa.start_setup, self.ports, person)
         else:
             self.factor = SecondFactor(self.run(mfa.start_setup, self.ports, person).secret, self.now)
             self.mfa_log.append("mfa_setup_initiated")
-            found = self.run(mfa.find_pending_setup, self.ports, person)
-            assert found is not None
-            assert found.secret == self.factor.secret
+            setup = self.run(mfa.find_pending_setup, self.ports, person)
+            assert setup is not None
+            assert setup.secret == self.factor.secret
 
     @rule(nth=st.integers(0, 2), kind=st.sampled_from(["now", "now", "next", "previous", "older", "later", "wrong", "used", "backup"]))
     def confirm(self, nth: int, kind: str) -> None:
-        _, person = self.somebody(nth)
+        _, person = self.sign_in_or_reuse(nth)
         self._confirm(person, self.code(kind))
 
     def _confirm(self, person: Person, code: str) -> None:
         self.tick()
-        pending = self.pending
+        pending = self.pending_factor
         if "-" in code:
             with pytest.raises(SetupCodeMalformed):
                 self.run(mfa.confirm_setup, self.ports, person, code)
             return
         if pending is None:
-            with pytest.raises(NotSetUp if self.asked_for is None else AlreadyEnabled):
+            with pytest.raises(NotSetUp if self.active_factor is None else AlreadyEnabled):
                 self.run(mfa.confirm_setup, self.ports, person, code)
             return
-        admitted, step = self.code_guesses.admits(self.now), pending.step_of(code, self.now)
+        allowed, step = self.code_guesses.count_attempt(self.now), pending.step_of(code, self.now)
         try:
             codes = self.run(mfa.confirm_setup, self.ports, person, code)
         except TooManyAttempts as refusal:
-            self.refused(admitted, refusal, self.code_guesses)
+            self.check_refusal(allowed, refusal, self.code_guesses)
             return
         except SetupCodeWrong:
-            assert admitted
+            assert allowed
             assert step is None
             self.mfa_log.append("mfa_setup_failed")
             return
-        assert admitted
+        assert allowed
         assert step is not None
-        self.code_guesses.forget()
+        self.code_guesses.reset()
         pending.enabled_at, pending.last_step = self.now, step
         self.used_codes.append(code)
         self.new_backup_codes(pending, codes)
@@ -910,14 +913,14 @@ class PeopleMachine(RuleBasedStateMachine):
             self.disable(0)
         self.set_up(0)
         self.clock.advance(max(pause - MILLISECOND, timedelta()))  # the confirmation takes a tick
-        _, person = self.somebody()
+        _, person = self.sign_in_or_reuse()
         self._confirm(person, self.code("now"))
 
     @rule(nth=st.integers(0, 2))
     def disable(self, nth: int) -> None:
-        _, person = self.somebody(nth)
+        _, person = self.sign_in_or_reuse(nth)
         self.tick()
-        was_on = self.asked_for
+        was_on = self.active_factor
         assert self.run(mfa.disable, self.ports, person) is (was_on is not None)
         self.factor = None
         if was_on is not None:
@@ -928,21 +931,21 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(nth=st.integers(0, 2))
     def regenerate(self, nth: int) -> None:
-        _, person = self.somebody(nth)
+        _, person = self.sign_in_or_reuse(nth)
         self.tick()
-        if self.asked_for is None:
+        if self.active_factor is None:
             with pytest.raises(NotEnabled):
                 self.run(mfa.regenerate_backup_codes, self.ports, person)
         else:
-            self.new_backup_codes(self.asked_for, self.run(mfa.regenerate_backup_codes, self.ports, person))
+            self.new_backup_codes(self.active_factor, self.run(mfa.regenerate_backup_codes, self.ports, person))
             self.mfa_log.append("backup_codes_generated")
             self.mails.append("backup_codes_regenerated")
 
     # Devices, and the organizations that limit their trust
 
-    @rule(nth=st.integers(0, 2), which=st.integers(0, 5), comes_back=st.booleans())
-    def revoke(self, nth: int, which: int, comes_back: bool) -> None:
-        session, person = self.somebody(nth)
+    @rule(nth=st.integers(0, 2), which=st.integers(0, 5), returns=st.booleans())
+    def revoke(self, nth: int, which: int, returns: bool) -> None:
+        session, person = self.sign_in_or_reuse(nth)
         self.tick()
         device = self.devices[-1 - which % len(self.devices)]
         if device is session.device:
@@ -953,13 +956,13 @@ class PeopleMachine(RuleBasedStateMachine):
             device.revoked = True
             device.distrust()
             for one in self.sessions:
-                one.over = one.over or one.device is device
-        if comes_back:
-            self.sign_in(Visit(device.client, device.agent))
+                one.ended = one.ended or one.device is device
+        if returns:
+            self.sign_in(ClientProfile(device.client, device.agent))
 
     @rule(nth=st.integers(0, 2), which=st.integers(0, 5), name=st.sampled_from(["Study", "Kitchen"]))
     def rename(self, nth: int, which: int, name: str) -> None:
-        _, person = self.somebody(nth)
+        _, person = self.sign_in_or_reuse(nth)
         self.tick()
         device = self.devices[-1 - which % len(self.devices)]
         if device.revoked:
@@ -970,59 +973,65 @@ class PeopleMachine(RuleBasedStateMachine):
             device.name = name
 
     @rule()
-    def meddle_with_a_device_of_another(self) -> None:
-        _, person = self.somebody()
+    def use_the_device_of_another_user(self) -> None:
+        _, person = self.sign_in_or_reuse()
         for act in (devices.find, devices.revoke):
             with pytest.raises(DeviceOfAnotherUser):
                 self.run(act, self.ports, person, self.others_device)
         with pytest.raises(DeviceOfAnotherUser):
-            self.run(devices.rename, self.ports, person, self.others_device, "Taken")
+            self.run(devices.rename, self.ports, person, self.others_device, "Renamed")
 
-    @rule(org=st.sampled_from([0, 1]), days=DAYS, part=PART)
-    def organizations_change(self, org: int, days: int, part: str) -> None:
-        self.days[org], self.part[org] = days, part
-        self.run(self._organization_changes, self.orgs[org], days, part)
+    @rule(org=st.sampled_from([0, 1]), days=DAYS, membership=MEMBERSHIPS)
+    def organizations_change(self, org: int, days: int, membership: str) -> None:
+        self.days[org], self.memberships[org] = days, membership
+        self.run(self._organization_changes, self.orgs[org], days, membership)
 
-    async def _organization_changes(self, org: UUID, days: int, part: str) -> None:
+    async def _organization_changes(self, org: UUID, days: int, membership: str) -> None:
         async with self.pool.connection() as connection:
             await connection.execute("update organizations set device_trust_days = %s where id = %s", (days, org))
             await connection.execute("delete from memberships where org_id = %s", (org,))
-            if part != "none":
+            if membership != "none":
                 insert = (
                     "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
                 )
-                confirmed_at = self.now if part == "confirmed" else None
+                confirmed_at = self.now if membership == "confirmed" else None
                 await connection.execute(insert, (new_id(), org, self.account.id, self.now, confirmed_at))
 
     @rule(time=TIMES)
     def wait(self, time: timedelta) -> None:
         self.clock.advance(time)
 
-    @rule(visit=VISITS, days=st.tuples(DAYS, DAYS), parts=st.tuples(PART, PART), again=st.booleans(), of_service=st.booleans())
-    def come_back_at_the_end_of_trust(
-        self, visit: Visit, days: tuple[int, int], parts: tuple[str, str], again: bool, of_service: bool
+    @rule(
+        profile=PROFILES,
+        days=st.tuples(DAYS, DAYS),
+        memberships=st.tuples(MEMBERSHIPS, MEMBERSHIPS),
+        again=st.booleans(),
+        of_service=st.booleans(),
+    )
+    def sign_in_at_the_end_of_trust(
+        self, profile: ClientProfile, days: tuple[int, int], memberships: tuple[str, str], again: bool, of_service: bool
     ) -> None:
         """Return in the last moment of trust and in the first one after it.
 
         The second factor may have been used on the device between them.
         """
-        self.sign_in(visit, trust=True)
+        self.sign_in(profile, trust=True)
         for org in (0, 1):
-            self.organizations_change(org, days[org], parts[org])
-        device, token = self.sessions[-1].device, self.jar[visit.client, visit.agent]
+            self.organizations_change(org, days[org], memberships[org])
+        device, token = self.sessions[-1].device, self.jar[profile.client, profile.agent]
         assert device.trusted_until is not None
         if again:
             self.clock.advance(DAY)
-            self.sign_in(visit)
+            self.sign_in(profile)
         assert device.mfa_at is not None
         ends_at = min(device.trusted_until, device.mfa_at + self.trust_days(of_service) * DAY)
         self.clock.advance(ends_at - self.now - 2 * MILLISECOND)
         for _ in range(2):  # each takes a tick
-            self._password(visit, self.password, token, of_service)
+            self._password(profile, self.password, token, of_service)
 
     @precondition(lambda self: self.sessions and len(self.sessions) < 10)
     @rule(then=st.sampled_from([MINUTE, 2 * HOUR]), failures=st.integers(2, 4))
-    def make_it_a_habit(self, then: timedelta, failures: int) -> None:
+    def sign_in_regularly(self, then: timedelta, failures: int) -> None:
         """Sign in so often that the hour of a sign-in can be unusual.
 
         Then fail once, and sign in on a trusted device.
@@ -1036,63 +1045,63 @@ class PeopleMachine(RuleBasedStateMachine):
 
     # Invariants
 
-    async def _look(self) -> tuple[Any, ...]:
+    async def _read_state(self) -> tuple[Any, ...]:
         [row] = await run_sql(self.pool, STATE, self.account.id, self.account.email, self.now, self.other.id)
         return row
 
-    async def _look_around(self) -> tuple[tuple[Any, ...], mfa_rules.MfaStatus, list[ListedDevice]]:
+    async def _read_all(self) -> tuple[tuple[Any, ...], mfa_rules.MfaStatus, list[ListedDevice]]:
         current = self.sessions[-1].id if self.sessions else new_id()
         person = Person(address=None, agent=None, user_id=self.account.id, email=self.account.email, session_id=current)
-        listed = [seen async for batch in devices.list_own(self.ports, person) for seen in batch]
-        return await self._look(), await mfa.get_status(self.ports, person), listed
+        listed = [entry async for batch in devices.list_own(self.ports, person) for entry in batch]
+        return await self._read_state(), await mfa.get_status(self.ports, person), listed
 
     @invariant()
-    def all_is_as_it_should_be(self) -> None:
-        row, status, listed = self.run(self._look_around)
-        alive, good, tokens, waiting, mfa_log, mails, successes, risks, used, witness = row
-        living = [session for session in self.sessions if self.lives(session)]
-        assert set(alive) == {session.id for session in living}
-        assert set(good) == {digest(session.tokens[-1]) for session in living}
+    def the_service_agrees_with_the_model(self) -> None:
+        row, status, listed = self.run(self._read_all)
+        session_ids, token_hashes, tokens, pre_auths, mfa_log, mails, successes, risks, device_ids, other_rows = row
+        live_sessions = [session for session in self.sessions if self.is_live(session)]
+        assert set(session_ids) == {session.id for session in live_sessions}
+        assert set(token_hashes) == {digest(session.tokens[-1]) for session in live_sessions}
         assert tokens == sum(len(session.tokens) for session in self.sessions)
-        assert set(waiting) == {one.claims.id for one in self.pre_auths if one.lives(self.now)}
+        assert set(pre_auths) == {one.claims.id for one in self.pre_auths if one.is_live(self.now)}
         assert mfa_log == self.mfa_log
         assert mails == self.mails
         assert successes == [success for _, success, _ in self.logins]
         assert risks == [risk for _, _, risk in self.logins]
-        assert used == [session.device.id for session in self.sessions]
-        assert witness == self.witness
-        factor = self.asked_for
+        assert device_ids == [session.device.id for session in self.sessions]
+        assert other_rows == self.other_rows
+        factor = self.active_factor
         assert status.enabled_at == (factor.enabled_at if factor else None)
         assert status.backup_codes == (list(factor.codes.values()).count(False) if factor else 0)
-        self.devices_are(listed)
+        self.check_devices(listed)
         if self.sessions:
             self.person(self.sessions[self.clock.now().microsecond // 1000 % len(self.sessions)])
 
-    def devices_are(self, listed: list[ListedDevice]) -> None:
+    def check_devices(self, listed: list[ListedDevice]) -> None:
         here = [device for device in self.devices if not device.revoked]
         here.sort(key=lambda device: device.last_used_at or self.now, reverse=True)
-        assert [seen.device.id for seen in listed] == [device.id for device in here]
+        assert [entry.device.id for entry in listed] == [device.id for device in here]
         days = self.trust_days(of_service=False)
-        for seen, known in zip(listed, here, strict=True):
-            found = seen.device
-            assert (found.name, found.device_type.value, found.last_used_at) == (known.name, known.kind, known.last_used_at)
-            assert (found.browser, found.os) == SAID[known.agent][:2]
-            assert (found.last_ip, found.location) == (known.address, PLACES.get(known.address))
-            assert KnownRisk(found.risk.score, found.risk.factors) == known.risk
-            assert (found.mfa_at, found.trust_expires_at) == (known.mfa_at, known.trusted_until)
-            assert seen.trusted is known.is_trusted(days, self.now)
-            assert seen.is_current is (known is self.sessions[-1].device)
+        for entry, known in zip(listed, here, strict=True):
+            device = entry.device
+            assert (device.name, device.device_type.value, device.last_used_at) == (known.name, known.kind, known.last_used_at)
+            assert (device.browser, device.os) == EXPECTED_USER_AGENTS[known.agent][:2]
+            assert (device.last_ip, device.location) == (known.address, LOCATIONS.get(known.address))
+            assert KnownRisk(device.risk.score, device.risk.factors) == known.risk
+            assert (device.mfa_at, device.trust_expires_at) == (known.mfa_at, known.trusted_until)
+            assert entry.trusted is known.is_trusted(days, self.now)
+            assert entry.is_current is (known is self.sessions[-1].device)
 
     def teardown(self) -> None:
         """Check that no secret is readable anywhere."""
-        if not hasattr(self, "witness"):
+        if not hasattr(self, "other_rows"):
             return
-        [(kept,)] = self.run(run_sql, self.pool, ALL_OF_ONE, self.account.id, self.account.email)
+        [(text,)] = self.run(run_sql, self.pool, ALL_OF_ONE, self.account.id, self.account.email)
         secrets = {*self.passwords, *self.trust_tokens, *self.old_backup_codes, *(known.token for known in self.links)}
         secrets |= {token for session in self.sessions for token in session.tokens}
         if self.factor is not None:
             secrets |= {self.factor.secret, *self.factor.codes}
-        assert not [secret for secret in secrets if secret in kept or secret.encode().hex() in kept]
+        assert not [secret for secret in secrets if secret in text or secret.encode().hex() in text]
         self.run(run_sql, self.pool, "delete from mails where address = %s", self.account.email)
 
 
@@ -1102,10 +1111,10 @@ def test_users_get_the_responses_of_the_model(conninfo: str, limit: int) -> None
     with Background() as background:
         PeopleMachine.background, PeopleMachine.limit = background, limit
         PeopleMachine.sent, PeopleMachine.pool = FakeMailTransport(), Pool(conninfo, size=2)
-        places = FakeGeoIp()
-        places.known.update(PLACES)
+        locations = FakeGeoIp()
+        locations.known.update(LOCATIONS)
         policy = Policy(account_guess_limit=limit, mfa_guess_limit=limit, mails_per_recipient=10**6)
-        PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, places)
+        PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, locations)
         try:
             seed(limit)(PeopleMachine)  # otherwise both would have the same effect
             steady = settings(derandomize=True, deadline=None, max_examples=16, stateful_step_count=30, database=None)
@@ -1114,5 +1123,5 @@ def test_users_get_the_responses_of_the_model(conninfo: str, limit: int) -> None
             background.run(PeopleMachine.pool.aclose)
 
 
-async def _ports(pool: Pool, sent: FakeMailTransport, policy: Policy, places: FakeGeoIp) -> Ports:
-    return await make_ports(pool, FakeClock(), sent, FakeMetrics(), policy, geoip=places)
+async def _ports(pool: Pool, sent: FakeMailTransport, policy: Policy, locations: FakeGeoIp) -> Ports:
+    return await make_ports(pool, FakeClock(), sent, FakeMetrics(), policy, geoip=locations)

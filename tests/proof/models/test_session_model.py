@@ -1,5 +1,7 @@
-"""Sessions against a small model: users, thieves and time, in any order of requests (security S-1,
-S-2, S-3, decisions 39, 40, 47)."""
+"""Sessions against a small model: users, thieves and time, in any order of requests.
+
+The requirements are security S-1, S-2, S-3 and decisions 39, 40 and 47.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -28,7 +30,7 @@ from tests.support.services import add_service, service_context
 
 T = TypeVar("T")
 
-NOBODY = Anonymous(address="203.0.113.9", agent="tests")
+ANONYMOUS = Anonymous(address="203.0.113.9", agent="tests")
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 
 
@@ -41,7 +43,7 @@ class KnownSession:
     tokens: list[str]  # refresh tokens, oldest first; only the last one is valid
     of_service: bool = False
     rotated_at: list[datetime] = field(default_factory=list)
-    over: bool = False
+    ended: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +90,14 @@ class SessionMachine(RuleBasedStateMachine):
     def now(self) -> datetime:
         return self.clock.now()
 
-    def lives(self, session: KnownSession) -> bool:
-        return self.active and not session.over and self.now < session.expires_at
+    def is_live(self, session: KnownSession) -> bool:
+        return self.active and not session.ended and self.now < session.expires_at
 
-    def lets_in(self, session: KnownSession) -> bool:
-        """Return whether the token of a live session is accepted.
+    def is_accepted(self, session: KnownSession) -> bool:
+        """Return whether the session is live and its tokens are accepted. The user may have left the service."""
+        return self.is_live(session) and (self.uses_service or not session.of_service)
 
-        The user may have left the service.
-        """
-        return self.lives(session) and (self.uses_service or not session.of_service)
-
-    def took(self, session: KnownSession, pair: TokenPair) -> AccessToken:
+    def store_tokens(self, session: KnownSession, pair: TokenPair) -> AccessToken:
         """Store a pair of tokens, after checking the lifetimes."""
         expires_at = min(self.now + 15 * MINUTE, session.ends_at)
         assert pair.expires_in == int((expires_at - self.now).total_seconds())
@@ -110,22 +109,22 @@ class SessionMachine(RuleBasedStateMachine):
     def person(self, token: AccessToken) -> Person | None:
         """Return the caller of the token, after checking that it is accepted or refused correctly."""
         try:
-            found = self.run(self._authenticate, token.text)
+            person = self.run(self._authenticate, token.text)
         except NotAnEndUser:
-            assert self.lives(token.session)
-            assert not self.lets_in(token.session)
+            assert self.is_live(token.session)
+            assert not self.is_accepted(token.session)
             return None
         except Unauthenticated as refusal:
-            assert not self.lives(token.session) or self.now >= token.expires_at
+            assert not self.is_live(token.session) or self.now >= token.expires_at
             assert not isinstance(refusal, TokenExpired) or self.now >= token.expires_at  # noqa: PT017
             return None
-        assert self.lets_in(token.session)
+        assert self.is_accepted(token.session)
         assert self.now < token.expires_at + 30 * SECOND, "leeway"
-        assert found.user_id == self.account.id
+        assert person.user_id == self.account.id
         # The state of the organization is checked by the routes of the organization.
         status = OrganizationStatus.SUSPENDED if self.suspended else OrganizationStatus.ACTIVE
-        assert found.service == (replace(self.service, status=status) if token.session.of_service else None)
-        return found
+        assert person.service == (replace(self.service, status=status) if token.session.of_service else None)
+        return person
 
     async def _authenticate(self, token: str) -> Person:
         return await sessions.authenticate(self.ports, token, address=None, agent=None)
@@ -146,7 +145,7 @@ class SessionMachine(RuleBasedStateMachine):
             return multiple()
         assert self.active
         session = KnownSession(self.now + 90 * DAY, self.now, [])
-        self.took(session, pair)
+        self.store_tokens(session, pair)
         self.known.append(session)
         return RefreshToken(session, pair.refresh_token)
 
@@ -166,7 +165,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.uses_service = True
         session = KnownSession(self.now + 90 * DAY, self.now, [], of_service=True)
         self.known.append(session)
-        return RefreshToken(session, pair.refresh_token), self.took(session, pair)
+        return RefreshToken(session, pair.refresh_token), self.store_tokens(session, pair)
 
     @rule(target=refresh_tokens)
     def login_to_service(self) -> object:
@@ -183,16 +182,16 @@ class SessionMachine(RuleBasedStateMachine):
         self.run(run_sql, self.pool, "update organizations set status = %s where id = %s", status, self.org)
 
     @rule()
-    def the_service_loses_the_person(self) -> None:
+    def remove_the_service_user(self) -> None:
         self.uses_service = False
         self.run(run_sql, self.pool, "delete from service_users where service_id = %s and user_id = %s", self.service.id, self.account.id)
 
     @rule()
-    def the_organization_ends_their_sessions(self) -> None:
-        ended = [session for session in self.known if session.of_service and not session.over and self.now < session.expires_at]
+    def end_sessions_in_the_organization(self) -> None:
+        ended = [session for session in self.known if session.of_service and not session.ended and self.now < session.expires_at]
         assert self.run(self._end_in_organization) == len(ended)
         for session in ended:
-            session.over = True
+            session.ended = True
 
     async def _end_in_organization(self) -> int:
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
@@ -206,7 +205,7 @@ class SessionMachine(RuleBasedStateMachine):
         pair = self.run(log_in, self.ports, self.account.email, self.password)
         session = KnownSession(self.now + 90 * DAY, self.now, [])
         self.known.append(session)
-        return self.took(session, pair)
+        return self.store_tokens(session, pair)
 
     @rule(wrong=st.sampled_from(["", "wrong password", PASSWORD + " "]))
     def login_with_a_wrong_password(self, wrong: str) -> None:
@@ -228,41 +227,41 @@ class SessionMachine(RuleBasedStateMachine):
             self._refresh(token.session, token.session.tokens[-2])
 
     def _refresh(self, session: KnownSession, text: str) -> tuple[object, object]:
-        lived, age = self.lives(session), len(session.tokens) - 1 - session.tokens.index(text)
-        lost, refused = session.of_service and not self.uses_service, session.of_service and self.suspended
+        was_live, age = self.is_live(session), len(session.tokens) - 1 - session.tokens.index(text)
+        has_left, is_suspended = session.of_service and not self.uses_service, session.of_service and self.suspended
         try:
-            pair = self.run(sessions.refresh, self.ports, NOBODY, text)
+            pair = self.run(sessions.refresh, self.ports, ANONYMOUS, text)
         except OrganizationNotActive:
-            assert lived
-            assert refused
-            assert not lost
+            assert was_live
+            assert is_suspended
+            assert not has_left
             assert age == 0
             return multiple(), multiple()
         except RefreshTokenInvalid:
-            assert not lived or age > 0 or lost
+            assert not was_live or age > 0 or has_left
             if age == 0:
                 return multiple(), multiple()
-            raced = age == 1 and self.now - session.rotated_at[-1] <= 10 * SECOND
-            if lived and not raced:
-                session.over = True  # one of its two holders is a thief
+            is_concurrent = age == 1 and self.now - session.rotated_at[-1] <= 10 * SECOND
+            if was_live and not is_concurrent:
+                session.ended = True  # one of its two holders is a thief
             return multiple(), multiple()
-        assert lived
-        assert not lost
-        assert not refused
+        assert was_live
+        assert not has_left
+        assert not is_suspended
         assert age == 0, "a used token never gives a second pair"
         session.rotated_at.append(self.now)
-        access = self.took(session, pair)
+        access = self.store_tokens(session, pair)
         return RefreshToken(session, pair.refresh_token), access
 
     # With equal chances, the next two rules would run too rarely.
 
-    def live_session(self) -> KnownSession:
-        """Return a live session, from a new sign-in if necessary."""
+    def ensure_session(self) -> KnownSession:
+        """Return a session that has not ended, after a new sign-in if necessary."""
         if not self.active:
             self.deactivate_or_reactivate(active=True)
-        if not any(self.lives(session) for session in self.known):
+        if not any(self.is_live(session) for session in self.known):
             self.login()
-        session = next(session for session in reversed(self.known) if self.lives(session))
+        session = next(session for session in reversed(self.known) if self.is_live(session))
         if session.of_service:
             self.suspend_or_activate(suspended=False)
             self.login_to_service()
@@ -270,26 +269,26 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(pause=st.sampled_from([timedelta(), 9 * SECOND, 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), 11 * SECOND, MINUTE]))
     def two_tabs_refresh(self, pause: timedelta) -> None:
-        session = self.live_session()
+        session = self.ensure_session()
         used = session.tokens[-1]
         self._refresh(session, used)
         self.clock.advance(pause)
         self._refresh(session, used)
 
     @rule(pause=st.sampled_from([18 * DAY, 29 * DAY, 30 * DAY - SECOND]))
-    def somebody_stays_for_months(self, pause: timedelta) -> None:
-        session = self.live_session()
+    def use_a_session_for_months(self, pause: timedelta) -> None:
+        session = self.ensure_session()
         for _ in range(90 * DAY // pause + 1):
             self.clock.advance(pause)
             self._refresh(session, session.tokens[-1])
 
     @rule(text=st.sampled_from(["", "x", "ü" * 100]))
-    def refresh_with_an_invention(self, text: str) -> None:
+    def refresh_with_an_invalid_token(self, text: str) -> None:
         with pytest.raises(RefreshTokenInvalid):
-            self.run(sessions.refresh, self.ports, NOBODY, text)
+            self.run(sessions.refresh, self.ports, ANONYMOUS, text)
 
     @rule(token=access_tokens)
-    def come_in(self, token: AccessToken) -> None:
+    def use_an_access_token(self, token: AccessToken) -> None:
         self.person(token)
 
     @rule(token=access_tokens)
@@ -297,7 +296,7 @@ class SessionMachine(RuleBasedStateMachine):
         person = self.person(token)
         if person is not None:
             self.run(sessions.logout, self.ports, person)
-            token.session.over = True
+            token.session.ended = True
             assert self.person(token) is None
 
     @rule(token=access_tokens)
@@ -320,15 +319,17 @@ class SessionMachine(RuleBasedStateMachine):
             self.end_all()
 
     async def _reset(self, password: str) -> None:
-        await accounts.forgot_password(self.ports, NOBODY, self.account.email)
+        await accounts.forgot_password(self.ports, ANONYMOUS, self.account.email)
         await deliver(self.ports)
-        token = next(link(letter) for letter in reversed(self.sent.emails) if letter.to == self.account.email and "token=" in letter.text)
-        await accounts.reset_password(self.ports, NOBODY, token, password)
+        token = next(
+            link(message) for message in reversed(self.sent.emails) if message.to == self.account.email and "token=" in message.text
+        )
+        await accounts.reset_password(self.ports, ANONYMOUS, token, password)
 
     def end_all(self, but: KnownSession | None = None) -> None:
         for session in self.known:
             if session is not but:
-                session.over = True
+                session.ended = True
 
     @rule(active=st.sampled_from([True, True, True, False]))
     def deactivate_or_reactivate(self, active: bool) -> None:
@@ -344,8 +345,8 @@ class SessionMachine(RuleBasedStateMachine):
         if not self.known:
             return
         query = "select count(*) from sessions where user_id = %s and ended_at is null and expires_at > %s"
-        [(alive,)] = self.run(run_sql, self.pool, query, self.account.id, self.now)
-        assert alive == sum(not session.over and self.now < session.expires_at for session in self.known)
+        [(count,)] = self.run(run_sql, self.pool, query, self.account.id, self.now)
+        assert count == sum(not session.ended and self.now < session.expires_at for session in self.known)
         query = "select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where user_id = %s"
         assert self.run(run_sql, self.pool, query, self.account.id) == [(sum(len(session.tokens) for session in self.known),)]
         query += " and rotated_at is null"
