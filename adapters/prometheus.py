@@ -15,14 +15,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from core.authentication.login_failures import LoginFailure
 from core.eventing.siem_rules import FAILURES
+from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX = "gatehouse-metrics-"
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OTHER = "OTHER"
-UNKNOWN_ROUTE = "(unknown)"
 BACKEND = "postgres"
 JOB_TYPES = (
     *("mail", "webhook_delivery", "siem_forwarding"),
@@ -66,7 +64,7 @@ def forget_process(pid: int, directory: Path | None = None) -> None:
 
 
 class PrometheusMetrics:
-    """Implements ports.observe.Metrics with files in a directory, by default that of PROMETHEUS_MULTIPROC_DIR.
+    """Implements `ports.observe.Metrics` with files in a directory, by default that of PROMETHEUS_MULTIPROC_DIR.
 
     Series with known labels exist from the start, because a rate can only be computed from an initial zero.
     """

@@ -8,6 +8,7 @@ from typing import Final
 from core.kernel.principals import Role
 
 PRODUCT: Final = "Gatehouse"
+PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
 # Completes "... as ...". Invitations never offer the role owner.
 ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 

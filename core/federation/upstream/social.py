@@ -32,8 +32,6 @@ from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow_rules
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
-    ACCOUNT_PATH,
-    IDENTITIES_PATH,
     MAX_STATE_LENGTH,
     STATE_TTL,
     IdentityLinkedToAnother,
@@ -49,6 +47,7 @@ from core.federation.upstream.social_rules import (
     SignedInAsAnotherUser,
 )
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
+from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
 from core.kernel.principals import AccountGone, OrganizationStatus, Person
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.values import digest, new_secret
@@ -98,10 +97,10 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
 # To the provider
 
 
-async def begin(ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, sign_in: ProviderSignIn) -> str:
+async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn) -> str:
     """Return the URL of the provider that starts a sign-in there.
 
-    `browser` is the secret in the browser's device cookie.
+    `device_cookie` is the secret in the browser's device cookie.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
     errors of `oauth.validate`.
@@ -115,11 +114,11 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, browser: str, 
     elif after is None:
         authorization = await oauth.validate(ports, sign_in.request)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
-    return await _start(ports, caller, provider, browser, base_url, after, service=service)
+    return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
 
 
 async def begin_link(
-    ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
+    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor_id: UUID | None
 ) -> tuple[str, Email]:
     """Return the URL of the provider that starts to link an account there, and the user's email address.
 
@@ -138,7 +137,7 @@ async def begin_link(
     # the attacker's account.
     if visitor_id not in (None, record.user_id):
         raise SignedInAsAnotherUser
-    url = await _start(ports, caller, provider, browser, base_url, IDENTITIES_PATH, linking=(record.user_id, record.session_id))
+    url = await _start(ports, caller, provider, device_cookie, base_url, IDENTITIES_PATH, linking=(record.user_id, record.session_id))
     return url, account.email
 
 
@@ -146,7 +145,7 @@ async def _start(
     ports: Ports,
     caller: Caller,
     provider: Provider,
-    browser: str,
+    device_cookie: str,
     base_url: str,
     after: str,
     *,
@@ -158,7 +157,7 @@ async def _start(
     user_id, session_id = linking or (None, None)
     pending = ProviderState(
         state_hash=digest(state),
-        browser_hash=digest(browser),
+        browser_hash=digest(device_cookie),
         provider=provider,
         org_id=org_id,
         service_id=service_id,
@@ -169,7 +168,7 @@ async def _start(
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    request = await _authentication_request(ports, pending, state, browser, base_url)
+    request = await _authentication_request(ports, pending, state, device_cookie, base_url)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.provider_states.add(pending):  # the service was just deleted, or the user's session just ended
             raise ServiceNotFound if service is not None else LinkTicketInvalid
@@ -191,7 +190,9 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
     }[provider]
 
 
-async def _authentication_request(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
+async def _authentication_request(
+    ports: Ports, pending: ProviderState, state: str, device_cookie: str, base_url: str
+) -> AuthenticationRequest:
     """Return the request to the provider. It is the same before the redirect and after it.
 
     The nonce and the code verifier are derived from the state and the browser's cookie. The
@@ -200,7 +201,7 @@ async def _authentication_request(ports: Ports, pending: ProviderState, state: s
     """
 
     def derive(purpose: str) -> str:
-        return urlsafe_b64encode(hmac.digest(browser.encode(), f"{purpose} {state}".encode(), "sha256")).rstrip(b"=").decode()
+        return urlsafe_b64encode(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256")).rstrip(b"=").decode()
 
     return AuthenticationRequest(
         client=await oauth_credentials.load_client(ports, pending.provider, pending.org_id, pending.service_id),
@@ -216,17 +217,17 @@ async def _authentication_request(ports: Ports, pending: ProviderState, state: s
 # Back from the provider
 
 
-async def consume_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
+async def consume_state(ports: Ports, provider_name: str, device_cookie: str | None, state: str | None) -> ProviderState:
     """Consume and return the pending state, which must have been started in this browser.
 
     Raises: ProviderUnknown, ProviderStateUnknown.
     """
     provider = parse_provider(provider_name)
-    if browser is None or state is None or len(state) > MAX_STATE_LENGTH:
+    if device_cookie is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
     async with ports.storage.autocommit() as statements:
-        pending = await statements.provider_states.consume(digest(state), digest(browser), provider, ports.clock.now())
+        pending = await statements.provider_states.consume(digest(state), digest(device_cookie), provider, ports.clock.now())
     if pending is None:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
@@ -234,7 +235,7 @@ async def consume_state(ports: Ports, provider_name: str, browser: str | None, s
 
 
 async def fetch_identity(
-    ports: Ports, pending: ProviderState, browser: str, state: str, base_url: str, answer: ProviderAnswer
+    ports: Ports, pending: ProviderState, device_cookie: str, state: str, base_url: str, answer: ProviderAnswer
 ) -> FederatedIdentity:
     """Exchange the provider's code for the identity of the user.
 
@@ -251,7 +252,7 @@ async def fetch_identity(
             raise ProviderConsentDenied
         if answer.error is not None or answer.code is None:
             raise ProviderFailed(f"{pending.provider.value} answered with an error instead of a code")
-        request = await _authentication_request(ports, pending, state, browser, base_url)
+        request = await _authentication_request(ports, pending, state, device_cookie, base_url)
         return await ports.providers.identify(pending.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)

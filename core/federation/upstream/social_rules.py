@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
-ACCOUNT_PATH: Final = "/app/account"
-IDENTITIES_PATH: Final = "/app/account/identities"
 
 
 class ProviderStateUnknown(Invalid):

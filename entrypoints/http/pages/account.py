@@ -20,11 +20,12 @@ from core.authentication import browser, identities, sessions
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
+from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import ACCOUNT, page_session
+from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -102,7 +103,7 @@ async def recent_devices() -> Sequence[ListedDevice]:
 # The overview
 
 
-@routes.get(ACCOUNT)
+@routes.get(ACCOUNT_PATH)
 @page_session
 @describes_page({200: "The page."})
 async def show_account() -> Response:
@@ -222,14 +223,14 @@ async def change_password() -> Response:
     try:
         if "current_password" in form:
             await accounts.change_password(ports(), user, form["current_password"], new_password)
-            return redirect_with_notice("password", ACCOUNT)
+            return redirect_with_notice("password", ACCOUNT_PATH)
         await accounts.set_password(ports(), user, new_password)
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
     except (Invalid, CurrentPasswordWrong, Limited) as refusal:
         about_current = not isinstance(refusal, Invalid)
         return refused_account_page(refusal, "account_password.html", about_current=about_current, **await _password_values())
-    return redirect_with_notice("first-password", ACCOUNT)
+    return redirect_with_notice("first-password", ACCOUNT_PATH)
 
 
 # The second factor

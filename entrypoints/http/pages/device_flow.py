@@ -22,10 +22,11 @@ from core.federation.oauth.device_flow_rules import (
 )
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
+from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.principals import Person, Visitor
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import SIGN_IN, page_session, person_or_browser, to_sign_in
+from entrypoints.http.edge.access import page_session, person_or_browser, to_sign_in
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import page_response, ports, request_record, signed_in
@@ -96,7 +97,7 @@ async def _verify_by_form(user: Visitor) -> Response:
     text, action = form.get("user_code", ""), form.get("action")
     user_code = format_user_code(text[:MAX_TYPED_LENGTH])
     if user.mfa_missing:
-        return redirect(with_next(SIGN_IN, safe_next(verification_url(user_code))))
+        return redirect(with_next(SIGN_IN_PATH, safe_next(verification_url(user_code))))
     try:
         if action is None:
             return _confirm_page(user, format_user_code(text), await device_flow.find_request(ports(), user, text, _network()))

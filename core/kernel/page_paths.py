@@ -1,0 +1,8 @@
+"""Paths of hosted pages that the core and emails link to."""
+
+from typing import Final
+
+SIGN_IN_PATH: Final = "/app/sign-in"
+FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
+ACCOUNT_PATH: Final = "/app/account"
+IDENTITIES_PATH: Final = "/app/account/identities"
