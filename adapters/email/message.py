@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, sel
 from core.accounts.email_queue_rules import EmailKind
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
+from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
@@ -28,7 +29,6 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.WELCOME: "/auth/reset-password",
     }
 )
-SIGN_IN_PATH: Final = "/app/sign-in"
 SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
@@ -38,7 +38,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
         EmailKind.MFA_DISABLED: "Two-factor authentication is off",
-        EmailKind.MFA_REMOVED: "An administrator removed your two-factor authentication",
+        EmailKind.MFA_REMOVED: "Your two-factor authentication was removed",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
         EmailKind.BACKUP_CODE_USED: "A backup code was used",
         EmailKind.INVITATION: "You are invited to {organization}",
@@ -59,7 +59,7 @@ COLORS: Final = Palette(light=_color_scheme("#0b5d66", "#ffffff", "#084850"), da
 
 
 class EmailTemplates:
-    """Implements ports.outside.EmailTemplates.
+    """Implements `ports.outside.EmailTemplates`.
 
     Links start with the configured base URL (security E-1, E-2). The only exception is the link to
     an invoice at the payment provider, which comes from a signed event.
@@ -82,7 +82,13 @@ class EmailTemplates:
         self._templates = _templates()
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
-        variables: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "time": format_utc(mail.created_at)}
+        variables: dict[str, Any] = {
+            "product": PRODUCT,
+            "address": mail.address,
+            "time": format_utc(mail.created_at),
+            "sign_in": f"{self._base_url}{SIGN_IN_PATH}",
+            "forgot_password": f"{self._base_url}{FORGOT_PASSWORD_PATH}",
+        }
         variables |= _design_variables(mail.design)
         if mail.kind in LINK_PATHS:
             variables["link"] = self._link(mail)
@@ -92,8 +98,6 @@ class EmailTemplates:
             variables["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
             variables["lifetime"] = format_duration(self._lifetimes[mail.kind])
-        if mail.kind is EmailKind.WELCOME:
-            variables["sign_in"] = f"{self._base_url}{SIGN_IN_PATH}"
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
         topic = SUBJECTS[mail.kind].format_map(variables)

@@ -66,6 +66,11 @@ PATHS = {
 }
 LIFETIMES = {EmailKind.VERIFY_EMAIL: "90 minutes", EmailKind.RESET_PASSWORD: "45 minutes", EmailKind.WELCOME: "45 minutes"}
 NOTICES = [kind for kind in EmailKind if kind not in PATHS]
+# Notices whose reader may have to set a new password.
+RECOVERY = (
+    *(EmailKind.PASSWORD_CHANGED, EmailKind.UNUSUAL_SIGN_IN, EmailKind.MFA_DISABLED),
+    *(EmailKind.BACKUP_CODES_REGENERATED, EmailKind.BACKUP_CODE_USED),
+)
 
 
 class Page(HTMLParser):
@@ -119,8 +124,16 @@ def test_the_link_is_on_the_base_url_in_both_parts(kind: EmailKind) -> None:
     assert link in page.visible_text, "to read and copy, too"
 
 
-@pytest.mark.parametrize("kind", NOTICES)
-def test_a_notice_has_no_link(kind: EmailKind) -> None:
+@pytest.mark.parametrize("kind", RECOVERY)
+def test_a_notice_links_to_the_page_that_starts_a_password_reset(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
+    link = f"{BASE_URL}/app/forgot-password"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links == [link, link]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in RECOVERY])
+def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in message.text
     assert Page(message.html).links == []
@@ -186,7 +199,7 @@ def test_an_email_about_a_subscription_names_the_plan_if_it_is_known(kind: Email
 SECOND_FACTOR = {
     EmailKind.MFA_ENABLED: ("Two-factor authentication is on", "You now need a code from your authenticator app to sign in"),
     EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "You now sign in without a code"),
-    EmailKind.MFA_REMOVED: ("An administrator removed your two-factor authentication", "You've been signed out on all devices"),
+    EmailKind.MFA_REMOVED: ("Your two-factor authentication was removed", "You've been signed out on all devices"),
     EmailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "Your earlier backup codes no longer work"),
     EmailKind.BACKUP_CODE_USED: ("A backup code was used", "This backup code no longer works"),
 }
