@@ -118,10 +118,10 @@ class Sessions(SessionsRead, Protocol):
         """End all sessions of the user except `kept`."""
         ...
 
-    async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
-        """Mark the user's own sessions except `but` as missing the second factor. Lock the account first.
+    async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
+        """Mark the user's own sessions except this one as missing the second factor. Lock the account first.
 
-        Call this when the user enables the second factor in the session `but`.
+        Call this when the user enables the second factor in the session `except_session_id`.
         """
         ...
 

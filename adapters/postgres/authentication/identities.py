@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.end_users import to_identity
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.applications.end_users_rules import LinkedIdentity
@@ -170,12 +171,14 @@ class Identities(SealingRepository):
         )
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:
-        # The foreign key holds the session until the transaction ends.
+        # The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and
+        # MAY_IMPERSONATE are missing, because the caller has checked the session under the lock on
+        # the account.
         return await self._exists(
-            """
+            f"""
             insert into link_tickets (token_hash, user_id, session_id, service_id, provider, created_at, expires_at)
-            select %(token_hash)s, user_id, id, %(service_id)s, %(provider)s, %(now)s, %(expires_at)s from sessions
-            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s for key share
+            select %(token_hash)s, s.user_id, s.id, %(service_id)s, %(provider)s, %(now)s, %(expires_at)s from sessions s
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
             returning 1""",
             token_hash=ticket.token_hash,
             user_id=ticket.user_id,

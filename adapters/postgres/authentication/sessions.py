@@ -1,6 +1,6 @@
 """Storage of sessions and refresh tokens.
 
-The module is longer than 400 lines because the conditions of a live session are shared by all its statements.
+The module is longer than 400 lines because one class implements the port. The conditions of a live session are in `live_sessions`.
 """
 
 from collections.abc import Collection
@@ -11,6 +11,13 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.authentication.live_sessions import (
+    ACCOUNT_IS_USABLE,
+    IMPERSONATOR_JOIN,
+    MAY_IMPERSONATE,
+    SESSION_IS_LIVE,
+    SESSION_NOT_ENDED,
+)
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.sessions_rules import (
@@ -37,56 +44,47 @@ from core.kernel.values import Email, PageResult
 SESSION_CONTEXT: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
            s.mfa_missing and u.mfa_enabled_at is not null"""
-# The impersonator and their own session, for MAY_IMPERSONATE.
-IMPERSONATOR: Final = """
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
-LIVE: Final = f"""
+SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
-    {IMPERSONATOR}
+    {IMPERSONATOR_JOIN}
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
-# An impersonation lives only while the impersonator is a platform owner and the session in which
-# they started it is live (security I-3).
-MAY_IMPERSONATE: Final = """
-    (s.impersonator_id is null
-     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
-        and p.ended_at is null and p.expires_at > %(now)s)"""
-IS_LIVE: Final = f"""
-    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
-      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
+IS_LIVE_SESSION_OF_TOKEN: Final = f"""
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_IS_LIVE}"""
 # A token without a service is valid only for a session without a service.
 NOT_OF_SERVICE: Final = " and s.service_id is null"
 LOAD_SESSION_CONTEXT_IN: Final = f"""
-    {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
+    {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {SESSION_JOINS}
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
-    {IS_LIVE} {NOT_OF_SERVICE}"""
+    {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
 # The session must be of the service in the token's audience, and the service must exist.
 LOAD_APPLICATION_SESSION: Final = f"""
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
-    {IMPERSONATOR}
+    {IMPERSONATOR_JOIN}
     left join service_users r on r.service_id = v.id and r.user_id = u.id
-    {IS_LIVE}"""
+    {IS_LIVE_SESSION_OF_TOKEN}"""
 
-# A session that this transaction itself has ended still counts as live, for example if users end
-# all their sessions in an organization.
-HOLD: Final = f"""
+# SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
+# as live, for example if users end all their sessions in an organization.
+LOCK_LIVE: Final = f"""
     select 1
     from sessions s
     join users u on u.id = s.user_id
-    {IMPERSONATOR}
+    {IMPERSONATOR_JOIN}
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.expires_at > %(now)s
       and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
-      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}
+      and {ACCOUNT_IS_USABLE} and {MAY_IMPERSONATE}
     for share of s"""
 
 # The sessions that selected the organization, and those of its services. Sessions of deleted
-# services are not live.
-LIVES_IN_ORGANIZATION: Final = """
-    s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
+# services are not live. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions
+# are only ended and counted.
+LIVES_IN_ORGANIZATION: Final = f"""
+    s.org_id = %(org_id)s and {SESSION_NOT_ENDED}
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
 # Deny the approved device codes `d` of the sessions `a` that approved them. Callers add further
@@ -96,7 +94,7 @@ DENY: Final = """
 
 # Whether the presenter may use the token. A named presenter must be the application of the session.
 # A token that an authorization code gave to a confidential application needs the client secret.
-FITS: Final = """
+PRESENTER_MAY_USE: Final = """
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
      and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
           or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
@@ -111,21 +109,22 @@ BEGIN: Final = """
                           ends_at, address, agent, provider, grant_type, browser_hash)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
             %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s, %(browser_hash)s)"""
-# The hash of the cookie is the only key.
+# The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {LIVE}
-    where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
-      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {NOT_OF_SERVICE}"""
-# All sessions that a request could still use
-LIVE_OF: Final = f"""
+    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {SESSION_JOINS}
+    where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
+      and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
+# All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
+# their own sessions, and the account of the caller is usable.
+LIST_LIVE_SESSIONS: Final = f"""
     select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,
            s.browser_hash is not null
     from sessions s
     join users u on u.id = s.user_id
-    {IMPERSONATOR}
+    {IMPERSONATOR_JOIN}
     left join organizations o on o.id = s.org_id
     left join services v on v.id = s.service_id
-    where s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s and {MAY_IMPERSONATE}
+    where s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {MAY_IMPERSONATE}
       and (s.service_id is null or v.id is not null)
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
@@ -222,7 +221,7 @@ class Sessions(Repository):
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
             to_session_context,
-            SESSION_CONTEXT + LIVE + IS_LIVE + NOT_OF_SERVICE,
+            SESSION_CONTEXT + SESSION_JOINS + IS_LIVE_SESSION_OF_TOKEN + NOT_OF_SERVICE,
             session_id=session_id,
             user_id=user_id,
             org_id=org_id,
@@ -258,9 +257,9 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def hold(self, person: Person, now: datetime) -> bool:
+    async def lock_live(self, person: Person, now: datetime) -> bool:
         """Return whether the user's session is live, and lock it until the transaction ends. `Storage.transaction` uses this."""
-        return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
+        return await self._exists(LOCK_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(
@@ -271,7 +270,7 @@ class Sessions(Repository):
         )
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)
+        rows = await self._all(lambda row: row, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
         return PageResult([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
@@ -313,10 +312,9 @@ class Sessions(Repository):
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
-                {IMPERSONATOR}
+                {IMPERSONATOR_JOIN}
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
-                  and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
-                  and {MAY_IMPERSONATE} and {FITS}
+                  and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE}
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else {MAY_USE_SERVICE} end)
@@ -341,11 +339,11 @@ class Sessions(Repository):
         )
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
+        # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the caller has locked the account, and
+        # its user is a platform owner, who cannot be impersonated.
         return await self._one(
             lambda row: row[0],
-            """
-            select ends_at from sessions
-            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            f"select s.ends_at from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}",
             session_id=session_id,
             user_id=user_id,
             now=now,
@@ -354,14 +352,16 @@ class Sessions(Repository):
     async def explain_refresh_token(
         self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER
     ) -> RefreshTokenState | None:
+        # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a
+        # token must also end an impersonation that is not live now.
         return await self._one(
             to_refresh_token_state,
             f"""
             select s.id, t.rotated_at,
                    t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
-                   s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
+                   {SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE},
                    s.org_id, o.status, m.role, s.service_id,
-                   {MAY_USE_SERVICE}, {FITS}
+                   {MAY_USE_SERVICE}, {PRESENTER_MAY_USE}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
@@ -372,11 +372,13 @@ class Sessions(Repository):
         )
 
     async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
+        # Here and in other statements that end sessions, the expiry is not checked: ending an
+        # expired session changes nothing for its user.
         return await self._one(
             lambda row: bool(row[0]),
             f"""
             with found as (
-                select s.id, {FITS} as fits from sessions s
+                select s.id, {PRESENTER_MAY_USE} as fits from sessions s
                 where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
                   and s.ended_at is null),
             ended as (
@@ -405,9 +407,9 @@ class Sessions(Repository):
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
         ended = await self._run(
-            """
-            update sessions set ended_at = %(now)s
-            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            f"""
+            update sessions s set ended_at = %(now)s
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}""",
             session_id=session_id,
             user_id=user_id,
             now=now,
@@ -422,13 +424,13 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
+    async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
         await self._run(
             """
-            update sessions set mfa_missing = id <> %(but)s
-            where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(but)s)""",
+            update sessions set mfa_missing = id <> %(except_session_id)s
+            where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(except_session_id)s)""",
             user_id=user_id,
-            but=but,
+            except_session_id=except_session_id,
         )
 
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
@@ -442,9 +444,9 @@ class Sessions(Repository):
 
     async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         await self._run(
-            """
-            update sessions set ended_at = %(now)s
-            where user_id = %(user_id)s and device_id = %(device_id)s and ended_at is null and expires_at > %(now)s""",
+            f"""
+            update sessions s set ended_at = %(now)s
+            where s.user_id = %(user_id)s and s.device_id = %(device_id)s and {SESSION_NOT_ENDED}""",
             user_id=user_id,
             device_id=device_id,
             now=now,
@@ -490,14 +492,15 @@ class Sessions(Repository):
         self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
     ) -> datetime | None:
         # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent
-        # calls finds the token rotated.
+        # calls finds the token rotated. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the edge
+        # has just checked the caller's session, and every use of the new tokens checks it again.
         return await self._one(
             lambda row: row[0],
-            """
+            f"""
             with spent as (
                 update refresh_tokens t set rotated_at = %(now)s from sessions s
                 where t.session_id = %(session_id)s and t.rotated_at is null and s.id = t.session_id
-                  and s.ended_at is null and s.expires_at > %(now)s
+                  and {SESSION_NOT_ENDED}
                 returning t.session_id, t.generation),
             selected as (
                 update sessions s set org_id = %(org_id)s, expires_at = least(%(expires_at)s, s.ends_at)

@@ -56,7 +56,7 @@ class Repositories(
 
 
 class Transaction(Repositories):
-    """Implements ports.storage.Transaction."""
+    """Implements `ports.storage.Transaction`."""
 
     def __init__(
         self, connection: Connection, vault: Vault, signals: Signals, clock: Clock, by: Caller, in_session: bool, webhook_delay: timedelta
@@ -83,7 +83,7 @@ class Transaction(Repositories):
         now = self._clock.now()
         # Lock order: the session comes after all other locks except the totals of the audit log. So
         # there is no deadlock with a transaction that ends sessions and holds other locks.
-        if self._in_session and isinstance(self._caller, Person) and not await self.sessions.hold(self._caller, now):
+        if self._in_session and isinstance(self._caller, Person) and not await self.sessions.lock_live(self._caller, now):
             raise SessionEnded
         self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)
 
@@ -161,7 +161,7 @@ class _OpenTransaction:
 
 
 class Postgres:
-    """Implements ports.storage.Storage. The vault encrypts the few columns that must be readable again."""
+    """Implements `ports.storage.Storage`. The vault encrypts the few columns that must be readable again."""
 
     def __init__(
         self,

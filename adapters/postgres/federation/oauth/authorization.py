@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
 from core.kernel.principals import BrowserSession, ServiceContext
@@ -78,14 +79,16 @@ class AuthorizationCodes(Repository):
         *,
         registered: bool,
     ) -> bool:
+        # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
+        # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
         return await self._exists(
             f"""
             update authorization_codes c set session_id = %(session_id)s
-            from sessions b
+            from sessions s
             where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.session_id is null and c.expires_at > %(now)s
               and (c.redirect_uri is not distinct from %(redirect_uri)s or c.redirect_uri is null and %(registered)s)
               and c.code_challenge is not distinct from %(challenge)s
-              and b.id = c.browser_session_id and b.ended_at is null and b.expires_at > %(now)s
+              and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
             returning 1""",
             code_hash=code_hash,
             redirect_uri=redirect_uri,

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.applications.services import CLIENT, to_client
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.services_rules import Service
 from core.federation.saml.configuration_rules import NameIdFormat
@@ -171,10 +172,10 @@ class SamlSignOns(Repository):
             account=self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id),
             session_lives=self._one_deferred(
                 lambda _: True,
-                """
+                f"""
                 select 1 from sessions s join users u on u.id = s.user_id
-                where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
-                  and s.impersonator_id is null and s.service_id is null and u.deactivated_at is null and u.anonymized_at is null""",
+                where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
+                  and s.impersonator_id is null and s.service_id is null and {ACCOUNT_IS_USABLE}""",
                 session_id=session_id,
                 user_id=user_id,
                 now=now,

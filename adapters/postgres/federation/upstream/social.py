@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.upstream.social_rules import ProviderState
 from core.kernel.providers import Provider
@@ -32,6 +33,8 @@ class ProviderStates(Repository):
     async def add(self, pending: ProviderState) -> bool:
         # Lock the service, or the session of the user who links an account, with `for key share`:
         # neither may be deleted before this row, which refers to it, is committed.
+        # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because `social.link` checks all
+        # conditions of a live session.
         return await self._exists(
             f"""
             insert into provider_states ({COLUMNS})
@@ -40,8 +43,8 @@ class ProviderStates(Repository):
             where (%(service_id)s::uuid is null
                    or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share))
               and (%(session_id)s::uuid is null
-                   or exists (select 1 from sessions
-                              where id = %(session_id)s and user_id = %(user_id)s and ended_at is null for key share))
+                   or exists (select 1 from sessions s
+                              where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share))
             returning 1""",
             state_hash=pending.state_hash,
             browser_hash=pending.browser_hash,
@@ -54,6 +57,7 @@ class ProviderStates(Repository):
             after=pending.after,
             created_at=pending.created_at,
             expires_at=pending.expires_at,
+            now=pending.created_at,
         )
 
     # The response of a provider names no organization, so this statement cannot either: the state
