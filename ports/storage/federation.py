@@ -221,9 +221,9 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         ...
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        """Lock the user's membership and account with the next statement.
+        """Lock the user's membership and account, and read the session and the use of the service under these locks.
 
-        The session and the use of the service are read under these locks.
+        This queues four statements, which run with the next statement.
         """
         ...
 
@@ -247,7 +247,15 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 # SAML single logout
 
 
-class SamlLogouts(Protocol):
+class SamlLogoutsRead(Protocol):
+    """Read access to logouts in progress."""
+
+    async def is_in_progress(self, browser_hash: bytes, now: datetime) -> bool:
+        """Return whether a logout is in progress in the browser with this cookie."""
+        ...
+
+
+class SamlLogouts(SamlLogoutsRead, Protocol):
     """The SAML sessions of browser sessions, and logouts in progress.
 
     A logout lasts until it expires, even if its services or the account are deleted.
@@ -366,6 +374,8 @@ class FederationReading(Protocol):
     def device_codes(self) -> DeviceCodesRead: ...
     @property
     def saml(self) -> SamlRead: ...
+    @property
+    def saml_logouts(self) -> SamlLogoutsRead: ...
     @property
     def saml_sign_ons(self) -> SamlSignOnsRead: ...
 

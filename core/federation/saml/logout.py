@@ -11,7 +11,7 @@ make a browser deliver a LogoutRequest, so a request that matches no session cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from core.federation.saml import bindings as saml_bindings
@@ -42,9 +42,38 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.federation.saml.configuration_rules import SamlIdentityProvider
+    from core.federation.saml.messages import NameId
     from core.kernel.principals import Caller, Visitor
     from ports import Ports
     from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _LogoutInProgress:
+    """A locked logout, and the secret that identifies it in its browser."""
+
+    secret: str = field(repr=False)
+    logout: SamlLogout
+
+
+@dataclass(frozen=True, slots=True)
+class _InitiatingRequest:
+    """A valid LogoutRequest of a service, which becomes the initiator of a logout."""
+
+    initiator: LogoutInitiator
+    session_indexes: tuple[str, ...]
+    name_id: NameId | None  # None matches no session
+
+    def select_named(self, sessions: Sequence[SamlSession]) -> list[SamlSession]:
+        """Return those of these sessions that the request names."""
+        return [
+            session
+            for session in sessions
+            if session.service_id == self.initiator.service_id
+            and session.session_index in self.session_indexes
+            and self.name_id is not None
+            and any(self.name_id.matches(name) for name in session.names)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,44 +121,52 @@ async def receive_request(
     request = await ports.saml.read(received.document)
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
         raise SamlMessageInvalid
+    initiating = _check_request(base_url, provider, request, received.relay_state, now)
+    async with ports.storage.transaction(by=visitor or caller) as tx:
+        sessions = await _lock_sessions(tx, visitor)
+        in_progress = await _lock_logout(tx, cookies, now)
+        is_repeated = False
+        if visitor is not None and (named := initiating.select_named(sessions)):
+            in_progress = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiating.initiator, now)
+            await _add_requests(tx, in_progress.logout, visitor, sessions, named, now)
+        elif in_progress is not None and in_progress.logout.initiator == initiating.initiator:
+            is_repeated = True
+        elif in_progress is not None:
+            in_progress = await _take_over_logout(tx, in_progress, initiating, now)
+        step = None if in_progress is None else await _next_step(tx, in_progress.logout, now, repeat=is_repeated)
+    if in_progress is None or step is None:
+        status = SamlStatus.UNKNOWN_PRINCIPAL
+        return NoMatchingSession(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
+    return await _take_step(ports, caller, in_progress.secret, in_progress.logout, step)
+
+
+def _check_request(
+    base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, relay_state: str | None, now: datetime
+) -> _InitiatingRequest:
+    """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing; the errors of `check_message`."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
         raise SloUrlMissing
-    initiator = LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=received.relay_state)
-    name_id = saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service))
+    return _InitiatingRequest(
+        LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=relay_state),
+        request.session_indexes,
+        saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service)),
+    )
 
-    def matching(sessions: Sequence[SamlSession]) -> list[SamlSession]:
-        return [
-            session
-            for session in sessions
-            if session.service_id == service.id
-            and session.session_index in request.session_indexes
-            and name_id is not None
-            and any(name_id.matches(name) for name in session.names)
-        ]
 
-    async with ports.storage.transaction(by=visitor or caller) as tx:
-        sessions = await _lock_sessions(tx, visitor)
-        in_progress = await _lock_logout(tx, cookies, now)
-        step: _SendRequest | _Finish | None = None
-        if visitor is not None and (matches := matching(sessions)):
-            secret, logout = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
-            await _add_requests(tx, logout, visitor, sessions, matches, now)
-            step = await _next_step(tx, logout, now)
-        elif in_progress is not None and in_progress[1].initiator == initiator:
-            secret, logout = in_progress
-            step = await _next_step(tx, logout, now, repeat=True)
-        elif in_progress is not None and (matches := matching(await tx.saml_logouts.requested_sessions(in_progress[1].id))):
-            secret, logout = in_progress[0], replace(in_progress[1], initiator=initiator)
-            await tx.saml_logouts.change_initiator(logout)
-            for session in matches:
-                await tx.saml_logouts.mark_done(logout.id, session, now)
-            step = await _next_step(tx, logout, now)
-    if step is None:
-        status = SamlStatus.UNKNOWN_PRINCIPAL
-        return NoMatchingSession(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
-    return await _take_step(ports, caller, secret, logout, step)
+async def _take_over_logout(
+    tx: Transaction, in_progress: _LogoutInProgress, initiating: _InitiatingRequest, now: datetime
+) -> _LogoutInProgress | None:
+    """Make the service the initiator of the logout in progress, or return None if it names no session that the logout has ended."""
+    named = initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
+    if not named:
+        return None
+    logout = replace(in_progress.logout, initiator=initiating.initiator)
+    await tx.saml_logouts.change_initiator(logout)
+    for session in named:
+        await tx.saml_logouts.mark_done(logout.id, session, now)
+    return replace(in_progress, logout=logout)
 
 
 async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
@@ -194,7 +231,7 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookie
     async with ports.storage.transaction(by=visitor or caller) as tx:
         sessions = await _lock_sessions(tx, visitor)
         in_progress = await _lock_logout(tx, cookies, now)
-        requested = [] if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress[1].id)
+        requested = [] if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress.logout.id)
         first = await _first_open_provider(tx, (*sessions, *requested), now)
         if first is None:
             if visitor is not None:
@@ -203,9 +240,9 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookie
         if visitor is not None:
             initiator = LogoutInitiator(after=after)
             in_progress = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
-            await _add_requests(tx, in_progress[1], visitor, sessions, (), now)
+            await _add_requests(tx, in_progress.logout, visitor, sessions, (), now)
         assert in_progress is not None, "a provider was found, so there is a session or a logout in progress"
-    return LogoutStarted(saml_rules.endpoint_path(first.service.org_slug, first.service.slug, "slo"), in_progress[0])
+    return LogoutStarted(saml_rules.endpoint_path(first.service.org_slug, first.service.slug, "slo"), in_progress.secret)
 
 
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
@@ -226,10 +263,10 @@ async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect |
     return await _take_step(ports, caller, secret, logout, step)
 
 
-async def is_in_progress(ports: Ports, caller: Caller, secret: str) -> bool:
+async def is_in_progress(ports: Ports, secret: str) -> bool:
     """Return whether a logout is in progress in the browser with this secret."""
-    async with ports.storage.transaction(by=caller) as tx:
-        return await tx.saml_logouts.lock(digest(secret), ports.clock.now()) is not None
+    async with ports.storage.reading() as read:
+        return await read.saml_logouts.is_in_progress(digest(secret), ports.clock.now())
 
 
 async def replace_session(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
@@ -255,11 +292,11 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlS
     return await tx.saml_logouts.sessions(visitor.session_id)
 
 
-async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> tuple[str, SamlLogout] | None:
-    """Lock the logout in progress in this browser, and return its secret and the logout, or None."""
+async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> _LogoutInProgress | None:
+    """Lock and return the logout in progress in this browser, or return None."""
     for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
-            return secret, logout
+            return _LogoutInProgress(secret, logout)
     return None
 
 
@@ -267,10 +304,10 @@ async def _end_session_by_logout(
     tx: Transaction,
     visitor: Visitor,
     cookies: LogoutCookies,
-    in_progress: tuple[str, SamlLogout] | None,
+    in_progress: _LogoutInProgress | None,
     initiator: LogoutInitiator,
     now: datetime,
-) -> tuple[str, SamlLogout]:
+) -> _LogoutInProgress:
     """End the browser session, and return the logout that notifies its services.
 
     It is the logout in progress, or a new one.
@@ -279,15 +316,14 @@ async def _end_session_by_logout(
     """
     await _end_session(tx, visitor, now)
     if in_progress is not None:
-        secret, logout = in_progress
-        logout = replace(logout, initiator=initiator, expires_at=now + LOGOUT_TTL)
+        logout = replace(in_progress.logout, initiator=initiator, expires_at=now + LOGOUT_TTL)
         await tx.saml_logouts.change_initiator(logout)
-        return secret, logout
+        return replace(in_progress, logout=logout)
     assert cookies.session is not None, "a visitor has a session cookie"
     logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
     if not await tx.saml_logouts.add(logout):
         raise saml_rules.SamlDisabled
-    return cookies.session, logout
+    return _LogoutInProgress(cookies.session, logout)
 
 
 async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None:
@@ -326,7 +362,7 @@ async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repe
     if repeat and (last := await _last_request(tx, logout, now)) is not None:
         return last
     while (request := await tx.saml_logouts.next_request(logout.id, now)) is not None:
-        if (step := await _to_send(tx, *request, now)) is not None:
+        if (step := await _request_step(tx, *request, now)) is not None:
             return step
     is_partial, initiator = await tx.saml_logouts.delete(logout.id), logout.initiator
     if initiator.org_id is None or initiator.service_id is None:
@@ -337,10 +373,10 @@ async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repe
 async def _last_request(tx: Transaction, logout: SamlLogout, now: datetime) -> _SendRequest | None:
     """Return the request that was sent last, or None if it has a response or cannot be sent again."""
     request = await tx.saml_logouts.last_request(logout.id)
-    return None if request is None else await _to_send(tx, *request, now)
+    return None if request is None else await _request_step(tx, *request, now)
 
 
-async def _to_send(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
+async def _request_step(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
     """Return the step that sends this request, or None if the service cannot be notified."""
     provider = await _find_open_provider(tx, session.org_id, session.service_id, now)
     return None if provider is None else _SendRequest(provider, request_id, session)
