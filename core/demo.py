@@ -223,7 +223,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     owner = await _ensure_user(seeding, _owner_email(slug))
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
     context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
-    caller = principals.member(_as_person(owner), context)
+    caller = principals.to_member(_as_person(owner), context)
     admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
     web = await _ensure_application(seeding, caller, WEB, "Web Shop", ServiceType.WEB)
     mobile = await _ensure_application(seeding, caller, MOBILE, "Mobile Shop", ServiceType.MOBILE)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
+async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, allow_former_users: bool = False) -> Person:
     """Return the user that presents this access token. One statement reads all facts for the authorization (security J-4, J-5).
 
-    `anywhere` accepts users who have left the organization or the service of the token.
+    `allow_former_users` accepts users who have left the organization or the service of the token.
 
     Raises: TokenInvalid, TokenExpired, SessionEnded, NotAMember, NotAnEndUser.
     """
@@ -49,7 +49,7 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
             context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
         else:
             context = await read.sessions.load_application_session_context(claims.client_id, claims.session_id, claims.user_id, now)
-    return principals.person(claims, context, address=address, agent=agent, anywhere=anywhere)
+    return principals.to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
 async def authenticate_member(
@@ -61,7 +61,7 @@ async def authenticate_member(
     54). The member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications; the errors of `authenticate` and of `principals.require`.
+    Raises: NotForApplications; the errors of `authenticate` and of `principals.require_capability`.
     """
     claims = await signing_keys.read_token(ports, token)
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
@@ -70,15 +70,15 @@ async def authenticate_member(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
-    user = principals.person(claims, context, address=address, agent=agent, anywhere=True)
+    user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
-    organization = principals.require(acts_in, capability, inactive=inactive)
+    organization = principals.require_capability(acts_in, capability, inactive=inactive)
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise principals.NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
-    return principals.member(user, organization)
+    return principals.to_member(user, organization)
 
 
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
@@ -209,15 +209,15 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     removes the membership takes the same lock before it ends the sessions in this organization.
     Every request checks whether the organization is suspended.
 
-    Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require`.
+    Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require_capability`.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     expires_at = now + ports.policy.refresh_token_ttl
     async with ports.storage.transaction(by=caller) as tx:
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        principals.require(organizations_rules.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
-        assert membership is not None, "principals.require refuses users who are not members"
+        principals.require_capability(organizations_rules.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
+        assert membership is not None, "principals.require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
             if ends_at is not None:

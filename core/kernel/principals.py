@@ -276,7 +276,7 @@ class SessionContext:
 
 
 class NotAMember(Forbidden):
-    """You are not a member of the organization that this token was issued for."""
+    """You are not a member of the organization that this token was issued for. Sign in again."""
 
 
 class NotOfThisOrganization(Forbidden):
@@ -296,18 +296,18 @@ class NotForApplications(Forbidden):
 
 
 class PermissionMissing(Forbidden):
-    """This API key does not have the required permission."""
+    """This API key does not have the required permission. Use a key that has it."""
 
     def __init__(self, permission: Permission) -> None:
         super().__init__(f"This API key does not have the permission {permission.value}.")
 
 
 class BlockedByDirectory(Forbidden):
-    """The organization's directory has deactivated you, so you cannot use its services. Ask the organization's administrators."""
+    """The organization's directory has deactivated you, so you cannot use its services. Ask your organization's administrators."""
 
 
 class NotAPlatformOwner(Forbidden):
-    """Only platform owners may do this."""
+    """Only platform owners may do this. Ask the operator of Gatehouse."""
 
 
 class NotWhileImpersonating(Forbidden):
@@ -330,11 +330,13 @@ class OrganizationNotFound(NotFound):
     """This organization does not exist."""
 
 
-def person(claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
+def to_person(
+    claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
+) -> Person:
     """Return the user of a token, from its claims and the current state of its session.
 
-    `anywhere` accepts users who have left the organization or the service of the token, which is
-    only context then (decision 54).
+    `allow_former_users` accepts users who have left the organization or the service of the token,
+    which is only context then (decision 54).
 
     Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
     the user has left the organization; NotAnEndUser if the user no longer uses the service
@@ -344,9 +346,9 @@ def person(claims: Claims, session: SessionContext | None, *, address: str | Non
         raise SessionEnded
     organization = session.organization if claims.org_id is not None else None
     if session.service is not None:
-        if not session.uses_service and not anywhere:
+        if not session.uses_service and not allow_former_users:
             raise NotAnEndUser
-    elif claims.org_id is not None and organization is None and not anywhere:
+    elif claims.org_id is not None and organization is None and not allow_former_users:
         raise NotAMember
     return Person(
         user_id=session.user_id,
@@ -374,7 +376,7 @@ def require_mfa(person: Person) -> None:
         raise MfaMissing
 
 
-def require(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
+def require_capability(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
     """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
@@ -384,7 +386,7 @@ def require(state: MembershipState | None, capability: Capability, *, inactive: 
         raise OrganizationNotFound
     if state.role is None:
         raise NotOfThisOrganization
-    if not may(state.role, capability):
+    if not has_capability(state.role, capability):
         raise RoleInsufficient
     if state.status is not OrganizationStatus.ACTIVE and not inactive:
         raise OrganizationNotActive
@@ -402,11 +404,11 @@ def require_permission(key: ServiceKey, permission: Permission) -> None:
         raise OrganizationNotActive
 
 
-def may(role: Role, capability: Capability) -> bool:
+def has_capability(role: Role, capability: Capability) -> bool:
     """Return whether a role has a capability."""
     return capability in CAPABILITIES[role]
 
 
-def member(user: Person, organization: OrganizationContext) -> Member:
+def to_member(user: Person, organization: OrganizationContext) -> Member:
     """Return the user as a member who acts in this organization."""
     return Member(**{field.name: getattr(user, field.name) for field in fields(Person)}, acts_in=organization)

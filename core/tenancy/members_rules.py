@@ -88,6 +88,6 @@ def grantable_roles(role: Role | None) -> frozenset[Role]:
 
     `role` is None for a user who is not a member. They may give no roles.
     """
-    if role is None or not principals.may(role, Capability.MEMBERS_MANAGE):
+    if role is None or not principals.has_capability(role, Capability.MEMBERS_MANAGE):
         return frozenset()
-    return frozenset({Role.ADMIN, Role.MEMBER}) if principals.may(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
+    return frozenset({Role.ADMIN, Role.MEMBER}) if principals.has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})

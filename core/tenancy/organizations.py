@@ -45,8 +45,8 @@ async def lock_organization_for(
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     membership = await tx.members.lock(organization.id, caller.user_id)
-    principals.require(to_membership_state(organization, membership), capability, inactive=inactive)
-    assert membership is not None, "principals.require refuses callers who are not members"
+    principals.require_capability(to_membership_state(organization, membership), capability, inactive=inactive)
+    assert membership is not None, "principals.require_capability refuses callers who are not members"
     return organization, membership
 
 

@@ -120,7 +120,7 @@ class Membership:
 
 
 def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
-    """Return the facts that `principals.require` checks."""
+    """Return the facts that `principals.require_capability` checks."""
     return MembershipState(
         id=organization.id,
         slug=organization.slug,

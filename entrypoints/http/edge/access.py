@@ -18,6 +18,7 @@ from core.authentication import browser, impersonation, sessions, signing_keys
 from core.billing import provider_events_rules
 from core.kernel import principals as rules
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
@@ -57,8 +58,6 @@ class NotSignedIn(Unauthenticated):
     """Sign in first. Send an access token, or open this page in a browser and sign in there."""
 
 
-SIGN_IN: Final = "/app/sign-in"
-ACCOUNT: Final = "/app/account"
 ACCESS_ATTRIBUTE: Final = "_access_rule"
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
@@ -128,8 +127,10 @@ def bearer_token(headers: Headers | None = None) -> str:
     return token
 
 
-async def _as_person(access: Access, *, anywhere: bool = False) -> None:
-    user = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
+async def _as_person(access: Access, *, allow_former_users: bool = False) -> None:
+    user = await sessions.authenticate(
+        ports(), bearer_token(), address=request_record().address, agent=agent(), allow_former_users=allow_former_users
+    )
     await _authorize_user(user, access)
     if user.organization is not None:
         request_record().organization = user.organization.slug
@@ -139,7 +140,7 @@ async def _as_person(access: Access, *, anywhere: bool = False) -> None:
 
 async def _as_person_if_present(access: Access) -> None:
     if "Authorization" in request.headers:
-        await _as_person(access, anywhere=True)
+        await _as_person(access, allow_former_users=True)
     else:
         g.caller = anonymous()
 
@@ -166,7 +167,7 @@ async def _as_browser(_: Access) -> Response | None:
 
 async def _as_person_or_browser(access: Access) -> None:
     if "Authorization" in request.headers:
-        await _as_person(access, anywhere=True)
+        await _as_person(access, allow_former_users=True)
     elif await _as_browser(access) is not None:
         raise NotSignedIn
 
@@ -174,8 +175,8 @@ async def _as_person_or_browser(access: Access) -> None:
 def to_sign_in() -> Response:
     """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
     query = request.query_string.decode("ascii", "replace")
-    target = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT
-    return Response(b"", 303, {"Location": f"{SIGN_IN}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
+    target = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT_PATH
+    return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
 
 
 async def _as_member(access: Access) -> None:
@@ -189,7 +190,7 @@ async def _as_member(access: Access) -> None:
 
 
 async def _as_platform_owner(access: Access) -> None:
-    await _as_person(access, anywhere=True)
+    await _as_person(access, allow_former_users=True)
     if not signed_in().is_platform_owner:
         raise NotAPlatformOwner
 
@@ -242,8 +243,8 @@ operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
 # The organization of a token is only context (decision 54). Routes outside organizations, such as
 # signing out, must work even if the user has left the organization of the token.
-person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
-verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, anywhere=True))
+person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, allow_former_users=True))
+verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, allow_former_users=True))
 # The token may be missing. If one is sent, it must be valid.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)

@@ -96,18 +96,18 @@ def test_an_error_message_says_what_to_do() -> None:
 async def person_of(ports: Ports, account: Account, **changes: Any) -> Person:
     """Return the caller as the HTTP edge loaded them."""
     signed_in = await sign_in(ports, account)
-    seen = Person(user_id=account.id, email=account.email, email_verified=True, session_id=signed_in.session_id)
-    return replace(seen, **changes)
+    person = Person(user_id=account.id, email=account.email, email_verified=True, session_id=signed_in.session_id)
+    return replace(person, **changes)
 
 
 async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
     """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
-    return principals.member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+    return principals.to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
 
 
-ACTS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
+ACTIONS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
     "update": lambda ports, caller: organizations.update(ports, caller, name="New"),
     "delete": organizations.delete,
     "select": sessions.select_organization,
@@ -121,7 +121,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", ACTIONS)
 async def test_permission_is_checked_again_in_the_transaction(ports: Ports, pool: Pool, act: str, change: str) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
@@ -133,7 +133,7 @@ async def test_permission_is_checked_again_in_the_transaction(ports: Ports, pool
         assert membership.role is Role.MEMBER
         return
     with pytest.raises(refusal):
-        await ACTS[act](ports, caller)
+        await ACTIONS[act](ports, caller)
     assert await run_sql(pool, "select name, status from organizations") == before
     assert await run_sql(pool, "select * from audit_log") == []
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
@@ -143,8 +143,8 @@ SUSPENSION = ("update organizations set status = 'suspended'", OrganizationNotAc
 REMOVAL = ("delete from memberships", NotOfThisOrganization)
 
 
-@pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTS)])
-async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(
+@pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTIONS)])
+async def test_a_use_case_sees_a_concurrent_change_that_it_waited_for(
     ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]
 ) -> None:
     """The change commits first.
@@ -154,7 +154,7 @@ async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     statement, refusal = change
     with pytest.raises(refusal):
-        await run_during(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
+        await run_during(pool, [(statement, ())], lambda: ACTIONS[act](ports, caller))
 
 
 async def test_an_address_unverified_during_the_request_cannot_create(ports: Ports, pool: Pool) -> None:
@@ -194,9 +194,9 @@ async def test_the_owner_is_counted_as_a_member(ports: Ports, pool: Pool) -> Non
 
 @pytest.mark.parametrize(("slug", "refusal"), [("Acme", SlugInvalid), ("api", SlugReserved)])
 async def test_an_invalid_slug_is_refused_before_any_query(ports: Ports, slug: str, refusal: type[Exception]) -> None:
-    nobody = Person(user_id=UUID(int=1), email=(await add_account(ports)).email, session_id=UUID(int=2))
+    person = Person(user_id=UUID(int=1), email=(await add_account(ports)).email, session_id=UUID(int=2))
     with pytest.raises(refusal):
-        await organizations.create(ports, nobody, slug, "Acme")
+        await organizations.create(ports, person, slug, "Acme")
 
 
 async def test_without_the_initial_tier_the_default_limits_apply(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +247,8 @@ async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(po
     caller = await owner_of(ports, pool, org)
     # The statements of a refresh, without its commit.
     rotated = "update refresh_tokens set rotated_at = now()"
-    added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
-    membership, _ = await run_during(pool, [(rotated, ()), (added, ())], lambda: sessions.select_organization(ports, caller))
+    insert = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
+    membership, _ = await run_during(pool, [(rotated, ()), (insert, ())], lambda: sessions.select_organization(ports, caller))
     assert membership.org_id == org
     tokens = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by generation")
     assert tokens == [(1, False), (2, False), (3, True)]
