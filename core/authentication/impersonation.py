@@ -18,6 +18,7 @@ from core.accounts.risk import LoginRisk
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import events, sessions
 from core.authentication.sessions_rules import NO_ENTITLEMENT, Session, TokenSubject
+from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.kernel.principals import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import DeviceFingerprint
+    from core.billing.subscriptions_rules import Entitlement
     from core.kernel.principals import Person, ServiceContext
     from core.kernel.values import Email
     from core.tenancy.organizations_rules import Organization
@@ -38,7 +40,6 @@ TTL: Final = timedelta(hours=1)
 ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name
 # The device that the user sees in their list (decision 151). The hash is not a SHA-256, so no
 # client id has it.
-DEVICE_NAME: Final = "Platform support"
 DEVICE_HASH: Final = b"platform support"
 NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
 
@@ -56,11 +57,11 @@ class CannotImpersonatePlatformOwner(Invalid):
 
 
 class TargetNotAMember(Invalid):
-    """This user is not a member of this organization."""
+    """This user is not a member of this organization. Choose one of the user's organizations."""
 
 
 class TargetNotAUser(Invalid):
-    """This user does not use this service."""
+    """This user does not use this service. Choose a service that the user uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ async def start(
     """
     if service_slug is not None and org_slug is None:
         raise ServiceWithoutOrganization
-    fingerprint = devices.fingerprint(ports, caller, PresentedDevice(name=DEVICE_NAME))
+    fingerprint = devices.fingerprint(ports, caller, PresentedDevice(name=PLATFORM_SUPPORT))
     now, entry_id = ports.clock.now(), new_id()
     async with ports.storage.transaction(by=caller) as tx:
         context = await _load_context(tx, user_id, org_slug, service_slug)
@@ -118,48 +119,58 @@ async def start(
                 raise TargetNotAUser
             entitlement = await tx.subscriptions.entitlement(context.service.id, account.id, now)
         caller_ends_at = await tx.sessions.ends_at(caller.session_id, caller.user_id, now) or refuse(SessionEnded)
-        expires_at = min(now + TTL, caller_ends_at)
-        session = Session(
-            id=new_id(),
-            user_id=account.id,
-            created_at=now,
-            expires_at=expires_at,
-            ends_at=expires_at,
-            address=caller.address,
-            agent=caller.agent,
-            impersonator_id=caller.user_id,
-            impersonator_session_id=caller.session_id,
-            service=context.service,
-            org_id=context.org_id,
-            device_id=await _save_device(tx, account.id, fingerprint, now),
-        )
+        device_id = await _save_device(tx, account.id, fingerprint, now)
+        session = _new_session(caller, account, context, device_id, min(now + TTL, caller_ends_at), now)
         refresh_token = new_secret()
         await tx.sessions.begin(session, digest(refresh_token))
         event = events.impersonated(session)
         tx.record(events.impersonated_for_the_platform(event, entry_id, reason))
         if event.org_id is not None:
             tx.record(event)
-    subject = TokenSubject(
-        session_id=session.id,
-        user_id=account.id,
-        email=account.email,
-        email_verified=account.email_verified_at is not None,
-        ends_at=expires_at,
-        org_id=context.org_id,
-        org_slug=context.organization.slug if context.organization else "",
-        service=context.service,
-        entitlement=entitlement,
-        impersonator_id=caller.user_id,
-    )
-    pair = sessions.issue_tokens(ports, subject, refresh_token, now)
+    pair = sessions.issue_tokens(ports, _token_subject(session, account, context, entitlement), refresh_token, now)
     return Impersonation(
         session_id=session.id,
         user_id=account.id,
         email=account.email,
         access_token=pair.access_token,
         refresh_token=pair.refresh_token,
-        expires_at=expires_at,
+        expires_at=session.expires_at,
         entry_id=entry_id,
+    )
+
+
+def _new_session(
+    caller: Person, account: Account, context: _ImpersonationContext, device_id: UUID, expires_at: datetime, now: datetime
+) -> Session:
+    """Return a session in which the caller acts as the user of this account."""
+    return Session(
+        id=new_id(),
+        user_id=account.id,
+        created_at=now,
+        expires_at=expires_at,
+        ends_at=expires_at,
+        address=caller.address,
+        agent=caller.agent,
+        impersonator_id=caller.user_id,
+        impersonator_session_id=caller.session_id,
+        service=context.service,
+        org_id=context.org_id,
+        device_id=device_id,
+    )
+
+
+def _token_subject(session: Session, account: Account, context: _ImpersonationContext, entitlement: Entitlement) -> TokenSubject:
+    return TokenSubject(
+        session_id=session.id,
+        user_id=account.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        ends_at=session.ends_at,
+        org_id=context.org_id,
+        org_slug=context.organization.slug if context.organization else "",
+        service=context.service,
+        entitlement=entitlement,
+        impersonator_id=session.impersonator_id,
     )
 
 

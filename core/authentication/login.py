@@ -7,6 +7,7 @@ same records.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
@@ -46,10 +47,21 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import PresentedDevice
     from core.accounts.mfa_rules import VerifiedCode
     from core.authentication.identities_rules import PendingIdentity
+    from core.authentication.login_rules import LoginAttempt
     from core.kernel.principals import Caller, ServiceContext
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _VerifiedPassword:
+    """A verified password. The account is not locked yet."""
+
+    attempt: LoginAttempt
+    account: Account
+    password_hash: str = field(repr=False)
+    new_hash: str | None = field(repr=False)  # replaces an outdated hash
 
 
 async def sign_in_with_password(
@@ -74,6 +86,37 @@ async def sign_in_with_password(
     password was verified.
     """
     check_password_length(password)
+    verified = await _verify_password(ports, caller, email, password, client)
+    attempt, now = verified.attempt, ports.clock.now()
+    person = _person(verified.account, caller, service)
+    fingerprint = devices.fingerprint(ports, person, client)
+    try:
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            # The account is read again under its lock: a password reset or a deactivation can have
+            # committed during the hash.
+            locked = tx.accounts.lock_for_login_deferred(verified.account.id, verified.password_hash)
+            device = await devices.match_device(tx, verified.account.id, fingerprint, service.org_id if service else None, now)
+            account = locked.value or refuse(CredentialsInvalid)
+            if verified.new_hash is not None:
+                await tx.accounts.set_password(account.id, verified.new_hash, now)
+            method = SignInMethod(PASSWORD, service, in_browser)
+            sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
+            outcome = await complete_first_factor(ports, tx, sign_in, now)
+            await tx.attempt_limits.clear(attempt.secret, attempt.subject)
+    except SERVICE_REFUSALS:  # the password was right
+        await attempt_limits.clear(ports, attempt.secret, attempt.subject)
+        raise
+    if isinstance(outcome, PendingSignIn):
+        return _pre_auth_token(ports, outcome, saml_state)
+    await _confirm_service_membership(ports, outcome)
+    return outcome
+
+
+async def _verify_password(ports: Ports, caller: Caller, email: Email, password: str, client: PresentedDevice) -> _VerifiedPassword:
+    """Count the attempt, and verify the password. Without a usable account, the same work is done (security B-2).
+
+    Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.
+    """
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
     async with ports.storage.autocommit() as statements:
         attempt = await statements.attempt_limits.count_password_attempt(
@@ -90,31 +133,9 @@ async def sign_in_with_password(
         ports.metrics.login_failed(LoginFailure.UNVERIFIED)
         await attempt_limits.clear(ports, attempt.secret, attempt.subject)  # the password was right
         raise EmailNotVerified
-    old_hash = usable.password_hash or ""
-    new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
-    now = ports.clock.now()
-    person = _person(usable, caller, service)
-    fingerprint = devices.fingerprint(ports, person, client)
-    try:
-        async with ports.storage.transaction(by=person, in_session=False) as tx:
-            # The account is read again under its lock: a password reset or a deactivation can have
-            # committed during the hash.
-            locked = tx.accounts.lock_for_login_deferred(usable.id, old_hash)
-            device = await devices.match_device(tx, usable.id, fingerprint, service.org_id if service else None, now)
-            account = locked.value or refuse(CredentialsInvalid)
-            if new_hash is not None:
-                await tx.accounts.set_password(account.id, new_hash, now)
-            method = SignInMethod(PASSWORD, service, in_browser)
-            sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
-            outcome = await complete_first_factor(ports, tx, sign_in, now)
-            await tx.attempt_limits.clear(attempt.secret, attempt.subject)
-    except SERVICE_REFUSALS:  # the password was right
-        await attempt_limits.clear(ports, attempt.secret, attempt.subject)
-        raise
-    if isinstance(outcome, PendingSignIn):
-        return _pre_auth_token(ports, outcome, saml_state)
-    await _confirm_service_membership(ports, outcome)
-    return outcome
+    password_hash = usable.password_hash or ""
+    new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(password_hash) else None
+    return _VerifiedPassword(attempt, usable, password_hash, new_hash)
 
 
 async def sign_in_with_identity(

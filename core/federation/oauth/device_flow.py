@@ -49,10 +49,14 @@ from core.kernel.principals import OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
+    from core.accounts.accounts_rules import Account
+    from core.authentication.login_rules import SignedIn
     from core.authentication.sessions_rules import TokenPair
     from core.federation.oauth.authorization_rules import AuthorizationRequest
+    from core.federation.oauth.device_flow_rules import DevicePoll
     from core.kernel.principals import Caller
     from ports import Ports
 
@@ -88,7 +92,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
             )
             if await tx.device_codes.add(code):
                 return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
-    raise ServiceNotFound  # it was deleted: that every generated user code is in use practically never happens
+    # The service was deleted. (All generated user codes being in use is too unlikely to handle.)
+    raise ServiceNotFound
 
 
 async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None) -> TokenPair:
@@ -106,8 +111,31 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
+    account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
+    person = Person(
+        user_id=account.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        session_id=new_id(),
+        service=poll.service,
+        address=caller.address,
+        agent=caller.agent,
+    )
+    try:
+        signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, now)
+    except NotFound:  # the service or its organization was deleted
+        raise DeviceCodeInvalid from None
+    return issue_first_tokens(ports, signed_in)
+
+
+def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: bool) -> tuple[Account, UUID]:
+    """Return the account of the user who approved the device, and the id of the approving session.
+
+    Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, OrganizationNotActive,
+    DeviceCodePending.
+    """
     # The service may have become a public client after the codes were issued.
-    lacks_pkce = poll.service.is_public and challenge is None
+    lacks_pkce = poll.service.is_public and not has_verifier
     if poll.is_locked or not poll.is_matching or lacks_pkce or poll.status is DeviceRequestStatus.REDEEMED:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise DeviceCodeInvalid
@@ -119,44 +147,40 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
         raise SlowDown
     if poll.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    account, session_id = poll.account, poll.session_id
-    if account is None or session_id is None:
+    if poll.account is None or poll.session_id is None:
         raise DeviceCodePending
-    person = Person(
-        user_id=account.id,
-        email=account.email,
-        email_verified=account.email_verified_at is not None,
-        session_id=new_id(),
-        service=poll.service,
-        address=caller.address,
-        agent=caller.agent,
-    )
+    return poll.account, poll.session_id
+
+
+async def _start_session(
+    ports: Ports, person: Person, poll: DevicePoll, approving_session_id: UUID, device_code_hash: bytes, now: datetime
+) -> SignedIn:
+    """Use up the device code, and start the session of the device.
+
+    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `start_granted_session`.
+    """
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
-    try:
-        async with ports.storage.transaction(by=person, in_session=False) as tx:
-            locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
-            # A password reset, a deactivation or a sign-out may have ended the approving session.
-            # Then the approval is void.
-            if await tx.sessions.load_session_context(session_id, account.id, None, now) is None:
-                ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
-                raise DeviceCodeDenied
-            if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
-                raise DeviceCodeInvalid
-            match = await devices.match_device(tx, account.id, fingerprint, poll.service.org_id, now)
-            await devices.remember_device(tx, match, now)
-            grant = RedeemedGrant(
-                person=person,
-                account=locked,
-                service=poll.service,
-                provider=poll.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
-                device_id=match.device.id,
-                grant=Grant.DEVICE_CODE,
-                new_device=match.device,
-            )
-            signed_in = await start_granted_session(ports, tx, grant, now)
-    except NotFound:  # the service or its organization was deleted
-        raise DeviceCodeInvalid from None
-    return issue_first_tokens(ports, signed_in)
+    async with ports.storage.transaction(by=person, in_session=False) as tx:
+        locked = await tx.accounts.lock(person.user_id) or refuse(DeviceCodeInvalid)
+        # A password reset, a deactivation or a sign-out may have ended the approving session. Then
+        # the approval is void.
+        if await tx.sessions.load_session_context(approving_session_id, person.user_id, None, now) is None:
+            ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
+            raise DeviceCodeDenied
+        if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
+            raise DeviceCodeInvalid
+        match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
+        await devices.remember_device(tx, match, now)
+        grant = RedeemedGrant(
+            person=person,
+            account=locked,
+            service=poll.service,
+            provider=poll.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+            device_id=match.device.id,
+            grant=Grant.DEVICE_CODE,
+            new_device=match.device,
+        )
+        return await start_granted_session(ports, tx, grant, now)
 
 
 # The user who approves the device
