@@ -33,7 +33,7 @@ class ServiceSlugTaken(Invalid):
 
 
 class ServiceLimitExceeded(Invalid):
-    """The organization has reached its limit of services. Delete a service, or ask the operator of the platform for a higher limit."""
+    """The organization has reached its limit of services. Delete a service, or ask the operator of Gatehouse for a higher limit."""
 
     code = "SERVICE_LIMIT_EXCEEDED"
 

@@ -38,7 +38,7 @@ class EmailNotVerified(Unauthenticated):
 
 
 class AccountClosed(Unauthenticated):
-    """This account is closed, so you cannot sign in to it. Ask the administrators of your organization."""
+    """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
 
 
 class NeedsCodeFlow(Invalid):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ProviderUnknown(NotFound):
-    """This identity provider does not exist, or it is not set up here."""
+    """This identity provider does not exist, or it is not set up here. Use another one, or ask the operator of Gatehouse to set it up."""
 
 
 class CredentialsNotSet(NotFound):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class UnknownKey(TokenInvalid):
-    """The access token is signed with a key that is not in use."""
+    """The access token is signed with a key that is not in use. Sign in again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UnknownPlan(Invalid):
-    """This plan does not exist."""
+    """This plan does not exist. Choose a plan of this service."""
 
 
 class CheckoutPlanOfAnotherService(Invalid):
@@ -36,7 +36,7 @@ class ReturnUrlInvalid(Invalid):
 
 
 class BillingNotConfigured(PaymentsFailed):
-    """Billing is not configured on this installation. Contact its operator."""
+    """Billing is not configured on this installation. Ask the operator of Gatehouse to set it up."""
 
 
 class IdempotencyKeySpent(PaymentsFailed):

@@ -60,7 +60,7 @@ class SiemResult(StrEnum):
 
     GOOD = "The SIEM accepted the entries."
     NOT_RESOLVED = "The host name was not resolved."
-    NOT_ALLOWED = "The host is at an address that is not allowed."
+    NOT_ALLOWED = "The host is at an address that is not allowed. Use a public address, or ask the operator of Gatehouse to allow it."
     NOT_CONNECTED = "No connection could be made."
     TLS_FAILED = "The host's certificate was not accepted, or no encryption was agreed on."
     TIMED_OUT = "The SIEM did not answer in time."

@@ -50,7 +50,7 @@ class EventTypeUnknown(Invalid):
 
 
 class TooManyWebhooks(Invalid):
-    """The organization already has the maximum number of webhooks."""
+    """The organization already has the maximum number of webhooks. Delete a webhook first."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"The organization already has the maximum of {most} webhooks. Delete one that you no longer need.")

@@ -105,7 +105,7 @@ class Forbidden(Refusal):
 
 
 class OrganizationNotActive(Forbidden):
-    """The organization is not active. Ask the operator of this platform about its status."""
+    """The organization is not active. Ask the operator of Gatehouse about its status."""
 
     code = "ORGANIZATION_NOT_ACTIVE"
 
@@ -147,7 +147,7 @@ class Outage(Exception):
 
 
 class StorageDown(Outage):
-    """The database cannot be reached or did not respond. Nothing was changed. Try again."""
+    """The database cannot be reached or did not respond. If you made a change, check whether it was saved, then try again."""
 
     code = "DATABASE_ERROR"
 

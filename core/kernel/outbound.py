@@ -13,7 +13,7 @@ LONGEST_URL: Final = 2048
 
 
 class TargetInvalid(Invalid):
-    """The URL is not allowed as a target."""
+    """The URL is not allowed as a target. Send the http or https URL of a public host, without a user name and a fragment."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -37,7 +37,7 @@ class ScimTokenExpiryPast(Invalid):
 
 
 class TooManyScimTokens(Invalid):
-    """The organization already has the maximum number of SCIM tokens."""
+    """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
 
     def __init__(self) -> None:
         super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")

@@ -51,19 +51,19 @@ class UserNameReserved(Conflict):
 
 
 class MembersFull(TeamFull):
-    """The organization has reached its member limit."""
+    """The organization has reached its member limit. Deactivate or delete a user first."""
 
     scim_type = None
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"The organization already has the maximum of {limit} members. Deactivate or delete a user, or ask a platform owner to raise "
-            "the limit."
+            f"The organization already has the maximum of {limit} members. Deactivate or delete a user, or ask the operator of Gatehouse "
+            "to raise the limit."
         )
 
 
 class TooManyInactiveUsers(TeamFull):
-    """The directory knows too many users who are not members."""
+    """The directory knows too many users who are not members. Delete some of them before you provision others."""
 
     scim_type = None
 

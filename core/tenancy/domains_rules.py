@@ -20,7 +20,7 @@ MAX_RECORD_NAME: Final = 253
 
 
 class DomainNotSet(NotFound):
-    """This organization has not set a domain."""
+    """This organization has not set a domain. Set one first."""
 
 
 class DomainTooLong(DomainInvalid):
@@ -28,7 +28,7 @@ class DomainTooLong(DomainInvalid):
 
 
 class DomainTaken(Conflict):
-    """Another organization has already verified this domain. If it should be yours, ask the operator of this platform."""
+    """Another organization has already verified this domain. If it should be yours, ask the operator of Gatehouse."""
 
 
 class DomainReplaced(Invalid):

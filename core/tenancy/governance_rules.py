@@ -18,7 +18,7 @@ class TierNotFound(NotFound):
 
 
 class WrongOrganizationStatus(Invalid):
-    """The organization's status does not allow this."""
+    """The organization's status does not allow this. Change the status first."""
 
     def __init__(self, status: OrganizationStatus, allowed: str) -> None:
         super().__init__(f"The organization is {status}. This is possible only while it is {allowed}.")

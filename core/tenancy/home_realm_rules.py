@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DuplicateDomain(Invalid):
-    """A domain appears twice."""
+    """A domain appears twice. Send each domain once, with one provider."""
 
     def __init__(self, domain: Domain) -> None:
         super().__init__(f"The domain {domain} appears twice. Send each domain once, with one provider.")

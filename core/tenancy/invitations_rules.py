@@ -73,7 +73,7 @@ class InviteeDeactivated(Invalid):
 
 
 class InviteeCannotJoin(Invalid):
-    """The account with this address cannot join now. Verify the address or reset the password. If neither helps, ask the operator."""
+    """The account with this address cannot join now. Verify the address or reset the password, or ask the operator of Gatehouse."""
 
 
 # See docs/specification/lifecycles.md.

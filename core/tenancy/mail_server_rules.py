@@ -25,7 +25,7 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
 
 class MailServerNotSet(NotFound):
-    """This organization has not set up a mail server."""
+    """This organization has not set up a mail server. Set one up first."""
 
 
 class MailHostInvalid(Invalid):

@@ -68,7 +68,7 @@ class CertificateNotFound(NotFound):
 
 
 class SamlDisabled(NotFound):
-    """This service does not support sign-in with SAML. An admin of its organization can set it up."""
+    """This service does not support sign-in with SAML. The application's administrators can set it up."""
 
 
 class NameIdFormat(StrEnum):

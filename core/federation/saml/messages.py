@@ -36,15 +36,15 @@ CONTEXT_CLASSES: Final = (UNSPECIFIED_CONTEXT, "urn:oasis:names:tc:SAML:2.0:ac:c
 
 
 class SamlMessageInvalid(Invalid):
-    """The application sent a SAML message that is not valid. Contact the people who run the application."""
+    """The application sent a SAML message that is not valid. Tell the application's administrators."""
 
 
 class SamlMessageTooLong(SamlMessageInvalid):
-    """The application sent a SAML message that is too long for signing out. Contact the people who run the application."""
+    """The application sent a SAML message that is too long for signing out. Tell the application's administrators."""
 
 
 class RelayStateInvalid(SamlMessageInvalid):
-    """The application sent a RelayState that has control characters or more than 1024 bytes. Contact the people who run the application."""
+    """The application sent a RelayState that has control characters or more than 1024 bytes. Tell the application's administrators."""
 
 
 class SamlMessageExpired(SamlMessageInvalid):
@@ -52,7 +52,7 @@ class SamlMessageExpired(SamlMessageInvalid):
 
 
 class DestinationMismatch(SamlMessageInvalid):
-    """This SAML message is for another address. Contact the people who run the application."""
+    """This SAML message is for another address. Tell the application's administrators."""
 
 
 class IssuerMismatch(SamlMessageInvalid):
