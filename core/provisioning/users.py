@@ -127,10 +127,11 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
-    """Queue an email to a provisioned user, within the daily limit of the organization.
+    """Queue an email to a provisioned user, within the daily limit of the organization's directory.
 
-    A directory can name any number of addresses of other people. So its emails share the daily
-    limit of invitations, and the rest is sent on the following days (security E-5).
+    A directory can name any number of addresses of other people. So the number of emails that it
+    causes in a day is limited to the number of invitations that an organization may send, in
+    addition to these. The rest is sent on the following days (security E-5).
     """
     await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
@@ -140,9 +141,9 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUse
 
     Without `active` in the data, the user stays active or inactive (decision 129).
 
-    Raises: the errors of `_lock_user` and of `_change`.
+    Raises: the errors of `_lock_user` and of `_apply_changes`.
     """
-    return await _store(ports, caller, user_id, data) or refuse(ScimUserNotFound)
+    return await _store_or_keep_email(ports, caller, user_id, data) or refuse(ScimUserNotFound)
 
 
 async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch) -> ScimUser:
@@ -152,12 +153,12 @@ async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: Us
     which can take long. If the user has changed by then, the operations are applied again to the
     new state.
 
-    Raises: EmailInvalid; the errors of `apply_operations`, of `_lock_user` and of `_change`.
+    Raises: EmailInvalid; the errors of `apply_operations`, of `_lock_user` and of `_apply_changes`.
     """
     while True:
         before = to_resource(user)
         after = await _apply_patch(ports, before, operations)
-        stored = await _store(ports, caller, user.id, to_user_data(with_user_name(before, after)), before)
+        stored = await _store_or_keep_email(ports, caller, user.id, to_user_data(with_user_name(before, after)), before)
         if stored is not None:
             return stored
         user = await find(ports, caller, user.id)
@@ -173,7 +174,9 @@ async def _apply_patch(ports: Ports, before: Resource, patch: UserPatch) -> Reso
     return await ports.threads.run(work) if patch.is_large else work()
 
 
-async def _store(ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData, before: Resource | None = None) -> ScimUser | None:
+async def _store_or_keep_email(
+    ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData, before: Resource | None = None
+) -> ScimUser | None:
     """Store the data. Return None, and store nothing, if the user is no longer as in `before`.
 
     A request that deactivates the user keeps the present email address if it cannot be changed.
@@ -181,14 +184,14 @@ async def _store(ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUser
     sends all attributes is always refused.
     """
     try:
-        return await _try_to_store(ports, caller, user_id, data, before)
+        return await _store_once(ports, caller, user_id, data, before)
     except (EmailNotManaged, UserNameTaken, UserNameReserved):
         if data.active is not False:
             raise
-        return await _try_to_store(ports, caller, user_id, data, before, keep_email=True)
+        return await _store_once(ports, caller, user_id, data, before, keep_email=True)
 
 
-async def _try_to_store(
+async def _store_once(
     ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData, before: Resource | None, *, keep_email: bool = False
 ) -> ScimUser | None:
     now = ports.clock.now()
@@ -197,7 +200,7 @@ async def _try_to_store(
         if before is not None and to_resource(user) != before:
             return None
         new = with_changes(data, email=user.email) if keep_email else data
-        return await _change(ports, tx, user, account, organization, new, now)
+        return await _apply_changes(ports, tx, user, account, organization, new, now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
@@ -247,7 +250,7 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
     return user, account, organization
 
 
-async def _change(
+async def _apply_changes(
     ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: ScimUserData, now: datetime
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
