@@ -30,4 +30,4 @@ async def billing_reconciler(ports: Ports, inbox: TimedMailbox, holder: UUID, jo
 
 def _log_effect(subscription: str, org_id: UUID | None, effect: Effect) -> None:
     write = log.warning if effect in NEEDS_ATTENTION else log.info
-    write("billing_learnt", subscription=subscription, org_id=org_id and str(org_id), effect=effect.value)
+    write("billing_checked", subscription=subscription, org_id=org_id and str(org_id), effect=effect.value)
