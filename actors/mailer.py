@@ -71,7 +71,7 @@ class _ServerRotation:
         self._active: Counter[UUID] = Counter()
         self._served: set[UUID] = set()  # organizations that had their turn in this round
 
-    def held_back(self) -> BusyServers:
+    def busy_servers(self) -> BusyServers:
         """Return the organizations to leave out of the next claim."""
         return BusyServers(frozenset(self._served | self._busy), self._is_full)
 
@@ -103,9 +103,9 @@ class _ServerRotation:
 
 async def _claim(ports: Ports, rotation: _ServerRotation) -> QueuedEmail | None:
     """Return the next email to send. The oldest comes first, because a newer reset link replaces an older one."""
-    claimed = await email_queue.claim_due(ports, 1, rotation.held_back())
+    claimed = await email_queue.claim_due(ports, 1, rotation.busy_servers())
     if not claimed and rotation.next_round():
-        claimed = await email_queue.claim_due(ports, 1, rotation.held_back())
+        claimed = await email_queue.claim_due(ports, 1, rotation.busy_servers())
     return claimed[0] if claimed else None
 
 
@@ -142,7 +142,7 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
             return None
         except Exception as defect:
             log.exception("mail_not_prepared")
-            retries.add(await _failed(ports, mail, f"it could not be prepared: {type(defect).__name__}"))
+            retries.add(await _record_failure(ports, mail, f"it could not be prepared: {type(defect).__name__}"))
             return None
         if isinstance(prepared, EmailResult):
             _log_end(mail, prepared)
@@ -169,17 +169,17 @@ async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> flo
     try:
         await ports.mail.send(message, mail.server)
     except MailRefused as refusal:
-        return await _failed(ports, mail, str(refusal))
+        return await _record_failure(ports, mail, str(refusal))
     except Exception as defect:
         log.exception("mail_not_sent")
-        return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
+        return await _record_failure(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: an error from here on must not count a sent email as failed.
     await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
     _log_end(mail, EmailResult(EmailOutcome.SENT))
     return None
 
 
-async def _failed(ports: Ports, mail: QueuedEmail, reason: str) -> float | None:
+async def _record_failure(ports: Ports, mail: QueuedEmail, reason: str) -> float | None:
     """Store a failed attempt. Return the seconds until a retry, or None after the last attempt."""
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     due_at = await retry_until_stored(lambda: email_queue.record_failure(ports, mail, reason, spread), _log_not_stored)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """Implements ports.observe.Clock with the clock of the operating system."""
+    """Implements `ports.observe.Clock` with the clock of the operating system."""
 
     def now(self) -> datetime:
         """Return the current time in UTC, with its time zone."""

@@ -23,7 +23,7 @@ ATTEMPT: Final = 0.4  # share of the deadline for one attempt; the next one asks
 
 
 class DnsResolver:
-    """Implements ports.outside.TxtRecords. It asks over UDP, and again over TCP if the answer was truncated. Nothing is cached."""
+    """Implements `ports.outside.TxtRecords`. It asks over UDP, and again over TCP if the answer was truncated. Nothing is cached."""
 
     def __init__(self, servers: Sequence[tuple[str, int]] = (), *, deadline: float = DEADLINE, lookups: int = 20) -> None:
         """`servers` are addresses with ports; without any, the system's resolvers are used. `lookups` limits concurrent lookups."""

@@ -21,14 +21,14 @@ class GeoIpFileUnreadable(Exception):
 
 
 class NoGeoIp:
-    """Implements ports.outside.GeoIp without a file: every location is unknown."""
+    """Implements `ports.outside.GeoIp` without a file: every location is unknown."""
 
     def locate(self, address: str | None) -> Location | None:
         return None
 
 
 class GeoIpFile:
-    """Implements ports.outside.GeoIp with a file of cities, such as GeoLite2-City or DB-IP City Lite.
+    """Implements `ports.outside.GeoIp` with a file of cities, such as GeoLite2-City or DB-IP City Lite.
 
     The file is mapped into memory. To replace it, rename the new file over it and restart.
 

@@ -42,7 +42,7 @@ MOBILE_SYSTEMS: Final = frozenset(
 
 
 class UserAgents:
-    """Implements ports.outside.UserAgentParser. The constructor loads the rules, so that no request waits for them."""
+    """Implements `ports.outside.UserAgentParser`. The constructor loads the rules, so that no request waits for them."""
 
     def __init__(self) -> None:
         # This resolver needs 5 MB. The one that searches many expressions at once needs 26 MB.

@@ -14,7 +14,7 @@ _KEY_SIZE = 2048
 
 
 class X509Certificates:
-    """Implements ports.crypto.Certificates."""
+    """Implements `ports.crypto.Certificates`."""
 
     def __init__(self) -> None:
         self._generation = trio.CapacityLimiter(1)

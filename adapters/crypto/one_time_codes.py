@@ -23,7 +23,7 @@ class _Totp(pyotp.TOTP):
 
 
 class TotpCodes:
-    """Implements ports.crypto.OneTimeCodes with the defaults of pyotp: SHA-1, six digits, steps of 30 seconds."""
+    """Implements `ports.crypto.OneTimeCodes` with the defaults of pyotp: SHA-1, six digits, steps of 30 seconds."""
 
     def new_secret(self) -> str:
         """Return 160 random bits in base32."""

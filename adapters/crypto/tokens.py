@@ -46,7 +46,7 @@ class _Key:
 
 
 class JwtTokens:
-    """Implements ports.crypto.Tokens with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
+    """Implements `ports.crypto.Tokens` with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
     The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway`
     limits how far the clock of the issuing machine can be ahead. A token expires at exactly its

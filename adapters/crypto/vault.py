@@ -23,7 +23,7 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 
 class AesVault:
-    """Implements ports.crypto.Vault with AES-256-GCM (security L-1, L-2).
+    """Implements `ports.crypto.Vault` with AES-256-GCM (security L-1, L-2).
 
     An encrypted value consists of: version (1 byte), length of the key id (1 byte), key id, nonce
     (12 bytes), ciphertext with its tag. The tag also covers the context. Each combination of table

@@ -196,7 +196,7 @@ class FolderTransport:
 
 
 class MailRouter:
-    """Implements ports.outside.MailTransport with the platform's transport and the servers of organizations."""
+    """Implements `ports.outside.MailTransport` with the platform's transport and the servers of organizations."""
 
     def __init__(self, platform: SmtpTransport | FolderTransport, organizations: OrganizationSmtp) -> None:
         self._platform = platform

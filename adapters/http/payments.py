@@ -51,7 +51,7 @@ class KeyRefused(PaymentsFailed):
 
 
 class HttpPayments:
-    """Implements ports.outside.Payments."""
+    """Implements `ports.outside.Payments`."""
 
     def __init__(self, settings: PaymentSettings | None, clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings

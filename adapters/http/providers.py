@@ -81,7 +81,7 @@ class _CachedKeys:
 
 
 class HttpProviders:
-    """Implements ports.outside.IdentityProviders."""
+    """Implements `ports.outside.IdentityProviders`."""
 
     def __init__(self, settings: Mapping[Provider, ProviderSettings], clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings

@@ -22,7 +22,7 @@ CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave 
 
 
 class GuardedSender:
-    """Implements ports.outside.HttpSender. The caller limits the number of concurrent requests."""
+    """Implements `ports.outside.HttpSender`. The caller limits the number of concurrent requests."""
 
     def __init__(self, guard: Guard, tls: ssl.SSLContext | None = None) -> None:
         """`tls` replaces the system's certificate authorities."""

@@ -244,4 +244,4 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
             tx.record(events.subscription_expired(subscription))
         return len(expired)
 
-    return await housekeeping.in_batches(ports, holder, LEASE_NAME, LEASE, EXPIRY_BATCH, {"subscriptions": expire_batch})
+    return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, EXPIRY_BATCH, {"subscriptions": expire_batch})

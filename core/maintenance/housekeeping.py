@@ -1,4 +1,4 @@
-"""Deletion of obsolete rows (security N-9), and `in_batches`, which all sweeps use.
+"""Deletion of obsolete rows (security N-9), and `process_in_batches`, which all sweeps use.
 
 No rule relies on the deletion: every use of a row checks its expiry.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
-async def in_batches(
+async def process_in_batches(
     ports: Ports,
     holder: UUID,
     lease: str,
@@ -106,7 +106,9 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         if kind == Sweep.SIEM_BACKLOGS:
             ports.metrics.siem_dropped(count)
 
-    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {kind: partial(process, kind) for kind in Sweep}, report=report)
+    return await process_in_batches(
+        ports, holder, "housekeeper", LEASE, BATCH, {kind: partial(process, kind) for kind in Sweep}, report=report
+    )
 
 
 async def reencrypt(ports: Ports) -> int:

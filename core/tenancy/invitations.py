@@ -371,4 +371,4 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
             tx.record(events.invitation_expired(invitation))
         return len(expired)
 
-    return await housekeeping.in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"invitations": batch})
+    return await housekeeping.process_in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"invitations": batch})

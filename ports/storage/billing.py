@@ -109,7 +109,7 @@ class Customers(Protocol):
         """Store the customer of an organization, from an event. Return False if it contradicts stored data.
 
         A deleted customer cannot be linked. `key` becomes the idempotency key if the organization
-        has no row yet.
+        has no row yet. This takes two statements.
         """
         ...
 
@@ -124,7 +124,7 @@ class Customers(Protocol):
         """Unlink a deleted customer, and ignore it in later events. Return whether it was linked.
 
         If `org_id` is given, the customer must be that organization's. `key` is the idempotency key
-        for creating the organization's next customer.
+        for creating the organization's next customer. This takes two statements.
         """
         ...
 

@@ -137,7 +137,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
-        """Lock and reactivate all accounts that the directory deactivated as a whole."""
+        """Lock and reactivate all accounts that the directory deactivated as a whole. This takes two statements."""
         ...
 
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
@@ -145,7 +145,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Forget a former member, and block their use of services until they join again."""
+        """Forget a former member, and block their use of services until they join again. This takes two statements."""
         ...
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:

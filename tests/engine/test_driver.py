@@ -82,13 +82,13 @@ async def test_a_statement_sent_ahead_runs_before_the_next_one(fresh: str) -> No
         await connection.run("create table t (n int primary key)")
         for _ in range(3):  # not prepared, being prepared, and prepared
             connection.begin()
-            connection.ahead("insert into t values (%(n)s)", {"n": 1})
-            connection.ahead("update t set n = n + %(more)s", {"more": 10})
+            connection.run_with_next("insert into t values (%(n)s)", {"n": 1})
+            connection.run_with_next("update t set n = n + %(more)s", {"more": 10})
             assert await connection.rows("select n from t") == [(11,)]
-            connection.ahead("update t set n = n + 1")
+            connection.run_with_next("update t set n = n + 1")
             assert await other.rows("select n from t") == []
             assert await connection.run("update t set n = n * 2") == 1
-            connection.ahead("insert into t values (5)")
+            connection.run_with_next("insert into t values (5)")
             await connection.commit()
             assert connection.is_idle
             assert await other.rows("select n from t order by n") == [(5,), (24,)]
@@ -108,9 +108,9 @@ async def test_the_next_statement_raises_the_error_of_one_that_was_sent_ahead(fr
 
         for next_statement in (ask, commit):
             connection.begin()
-            connection.ahead("insert into t values (2)")
-            connection.ahead("insert into t values (1)")
-            connection.ahead("insert into t values (3)")
+            connection.run_with_next("insert into t values (2)")
+            connection.run_with_next("insert into t values (1)")
+            connection.run_with_next("insert into t values (3)")
             with pytest.raises(errors.UniqueViolation) as violated:
                 await next_statement()
             assert violated.value.diag.constraint_name == "t_key"
@@ -125,7 +125,7 @@ async def test_a_deferred_row_is_set_after_the_next_statement(blank: str) -> Non
         for _ in range(3):
             connection.begin()
             some = connection.pipeline_next("select %(n)s::int, 'a'", {"n": 1})
-            connection.ahead("select 2")
+            connection.run_with_next("select 2")
             none = connection.pipeline_next("select 3 where false")
             assert await connection.row("select 4") == (4,)
             assert (some.row, none.row) == ((1, "a"), None)
@@ -137,7 +137,7 @@ async def test_a_statement_skipped_after_an_error_does_not_count_as_prepared(bla
         await connection.row("select 3")
         for _ in range(3):
             connection.begin()
-            connection.ahead("select 1 / 0")
+            connection.run_with_next("select 1 / 0")
             with pytest.raises(errors.DivisionByZero):
                 await connection.row("select 3")
             await connection.rollback()
@@ -149,7 +149,7 @@ async def test_a_parameter_without_a_type_leaves_the_connection_usable(blank: st
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            connection.ahead("select 1")
+            connection.run_with_next("select 1")
             with pytest.raises(errors.ProgrammingError):
                 await connection.row("select %(it)s", {"it": object()})
             await connection.rollback()
@@ -161,7 +161,7 @@ async def test_a_failing_statement_raises_its_own_error_after_one_that_was_sent_
     async with session(fresh) as connection:
         await connection.run("create table t (n int primary key)")
         connection.begin()
-        connection.ahead("insert into t values (1)")
+        connection.run_with_next("insert into t values (1)")
         with pytest.raises(errors.UniqueViolation):
             await connection.run("insert into t values (1)")
         await connection.rollback()
@@ -181,7 +181,7 @@ async def test_a_transaction_without_statements_does_not_begin(blank: str) -> No
 async def test_a_cancellation_with_a_statement_sent_ahead_closes_the_connection(blank: str) -> None:
     async with session(blank) as connection:
         connection.begin()
-        connection.ahead("select 1")
+        connection.run_with_next("select 1")
         with trio.move_on_after(0.1) as scope:
             await connection.row("select pg_sleep(30)")
         assert scope.cancelled_caught
@@ -305,10 +305,10 @@ async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
         assert not connection.has_ended
         await other.row("select pg_terminate_backend(%(pid)s)", {"pid": connection.info.backend_pid})
 
-        async def ended() -> bool:
+        async def has_ended() -> bool:
             return connection.has_ended
 
-        await eventually(ended)
+        await eventually(has_ended)
         with pytest.raises(errors.OperationalError):
             await connection.run("select 1")
 
@@ -366,9 +366,9 @@ async def test_copy_in_and_out(fresh: str) -> None:
 
 async def test_server_side_cursors_and_streams(blank: str) -> None:
     async with session(blank) as connection:
-        async with connection.transaction(), connection.cursor("named") as named:
-            await named.execute("select generate_series(1, 500)")
-            assert len(await named.fetchall()) == 500
+        async with connection.transaction(), connection.cursor("named") as named_cursor:
+            await named_cursor.execute("select generate_series(1, 500)")
+            assert len(await named_cursor.fetchall()) == 500
         async with connection.cursor() as cursor:
             assert [row async for row in cursor.stream("select generate_series(1, 500)")] == [(n,) for n in range(1, 501)]
         assert await connection.row("select 1") == (1,)

@@ -80,7 +80,7 @@ def columns(account: Account) -> dict[str, object]:
 
 
 class Accounts(Repository):
-    """ports.storage.Accounts."""
+    """Implements `ports.storage.accounts.Accounts`."""
 
     constraints: ClassVar = {"users_email_key": EmailTaken}
 

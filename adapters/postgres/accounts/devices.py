@@ -89,7 +89,7 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 class Devices(Repository):
-    """ports.storage.Devices."""
+    """Implements `ports.storage.accounts.Devices`."""
 
     async def of_user(
         self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int

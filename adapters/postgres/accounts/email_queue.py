@@ -30,7 +30,7 @@ def secret_context(mail_id: UUID) -> SecretContext:
 
 
 class EmailQueue(SealingRepository):
-    """ports.storage.EmailQueue."""
+    """Implements `ports.storage.accounts.EmailQueue`."""
 
     def _to_email(self, row: Row) -> QueuedEmail:
         return QueuedEmail(
@@ -116,7 +116,7 @@ class EmailQueue(SealingRepository):
                 select id from mails
                 where finished_at is null and due_at <= %(now)s
                   and (org_id is null or kind <> all(%(of_organizations)s)
-                       or org_id <> all(%(held_back)s::uuid[])
+                       or org_id <> all(%(busy_org_ids)s::uuid[])
                           and (not %(every_own_server)s or not exists (select 1 from smtp_settings s where s.org_id = mails.org_id)))
                 order by due_at limit %(limit)s for update skip locked),
             claimed as (
@@ -130,7 +130,7 @@ class EmailQueue(SealingRepository):
             lease_until=lease_until,
             limit=limit,
             of_organizations=[kind.value for kind in SENT_BY_ORGANIZATIONS],
-            held_back=list(busy.organizations),
+            busy_org_ids=list(busy.organizations),
             every_own_server=busy.every_own_server,
         )
 

@@ -35,7 +35,7 @@ def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
 
 
 class MfaLog(Repository):
-    """ports.storage.MfaLog."""
+    """Implements `ports.storage.accounts.MfaLog`."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class MfaLog(Repository):
 
 
 class Mfa(MfaLog, SealingRepository):
-    """ports.storage.Mfa."""
+    """Implements `ports.storage.accounts.Mfa`."""
 
     __slots__ = ()
 

@@ -9,7 +9,7 @@ from core.kernel.values import Email
 
 
 class OneTimeTokens(Repository):
-    """ports.storage.OneTimeTokens."""
+    """Implements `ports.storage.accounts.OneTimeTokens`."""
 
     async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool:
         return await self._exists(

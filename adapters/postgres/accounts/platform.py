@@ -7,7 +7,7 @@ from core.accounts.platform_rules import PlatformFigures
 
 
 class Platform(Repository):
-    """ports.storage.PlatformRead."""
+    """Implements `ports.storage.accounts.PlatformRead`."""
 
     async def figures(self) -> PlatformFigures:
         figures = await self._one(

@@ -114,7 +114,7 @@ def to_alert(row: Row) -> MfaAlert:
 
 
 class PlatformUsers(Repository):
-    """ports.storage.PlatformUsersRead."""
+    """Implements `ports.storage.accounts.PlatformUsersRead`."""
 
     async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
         statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST

@@ -36,7 +36,7 @@ def to_recent(row: Row) -> RecentLogin:
 
 
 class Analytics(Repository):
-    """Implements ports.storage.applications.AnalyticsRead."""
+    """Implements `ports.storage.applications.AnalyticsRead`."""
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         return await self._all(

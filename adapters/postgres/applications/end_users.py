@@ -131,7 +131,7 @@ def _enrollment(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, o
 
 
 class EndUsers(Repository):
-    """Implements ports.storage.applications.EndUsers."""
+    """Implements `ports.storage.applications.EndUsers`."""
 
     async def page(
         self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None

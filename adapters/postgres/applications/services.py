@@ -80,7 +80,7 @@ def to_client(row: Row) -> tuple[Service, ServiceContext]:
 
 
 class Services(Repository):
-    """Implements ports.storage.applications.Services."""
+    """Implements `ports.storage.applications.Services`."""
 
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 

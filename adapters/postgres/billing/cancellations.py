@@ -23,7 +23,7 @@ def to_cancellation(row: Row) -> Cancellation:
 
 
 class Cancellations(Repository):
-    """Implements ports.storage.billing.Cancellations."""
+    """Implements `ports.storage.billing.Cancellations`."""
 
     async def request(self, cancellation: Cancellation) -> None:
         await self._run(

@@ -11,7 +11,7 @@ from core.billing.reconciliation_rules import OpenCheckouts
 
 
 class Checkouts(Repository):
-    """Implements ports.storage.billing.Checkouts."""
+    """Implements `ports.storage.billing.Checkouts`."""
 
     async def add(self, checkout: Checkout, check_at: datetime) -> None:
         await self._run(

@@ -14,7 +14,7 @@ BY_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_
 
 
 class Customers(Repository):
-    """Implements ports.storage.billing.Customers."""
+    """Implements `ports.storage.billing.Customers`."""
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
         customer = await self._one(

@@ -28,7 +28,7 @@ def action_page_context(id_: str) -> SecretContext:
 
 
 class Billing(SealingRepository):
-    """Implements ports.storage.billing.Billing."""
+    """Implements `ports.storage.billing.Billing`."""
 
     async def record_event(self, event_id: str, now: datetime) -> bool:
         return await self._exists(

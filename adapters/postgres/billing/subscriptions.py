@@ -104,7 +104,7 @@ def to_entitlement(row: Row) -> Entitlement:
 
 
 class Subscriptions(Repository):
-    """Implements ports.storage.billing.Subscriptions."""
+    """Implements `ports.storage.billing.Subscriptions`."""
 
     constraints: ClassVar = {"subscriptions_one_live": AlreadySubscribed}
 

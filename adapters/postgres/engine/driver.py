@@ -71,7 +71,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._cursor = self.cursor()
         self._sink = self.cursor()  # for results that are not read
         self._in_flight = 1  # statements in the current round trip
-        self._ahead: list[tuple[QueryNoTemplate, Params | None, Answer | None]] = []
+        self._batch: list[tuple[QueryNoTemplate, Params | None, Answer | None]] = []  # sent with the next statement
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
@@ -94,7 +94,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         await self._execute(query, params)
         return self._cursor.rowcount
 
-    def ahead(self, query: QueryNoTemplate, params: Params | None = None) -> None:
+    def run_with_next(self, query: QueryNoTemplate, params: Params | None = None) -> None:
         """Send a statement together with the next one, in one round trip. Its result is not read.
 
         The next statement raises the errors of both. Use this only in transactions: a commit follows every other statement.
@@ -102,29 +102,29 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._append(query, params, None)
 
     def pipeline_next(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
-        """Send a statement together with the next one, like `ahead`, and return its answer. The next statement fills the answer."""
+        """Send a statement together with the next one, like `run_with_next`, and return its answer. The next statement fills the answer."""
         answer = Answer()
         self._append(query, params, answer)
         return answer
 
     def _append(self, query: QueryNoTemplate, params: Params | None, answer: "Answer | None") -> None:
         assert self.in_transaction, "outside of a transaction there may be no next statement"
-        self._ahead.append((query, params, answer))
+        self._batch.append((query, params, answer))
 
     async def _execute(self, query: QueryNoTemplate, params: Params | None = None, *, binary: bool = False) -> None:
-        if not self._ahead:
+        if not self._batch:
             await self._cursor.execute(query, params, binary=binary)
             return
-        statements, self._ahead = self._ahead, []
+        statements, self._batch = self._batch, []
         cursors = {answer: self.cursor() for *_, answer in statements if answer is not None}
-        exchange = [
+        batch = [
             (self._sink, query, params, False) if answer is None else (cursors[answer], query, params, True)
             for query, params, answer in statements
         ]
-        self._in_flight = len(exchange) + 1
+        self._in_flight = len(batch) + 1
         try:
             async with self.lock:
-                await self.wait(self._batch_gen([*exchange, (self._cursor, query, params, binary)]))
+                await self.wait(self._batch_gen([*batch, (self._cursor, query, params, binary)]))
         finally:
             self._in_flight = 1
         for answer, cursor in cursors.items():
@@ -156,17 +156,17 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     def begin(self) -> None:
         """Start a transaction together with the next statement."""
-        self._ahead.append(("begin", None, None))
+        self._batch.append(("begin", None, None))
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun, or begins with the next statement."""
-        return bool(self._ahead) or not self.is_idle
+        return bool(self._batch) or not self.is_idle
 
     async def commit(self) -> None:
         """Commit the transaction. One without statements has not begun, so nothing is sent."""
-        if self.is_idle and len(self._ahead) <= 1:
-            self._ahead = []
+        if self.is_idle and len(self._batch) <= 1:
+            self._batch = []
             await trio.lowlevel.checkpoint()
         else:
             await self._execute("commit")
@@ -177,7 +177,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         psycopg's own rollback forgets them, because the transaction may have created the tables
         that they use. Our transactions create no tables, and refusals often roll back.
         """
-        self._ahead = []
+        self._batch = []
         async with self.lock:
             if not self.is_idle:
                 await self.wait(self._exec_command(b"rollback"))
@@ -283,7 +283,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
 
 class Answer:
-    """The first row of a statement that was sent ahead, or None if it returned no row. The next statement sets it."""
+    """The first row of a statement that was sent together with the next one, or None if it returned no row. The next statement sets it."""
 
     row: Row | None
 

@@ -48,7 +48,7 @@ class Repository:
         Outside of one it is sent at once.
         """
         if self._connection.in_transaction:
-            self._connection.ahead(sql, parameters)
+            self._connection.run_with_next(sql, parameters)
         else:
             await self._run(sql, **parameters)
 

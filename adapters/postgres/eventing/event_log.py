@@ -25,10 +25,11 @@ class EventLog(Repository):
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
         """Write the events with the next statement. Return the work that they queued."""
-        # logs: an event goes to the log of its organization; or to the logs of all organizations in
-        # which the person has a confirmed membership, because an organization that merely added a
-        # user must learn nothing about the account (security R-5); or else to the platform's log.
-        # Events of one transaction are a microsecond apart, so that the log keeps their order.
+        # logs: an event goes to the log of its organization. A personal event goes to the logs of all
+        # organizations in which the user's membership is confirmed, because an organization that
+        # only added the user must learn nothing about the account (security R-5). All other events
+        # go to the platform's log. Events of one transaction are a microsecond apart, so that the log
+        # keeps their order.
         #
         # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
         # committed before another one was written has the lower position (docs/adr/0014). Keep the

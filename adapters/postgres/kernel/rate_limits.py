@@ -7,7 +7,7 @@ from core.kernel.rate_limits import Bucket
 
 
 class Rates(Repository):
-    """Implements ports.storage.kernel.Rates with the generic cell rate algorithm (GCRA).
+    """Implements `ports.storage.kernel.Rates` with the generic cell rate algorithm (GCRA).
 
     A bucket is one number: the theoretical arrival time (tat) at which it would be full again. A
     request is allowed if that time is at most `(burst - 1) * period` ahead, and then adds `period`

@@ -176,7 +176,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
 
 
 class Leases(Repository):
-    """Implements ports.storage.maintenance.Leases."""
+    """Implements `ports.storage.maintenance.Leases`."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         return await self._exists(
@@ -193,7 +193,7 @@ class Leases(Repository):
 
 
 class Housekeeping(Repository):
-    """Implements ports.storage.maintenance.Housekeeping."""
+    """Implements `ports.storage.maintenance.Housekeeping`."""
 
     async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
         if kind is Sweep.UNVERIFIED_ACCOUNTS:

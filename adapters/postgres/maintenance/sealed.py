@@ -130,7 +130,7 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
 
 
 class SealedColumns(SealingRepository):
-    """Implements ports.storage.maintenance.SealedColumns."""
+    """Implements `ports.storage.maintenance.SealedColumns`."""
 
     async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
         sealed = COLUMNS[column]

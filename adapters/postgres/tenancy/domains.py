@@ -29,7 +29,7 @@ def to_claim(row: Row) -> DomainClaim:
 
 
 class Domains(Repository):
-    """Implements ports.storage.tenancy.Domains."""
+    """Implements `ports.storage.tenancy.Domains`."""
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 

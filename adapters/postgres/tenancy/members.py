@@ -23,7 +23,7 @@ def to_listed_member(row: Row) -> ListedMember:
 
 
 class Members(Repository):
-    """Implements ports.storage.tenancy.Members and Confirmations."""
+    """Implements `ports.storage.tenancy.Members` and `Confirmations`."""
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 

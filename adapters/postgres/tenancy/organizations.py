@@ -78,7 +78,7 @@ def to_listed_organization(row: Row) -> ListedOrganization:
 
 
 class Organizations(Repository):
-    """Implements ports.storage.tenancy.Organizations."""
+    """Implements `ports.storage.tenancy.Organizations`."""
 
     constraints: ClassVar = {"organizations_slug_key": SlugTaken}
 
