@@ -9,14 +9,14 @@ from functools import partial
 
 import argon2
 
-from adapters.threads import LowPriorityThreads
+from adapters.low_priority_threads import LowPriorityThreads
 
 _SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; random bytes follow
 _SALT_BYTES = 16
 
 
 class Argon2Passwords:
-    """Implements ports.crypto.Passwords (security A-1, A-2, B-2).
+    """Implements `ports.crypto.Passwords` (security A-1, A-2, B-2).
 
     At most `concurrency` hashes run at once, and at most `queue` more wait. Further calls raise Limited immediately.
     """

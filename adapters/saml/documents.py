@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adapters.threads import LowPriorityThreads
+from adapters.low_priority_threads import LowPriorityThreads
 from core.federation.saml.configuration_rules import SamlIdentityProvider
 from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
 from ports.observe import Clock

@@ -1,4 +1,4 @@
-"""Worker threads for CPU work of the core."""
+"""Trio's worker threads, for CPU work of the core."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class TrioThreads:
-    """Implements the port WorkerThreads with Trio's threads, one piece of work at a time.
+    """Implements `ports.threads.WorkerThreads` with Trio's threads, one piece of work at a time.
 
     Such work holds the interpreter lock, so a second thread would only slow down the thread that
     serves requests.
