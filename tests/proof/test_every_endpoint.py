@@ -150,8 +150,11 @@ class Endpoint:
 
     @property
     def body_schema(self) -> dict[str, Any] | None:
-        """The schema of the JSON body, or None. SCIM is left out: its names ignore case, and its errors differ
-        (tests/provisioning/api/test_scim_tokens.py)."""
+        """The schema of the JSON body, or None.
+
+        SCIM is left out: its names ignore case, and its errors differ
+        (tests/provisioning/api/test_scim_tokens.py).
+        """
         content = self.operation.get("requestBody", {}).get("content", {})
         if self.auth == "scim_token" or "application/json" not in content:
             return None

@@ -81,11 +81,11 @@ def in_turn(route: int, value: int) -> bool:
 @cache
 def leak(text: str) -> str | None:
     """Return the first internal detail in a text, or None. Most responses of a test repeat the same few texts."""
-    found = INSIDES.search(text)
-    return None if found is None else found[0]
+    match = INSIDES.search(text)
+    return None if match is None else match[0]
 
 
-def what_is_wrong_with(answer: Answer) -> str | None:
+def describe_defect(answer: Answer) -> str | None:
     """Return why the response is not one that we may send, or None."""
     if answer.status >= 500 and answer.status != 501:  # unsupported operations of SCIM
         return f"status {answer.status}"
@@ -119,17 +119,17 @@ class Findings:
     """The wrong responses of a test, so that one run shows all of them."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
+        self._wrong: list[str] = []
 
-    def look(self, sent: str, answer: Answer, expected: Iterable[int] | None = None) -> None:
-        wrong = what_is_wrong_with(answer)
+    def check(self, sent: str, answer: Answer, expected: Iterable[int] | None = None) -> None:
+        wrong = describe_defect(answer)
         if wrong is None and expected is not None and answer.status not in expected:
             wrong = f"status {answer.status}, not {sorted(expected)}"
         if wrong is not None:
-            self._found.append(f"{sent}: {wrong}: {answer.text[:160]}")
+            self._wrong.append(f"{sent}: {wrong}: {answer.text[:160]}")
 
-    def none(self) -> None:
-        assert not self._found, "\n".join(self._found)
+    def check_none(self) -> None:
+        assert not self._wrong, "\n".join(self._wrong)
 
 
 Send = Callable[..., Awaitable[Answer]]
@@ -137,8 +137,7 @@ Send = Callable[..., Awaitable[Answer]]
 
 @pytest.fixture
 async def send(app: QuartTrio, ports: Ports, pool: Pool) -> Send:
-    """Return a function that sends requests with all permissions, so that garbage also reaches the
-    use cases."""
+    """A function that sends requests with all permissions, so that garbage also reaches the use cases."""
     ruler, token = await add_ruler(ports, pool)
     waiting = pre_auth_token(ports, ruler)
     changed = False
@@ -229,12 +228,12 @@ async def test_an_unreadable_body_is_refused(app: QuartTrio, send: Send) -> None
         for route, (method, path) in enumerate(all_routes):
             sent = f"{method} {path} with {name}"
             if (method, path) in bodies():
-                findings.look(sent, await send(method, path, headers=[JSON], body=body), {400})
+                findings.check(sent, await send(method, path, headers=[JSON], body=body), {400})
             elif in_turn(route, value):
-                findings.look(sent, await send(method, path, headers=[JSON], body=body))
+                findings.check(sent, await send(method, path, headers=[JSON], body=body))
             if (method, path) in form_readers() or (method == "POST" and in_turn(route, value)):
-                findings.look(f"{sent} as a form", await send(method, path, headers=[FORM], body=body))
-    findings.none()
+                findings.check(f"{sent} as a form", await send(method, path, headers=[FORM], body=body))
+    findings.check_none()
 
 
 async def test_a_body_over_the_limit_is_refused(app: QuartTrio, send: Send) -> None:
@@ -245,8 +244,8 @@ async def test_a_body_over_the_limit_is_refused(app: QuartTrio, send: Send) -> N
             if chunked and (method, path) not in bodies():
                 continue  # this body is not read, so it is not counted
             answer = await send(method, path, headers=[JSON], body=body, chunked=chunked)
-            findings.look(f"{method} {path}", answer, {413} if method != "HEAD" else {413, 200})
-    findings.none()
+            findings.check(f"{method} {path}", answer, {413} if method != "HEAD" else {413, 200})
+    findings.check_none()
 
 
 async def test_a_body_just_within_the_limit_is_read(app: QuartTrio, send: Send) -> None:
@@ -254,8 +253,8 @@ async def test_a_body_just_within_the_limit_is_read(app: QuartTrio, send: Send) 
     body = b'{"unknown": "'
     body += b"x" * (256 * 1024 - len(body) - 2) + b'"}'
     for method, path in json_readers():
-        findings.look(f"{method} {path}", await send(method, path, headers=[JSON], body=body), {200, 400, 401})
-    findings.none()
+        findings.check(f"{method} {path}", await send(method, path, headers=[JSON], body=body), {200, 400, 401})
+    findings.check_none()
 
 
 HOSTILE_TEXT = {
@@ -311,7 +310,9 @@ def may_be(value: Any, schema: dict[str, Any]) -> bool:
     """Return whether the schema of a field allows a value of WRONG_TYPES, or null."""
     options = [schema, *schema.get("anyOf", ())]
     kinds = {option.get("type") for option in options}
-    assert kinds <= {"string", "integer", "boolean", "array", "object", "null", None}, "a field of another kind: this test must learn it"
+    assert kinds <= {"string", "integer", "boolean", "array", "object", "null", None}, (
+        "a field of another kind, which this test must try too"
+    )
     if value is None:
         return "null" in kinds
     if isinstance(value, list):
@@ -339,8 +340,8 @@ async def test_a_field_of_a_wrong_type_is_refused(app: QuartTrio, send: Send) ->
                 continue
             body = json.dumps({**good, name: value}).encode()
             answer = await send(method, path, headers=[JSON], body=body)
-            findings.look(f"{method} {path} {name}={value!r}", answer, {400})
-    findings.none()
+            findings.check(f"{method} {path} {name}={value!r}", answer, {400})
+    findings.check_none()
 
 
 async def test_hostile_text_in_a_field_is_handled(app: QuartTrio, send: Send) -> None:
@@ -350,8 +351,8 @@ async def test_hostile_text_in_a_field_is_handled(app: QuartTrio, send: Send) ->
             body = json.dumps({**good, name: text}, ensure_ascii=False).encode()
             answer = await send(method, path, headers=[JSON], body=body)
             refused = what in NOT_PLAIN and "password" not in name  # passwords are not restricted (security N-5)
-            findings.look(f"{method} {path} {name}: {what}", answer, {400} if refused else {200, 201, 400, 401, 404, 409, 429})
-    findings.none()
+            findings.check(f"{method} {path} {name}: {what}", answer, {400} if refused else {200, 201, 400, 401, 404, 409, 429})
+    findings.check_none()
 
 
 QUERIES = {
@@ -391,8 +392,8 @@ async def test_a_hostile_query_is_handled(app: QuartTrio, send: Send) -> None:
                 continue
             headers = [HTML] if (route + value) % 2 else []
             answer = await send(method, path.encode() + b"?" + query, headers=headers)
-            findings.look(f"{method} {path}: {what}", answer)
-    findings.none()
+            findings.check(f"{method} {path}: {what}", answer)
+    findings.check_none()
 
 
 STRANGE_PATHS = [
@@ -439,10 +440,10 @@ async def test_a_strange_path_is_handled(app: QuartTrio, send: Send) -> None:
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
             for headers in ([], [HTML]):
                 answer = await send(method, path, headers=headers)
-                findings.look(f"{method} {path[:60]!r}", answer)
+                findings.check(f"{method} {path[:60]!r}", answer)
                 if b"<script" in path:
                     assert "<script>alert" not in answer.text
-    findings.none()
+    findings.check_none()
 
 
 STRANGE_METHODS = ["TRACE", "TRACK", "CONNECT", "PROPFIND", "BREW", "PUT", "DELETE", "X" * 1000, "A-B", "__CLASS__", "0"]
@@ -458,11 +459,11 @@ async def test_a_strange_method_is_refused(app: QuartTrio, send: Send) -> None:
             if method == "DELETE" and path.endswith("/webhooks/event-types"):
                 continue  # this path could be that of a webhook
             answer = await send(method, path)
-            known = path != "/nothing/here"
-            findings.look(f"{method} {path}", answer, {405} if known else {404, 405})
-            if answer.status == 405 and known:
+            exists = path != "/nothing/here"
+            findings.check(f"{method} {path}", answer, {405} if exists else {404, 405})
+            if answer.status == 405 and exists:
                 assert answer.headers["Allow"], f"{method} {path}"
-    findings.none()
+    findings.check_none()
 
 
 STRANGE_TYPES = [
@@ -497,8 +498,8 @@ async def test_a_strange_content_type_is_refused(app: QuartTrio, send: Send) -> 
         for method, path in [*readers, ("POST", "/auth/reset-password")]:
             answer = await send(method, path, headers=[(b"content-type", content_type)], body=b"{}")
             form = path in TAKE_FORMS and b"form-urlencoded" in content_type
-            findings.look(f"{method} {path} {content_type[:60]!r}", answer, {400} if form else {415})
-    findings.none()
+            findings.check(f"{method} {path} {content_type[:60]!r}", answer, {400} if form else {415})
+    findings.check_none()
 
 
 async def test_a_strange_charset_is_ignored(app: QuartTrio, send: Send) -> None:
@@ -507,10 +508,10 @@ async def test_a_strange_charset_is_ignored(app: QuartTrio, send: Send) -> None:
         headers = [(b"content-type", b"application/json; charset=" + charset)]
         for method, path in json_readers():
             good = await send(method, path, headers=headers, body='{"unknown": "ü"}'.encode())
-            findings.look(f"{method} {path} {charset[:20]!r}", good, {200, 400})
+            findings.check(f"{method} {path} {charset[:20]!r}", good, {200, 400})
             bad = await send(method, path, headers=headers, body='{"email": "ü"}'.encode("utf-16"))
-            findings.look(f"{method} {path} {charset[:20]!r}", bad, {400})
-    findings.none()
+            findings.check(f"{method} {path} {charset[:20]!r}", bad, {400})
+    findings.check_none()
 
 
 STRANGE_HEADERS: list[tuple[bytes, bytes]] = [
@@ -589,10 +590,10 @@ async def test_a_strange_header_is_handled(app: QuartTrio) -> None:
             answer = await ask(app, method, path, headers=sent, body=body)
             upgrade = answer.status == 505 and value == b"h2c"  # 505 is the only 5xx that reports a mistake of the client (security P-5)
             if not upgrade:
-                findings.look(f"{method} {path} {name!r}: {value[:40]!r}", answer)
+                findings.check(f"{method} {path} {name!r}: {value[:40]!r}", answer)
             assert "<script>alert" not in answer.text
             assert "<script>" not in answer.headers.get("X-Request-Id", "")
-    findings.none()
+    findings.check_none()
 
 
 async def test_a_hostile_agent_and_address_can_be_stored(app: QuartTrio, ports: Ports) -> None:
@@ -630,7 +631,7 @@ class Served:
             sent = list(headers)
             token = None if any(name == b"authorization" for name, _ in sent) else self._token
             answer = await ask(self._app, method, target, headers=sent, body=body, token=token)
-            wrong = what_is_wrong_with(answer)
+            wrong = describe_defect(answer)
             assert wrong is None, f"{method} {target!r} {sent} {body!r}: {wrong}: {answer.text[:300]}"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from tests.proof.access.calls import Request, filled, in_any_way
+from tests.proof.access.calls import Request, filled, without_variant
 from tests.proof.access.decoys import DECOYS, ID
 from tests.proof.access.private_data import Secrets
 from tests.proof.access.table import CODES, REQUESTS, read_matrix
@@ -49,7 +49,7 @@ class Attempt:
 
     request: Request
     sent: tuple[str, ...] = ()
-    where: str = "nothing of it"
+    where: str = "no field"
 
     def __str__(self) -> str:
         return f"with {' '.join(self.sent)} in {self.where}"
@@ -63,11 +63,11 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     columns in which the decoy has none. Secrets, such as the token of an invitation, are not sent alone.
     """
     plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
-    named = {name: text for name, text in world.home.things.items() if text in secrets.texts}
+    home_things = {name: text for name, text in world.home.things.items() if text in secrets.texts}
     variables = re.findall(r"<([a-z_]+)>", route)
     if not turned_away:
         yield Attempt(plain)
-    yield Attempt(smuggling(route, plain, named), tuple(named.values()), "fields that do not exist")
+    yield Attempt(smuggling(route, plain, home_things), tuple(home_things.values()), "fields that do not exist")
     if variables:
         theirs = {name: filled(plain.things.get(name, f"{{{name}}}"), world.home.things) for name in variables}
         yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
@@ -78,14 +78,18 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
 
     def values(field: str) -> list[str]:
         kind = kind_of(field)
-        same = [text for name, text in named.items() if kind & kind_of(name)]
+        texts = [text for name, text in home_things.items() if kind & kind_of(name)]
         if thorough:
             ids = secrets.ids()
-            same += [text for text, column in ids.items() if kind & kind_of(column)]
-            same += [*(ids if not same and _REFERENCE.search(field) else ()), *secrets.uncovered]
-        return list(dict.fromkeys([both, *DECOYS.values(), *same]))
+            texts += [text for text, column in ids.items() if kind & kind_of(column)]
+            texts += [*(ids if not texts and _REFERENCE.search(field) else ()), *secrets.uncovered]
+        return list(dict.fromkeys([both, *DECOYS.values(), *texts]))
 
-    slugs = {text for name, text in named.items() if name.endswith("_slug")} | {named["org_id"], named["service_id"], DECOYS["text"]}
+    slugs = {text for name, text in home_things.items() if name.endswith("_slug")} | {
+        home_things["org_id"],
+        home_things["service_id"],
+        DECOYS["text"],
+    }
     for name in variables:
         for value in values(name):
             if value in slugs if name.endswith("_slug") else ID.fullmatch(value):
@@ -93,11 +97,11 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
                 yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), where)
     for name, schema in fields_of_query(route).items():
         for value in values(name):
-            if takes(schema, value):
+            if allows(schema, value):
                 yield Attempt(replace(plain, query={**plain.query, name: value}), (value,), f"?{name}=")
     for where, schema, put in bodies(route, plain.body or {}):
         for value in values(where) if _REFERENCE.search(where) else FEW:
-            if takes(schema, value):
+            if allows(schema, value):
                 yield Attempt(replace(plain, body=put(value)), (value,), f"body.{where}")
     for name in plain.form or ():
         for value in values(name) if _REFERENCE.search(name) else FEW:
@@ -116,17 +120,17 @@ def is_turned_away(route: str, spy: str) -> bool:
     return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
 
 
-def smuggling(route: str, plain: Request, named: Mapping[str, str]) -> Request:
+def smuggling(route: str, plain: Request, home_things: Mapping[str, str]) -> Request:
     """Return the request with extra fields.
 
     Only the path and the token count (security T-1, N-5).
     """
     fields = {
-        "id": named["user_id"],
-        "organization_id": named["org_id"],
-        "organization": named["org_slug"],
-        "email": named["own_email"],
-        **named,
+        "id": home_things["user_id"],
+        "organization_id": home_things["org_id"],
+        "organization": home_things["org_slug"],
+        "email": home_things["own_email"],
+        **home_things,
     }
     known = {field["name"] for field in operation(route).get("parameters", ())} | fields_of_body(route).keys()
     smuggled = {name: text for name, text in fields.items() if name not in known}
@@ -168,7 +172,7 @@ def _put_in_object(plain: Body, name: str, field: str, value: str) -> Body:
     return {**plain, name: [{**plain[name][0], field: value}]}
 
 
-def takes(schema: Schema, value: str) -> bool:
+def allows(schema: Schema, value: str) -> bool:
     """Return whether the schema allows such a text."""
     unfit = {"date", "date-time"} if ID.fullmatch(value) else {"date", "date-time", "uuid"}
     return any(kind.get("type") == "string" and "enum" not in kind and kind.get("format") not in unfit for kind in kinds(schema))
@@ -186,4 +190,4 @@ def described() -> dict[str, dict[str, Any]]:
 
 @cache
 def operation(route: str) -> dict[str, Any]:
-    return described()[re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", in_any_way(route))]
+    return described()[re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", without_variant(route))]

@@ -1,5 +1,4 @@
-"""Personal things of the users in the access tests: a device, a second factor, linked accounts, a
-session, a browser."""
+"""Personal things of the users in the access tests: devices, second factors, linked accounts, sessions and browsers."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -27,9 +26,9 @@ COUNTRY: Final = "DE"  # the location of all addresses
 
 
 def password_of(email: str) -> str:
-    """Return the device of this user.
+    """Return the password of this user.
 
-    Each user has another one, so that no user is recognized by the device of another.
+    Each user has another one, so that no user is recognized by the password of another.
     """
     return f"correct horse of {email}"
 
@@ -37,25 +36,23 @@ def password_of(email: str) -> str:
 class Belongings:
     """The personal things of each user, created when they are first needed.
 
-    Every text contains the slug of the user's organization.
-
-    The names are those of things (world.py): `device_id` and `session_id` in paths are those of the
-    caller.
+    Every text contains the slug of the user's organization. The names are those of things
+    (world.py): `device_id` and `session_id` in paths are those of the caller.
     """
 
     def __init__(self, ports: Ports, pool: Pool) -> None:
         self._ports = ports
         self._pool = pool
-        self._made: dict[UUID, Mapping[str, str]] = {}
+        self._things: dict[UUID, Mapping[str, str]] = {}
 
     async def of(self, account: Account, slug: str, *, guarded: bool = False) -> Mapping[str, str]:
         """Return the things of this user.
 
         With `guarded` the second factor is active, otherwise its setup is pending.
         """
-        if account.id not in self._made:
-            self._made[account.id] = await self._make(account, slug, guarded=guarded)
-        return self._made[account.id]
+        if account.id not in self._things:
+            self._things[account.id] = await self._make(account, slug, guarded=guarded)
+        return self._things[account.id]
 
     async def _make(self, account: Account, slug: str, *, guarded: bool) -> Mapping[str, str]:
         ports, pool, name = self._ports, self._pool, f"{slug} {account.email.partition('@')[0]}"
@@ -146,10 +143,9 @@ async def add_code(
     service: UUID | None = None,
     session: UUID | None = None,
 ) -> None:
-    """Add an authorization code that the browser with this cookie received, for a service or the
-    platform's frontend.
+    """Add an authorization code for a service or the platform's frontend, for the browser with this cookie.
 
-    It has been exchanged if there is a session.
+    With a session, the code has been exchanged already.
     """
     insert = """
         insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,

@@ -48,9 +48,9 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> 
     `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
     `#` variant.
     """
-    method, rule = in_any_way(route).split()
+    method, rule = without_variant(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
-    path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda found: quote(things[found[1]], safe=""), rule)
+    path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(things[match[1]], safe=""), rule)
     query = urlencode(filled(request.query, things), doseq=True)
     headers, raw = dict(caller.headers), None
     cookies = {**caller.cookies, **filled(request.cookies, things)}
@@ -100,7 +100,7 @@ async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapp
     return Answer(head["status"], fields, b"".join(part.get("body", b"") for part in parts).decode())
 
 
-def in_any_way(route: str) -> str:
+def without_variant(route: str) -> str:
     """Return the route without its variant."""
     return route.partition("#")[0]
 
@@ -118,7 +118,7 @@ def filled(value: Any, things: Things) -> Any:
 
 
 def routes(app: Quart) -> Iterator[tuple[str, Any]]:
-    """Return the application's routes and views.
+    """Yield the application's routes and views.
 
     HEAD and OPTIONS are left out: they come with GET.
     """

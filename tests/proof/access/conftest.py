@@ -12,7 +12,7 @@ from core.kernel.providers import Provider
 from core.tenancy.domains_rules import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
-from tests.fakes.payments import PaymentsAtHand
+from tests.fakes.payments import SuccessfulPayments
 from tests.proof.access.state import begin_journal, forget_test, journaled_database
 from tests.proof.access.world import SLUGS, World, challenge_of, make_world
 from tests.support.builders import make_ports
@@ -37,9 +37,9 @@ def conninfo(world_database: psycopg.Connection) -> str:
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
-    """The default policy with more guesses, because users call more often here than they may guess.
+    """Ports with all providers, and without limits of guesses.
 
-    All providers are configured.
+    Users call more often here than they may guess.
     """
     policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000)
     return await make_ports(
@@ -50,7 +50,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
         policy,
         dns=dns,
         providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock),
-        payments=PaymentsAtHand(),
+        payments=SuccessfulPayments(),
     )
 
 

@@ -1,9 +1,9 @@
-"""The decoy: a copy of the home organization with one id, one hash, one email address, one URL, one
-domain and one text in all of its rows.
+"""The decoy: a copy of the home organization with one value of each kind in all of its rows.
 
-The id of the decoy is the key of a row in every table. So one request with this id in a field shows
-whether any statement looks up that field without the organization of the caller, in any column. The rows
-of the decoy need not make sense. It is enough that such a statement finds them.
+All rows share one id, one hash, one email address, one URL, one domain and one text. The id of the
+decoy is the key of a row in every table. So one request with this id in a field shows whether any
+statement looks up that field without the organization of the caller, in any column. The rows of the
+decoy need not make sense. It is enough that such a statement finds them.
 """
 
 import json

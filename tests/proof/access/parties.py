@@ -29,7 +29,7 @@ class Parties:
     def __init__(self, api: Api, app: QuartTrio, world: World, clock: FakeClock) -> None:
         self._api, self._app, self._clock = api, app, clock
         things, org = world.home.things, world.home.organization
-        self._named = {"org": HOME, "service": things["service_slug"]}
+        self._service = {"org": HOME, "service": things["service_slug"]}
         self._client = {"client_id": things["client_id"], "client_secret": things["client_secret"]}
         slugs = (things["service_slug"], things["other_service_slug"])
         self._applications = {
@@ -37,68 +37,72 @@ class Parties:
             for service, slug in zip(world.home.services, slugs, strict=True)
         }
 
-    async def exchange_a_code(self, cookie: str) -> Answer:
+    async def exchange_code(self, cookie: str) -> Answer:
         """Sign in to the first service from this browser.
 
         A code that is used twice ends its session (security O-4).
         """
-        said = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
+        form = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
         headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
-        answer = sound(await self._api.call("POST", f"{AUTHORIZE_PATH}?{urlencode(self._named)}", raw=said, headers=headers))
+        answer = without_defect(await self._api.call("POST", f"{AUTHORIZE_PATH}?{urlencode(self._service)}", raw=form, headers=headers))
         code = parse_qs(urlsplit(answer.headers.get("Location", "")).query).get("code")
         if code is None:
             return answer
         first, second = await both(lambda: self._api.post(TOKEN, {"code": code[0], **self._client}))
         assert [first.status, second.status] != [200, 200]
         if {first.status, second.status} == {200, 400}:
-            won = first if first.status == 200 else second
-            assert (await self._api.get("/api/user", token=won.json["access_token"])).status == 401
+            tokens = first.json if first.status == 200 else second.json
+            assert (await self._api.get("/api/user", token=tokens["access_token"])).status == 401
         return first
 
-    async def let_a_device_in(self, token: str) -> Answer:
+    async def approve_device(self, token: str) -> Answer:
         """Approve a device of the first service with this token."""
-        asked = sound(await self._api.post("/auth/device/code", self._named))
-        if asked.status != 200:
-            return asked
-        await both(lambda: self._api.post("/auth/device/verify", {"user_code": asked.json["user_code"], "action": "approve"}, token=token))
-        first, second = await both(lambda: self._api.post(TOKEN, {"device_code": asked.json["device_code"]}))
+        device = without_defect(await self._api.post("/auth/device/code", self._service))
+        if device.status != 200:
+            return device
+        approval = {"user_code": device.json["user_code"], "action": "approve"}
+        await both(lambda: self._api.post("/auth/device/verify", approval, token=token))
+        first, second = await both(lambda: self._api.post(TOKEN, {"device_code": device.json["device_code"]}))
         assert [first.status, second.status] != [200, 200]
         return first
 
     async def sign_on(self, cookie: str, slug: str) -> Answer:
-        """Sign in to a service with SAML in this browser, and sign out, which also ends the browser
-        session."""
+        """Sign in to a service with SAML in this browser, and sign out.
+
+        The logout also ends the browser session.
+        """
         application, browser, now = self._applications[slug], FakeBrowser(self._app), self._clock.now()
         browser.cookies["gatehouse-session"] = cookie
-        asked = sound(await browser.open(redirect_url(f"{application.path}/sso", authn_request(application, now))))
-        if asked.status != 302:
-            return asked
-        onward = str(asked.headers["Location"]).removeprefix(BASE_URL)
-        pages = [page for page in await both(lambda: browser.open(onward)) if 'name="SAMLResponse"' in page.text]
+        start = without_defect(await browser.open(redirect_url(f"{application.path}/sso", authn_request(application, now))))
+        if start.status != 302:
+            return start
+        path = str(start.headers["Location"]).removeprefix(BASE_URL)
+        pages = [page for page in await both(lambda: browser.open(path)) if 'name="SAMLResponse"' in page.text]
         assert len(pages) <= 1
         if not pages or b"<saml:NameID" not in posted_response(pages[0]).document:
-            return asked
+            return start
         response, browser.cookies["gatehouse-session"] = posted_response(pages[0]), cookie
         request = logout_request(application, now, response.name_id, response.session_index)
-        done = sound(await browser.open(redirect_url(f"{application.path}/slo", request)))
-        answered = parse_qs(urlsplit(done.headers.get("Location", "")).query).get("SAMLResponse")
-        if answered is not None and b"UnknownPrincipal" not in inflate(answered[0]):
+        logout = without_defect(await browser.open(redirect_url(f"{application.path}/slo", request)))
+        messages = parse_qs(urlsplit(logout.headers.get("Location", "")).query).get("SAMLResponse")
+        if messages is not None and b"UnknownPrincipal" not in inflate(messages[0]):
             browser.cookies["gatehouse-session"] = cookie
             assert (await browser.open(ACCOUNT)).status == 303
-        return done
+        return logout
 
 
-def sound(answer: Answer) -> Answer:
+def without_defect(answer: Answer) -> Answer:
+    """Return the response, after checking that it is not an internal error."""
     assert answer.status < 500, answer.text
     return answer
 
 
 async def both(act: Callable[[], Awaitable[Answer]]) -> tuple[Answer, Answer]:
-    """Run the same twice at once."""
+    """Run `act` twice at the same time. Return both responses."""
     answers: list[Answer] = []
 
     async def once() -> None:
-        answers.append(sound(await act()))
+        answers.append(without_defect(await act()))
 
     async with trio.open_nursery() as nursery:
         for _ in range(2):

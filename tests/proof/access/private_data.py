@@ -43,19 +43,18 @@ class Index:
                 part = next((name for name in (HOME, DECOYS["text"]) if name in text), text)
                 self._by_name.setdefault(part, []).append((text, column))
 
-    def candidates(self, said: str) -> list[tuple[str, str]]:
+    def candidates(self, text: str) -> list[tuple[str, str]]:
         """Return all private texts that can be in a response, in lower case, and others."""
-        found = [private for part, those in self._by_name.items() if part in said for private in those]
-        for run in _HEX.findall(said):
+        candidates = [entry for part, entries in self._by_name.items() if part in text for entry in entries]
+        for run in _HEX.findall(text):
             for start in range(len(run) - 7):
-                found += self._by_digits.get(run[start : start + 8], ())
-        return found
+                candidates += self._by_digits.get(run[start : start + 8], ())
+        return candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The data of the home organization: its rows, their texts by column, and secrets that no row
-    has."""
+    """The data of the home organization: its rows, their texts by column, and secrets that no row has."""
 
     rows: State
     texts: Mapping[str, str]
@@ -73,37 +72,37 @@ class Secrets:
             for text in texts(value)
             if text not in known
         ]
-        found = dict(columns)
-        unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | found.keys()}
+        private = dict(columns)
+        unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | private.keys()}
         # Six digits occur in many numbers. The platform's own records do not belong to the tenant.
         unwritten = {text: name for text, name in unwritten.items() if not text.isdecimal()} | dict.fromkeys(
             map(reason_of, SLUGS), "reason"
         )
         covered = {column for text, column in columns if text in DECOYS.values()}
         uncovered = {column: text for text, column in columns if column not in covered}
-        index = Index([*found.items(), *unwritten.items()])
-        return cls(rows, found, tuple(uncovered.values()), index)
+        index = Index([*private.items(), *unwritten.items()])
+        return cls(rows, private, tuple(uncovered.values()), index)
 
-    def found_in(self, said: str, *sent: str) -> list[str]:
-        """Return the texts in a response.
+    def private_texts(self, response: str, *sent: str) -> list[str]:
+        """Return the private texts in a response.
 
-        Texts of the request, and their parts, can come back without telling anything new.
+        Texts of the request, and their parts, can come back without revealing anything.
         """
-        said = heard = said.lower()
-        candidates = self._index.candidates(said)
+        response = rest = response.lower()
+        candidates = self._index.candidates(response)
         if not candidates:
             return []
         for one in sent:
-            heard = heard.replace(one.lower(), "")
-        echoed = " ".join(sent).lower()
-        return [f"{column}: {text}" for text, column in candidates if text in (heard if text in echoed else said)]
+            rest = rest.replace(one.lower(), "")
+        request = " ".join(sent).lower()
+        return [f"{column}: {text}" for text, column in candidates if text in (rest if text in request else response)]
 
     def ids(self) -> dict[str, str]:
         """Return the ids of things with their columns."""
         return {text: column for text, column in self.texts.items() if ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND}
 
 
-def everything_said(answer: Answer) -> str:
+def full_text(answer: Answer) -> str:
     """Return body and headers, and the content of the tokens in them."""
-    said = f"{answer.text} {answer.headers}"
-    return said + " ".join(base64.urlsafe_b64decode(found + "==").decode() for found in _TOKEN.findall(said))
+    text = f"{answer.text} {answer.headers}"
+    return text + " ".join(base64.urlsafe_b64decode(claims + "==").decode() for claims in _TOKEN.findall(text))

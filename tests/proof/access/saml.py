@@ -19,7 +19,7 @@ FORMAT: Final = NameIdFormat.PERSISTENT
 
 
 def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
-    """Add the SAML configuration of this service."""
+    """Return the SAML configuration of this service."""
     return SamlConfiguration(
         enabled=True,
         entity_id=f"https://{service_slug}.{slug}.example/metadata",

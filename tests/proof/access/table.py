@@ -545,7 +545,7 @@ _OF_KEYS: Final = frozenset({"key"})
 _OF_BROWSERS: Final = frozenset({"browser"})
 _OF_DIRECTORIES: Final = frozenset({"directory"})
 # A token is optional here, but an invalid one is refused.
-_SENT_IS_LOOKED_AT: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
+_CHECKS_OPTIONAL_TOKEN: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 
 def read_matrix() -> dict[str, dict[str, str]]:
@@ -557,14 +557,14 @@ def read_matrix() -> dict[str, dict[str, str]]:
     rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
     rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
     for route, row in pages.items():
-        everybody_else = row.pop("else")
-        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], everybody_else) | row
+        other_status = row.pop("else")
+        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], other_status) | row
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
     for route, row in rows.items():
         # Routes that read access tokens ignore API keys.
-        looks = route not in keys and (row["anonymous"] == "401" or route in _SENT_IS_LOOKED_AT)
-        row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if looks else row["anonymous"])
+        checks_tokens = route not in keys and (row["anonymous"] == "401" or route in _CHECKS_OPTIONAL_TOKEN)
+        row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if checks_tokens else row["anonymous"])
     directories = _read(SCIM, DIRECTORIES)
     others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values()]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}

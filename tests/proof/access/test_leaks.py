@@ -1,9 +1,9 @@
-"""Two tenants: no response tells the second about the first, with any ids in requests, and no
-request changes data of the first.
+"""Two tenants: no response shows data of the first to the second, and no request changes data of the first.
 
-The database tells which data belong to the first tenant: the rows that do not exist without it, and
-every text in them that occurs nowhere else. A new table is covered as soon as it has a row of the
-tenant. A decoy (decoys.py) makes one attempt for each field cover every column.
+This holds for any ids in requests. The database shows which data belong to the first tenant: the
+rows that do not exist without it, and every text in them that occurs nowhere else. A new table is
+covered as soon as it has a row of the tenant. A decoy (decoys.py) makes one attempt for each field
+cover every column.
 """
 
 import json
@@ -20,9 +20,9 @@ from adapters.postgres.engine.storage import Postgres
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
-from tests.proof.access.calls import Request, call, in_any_way, prepare
+from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.decoys import decoys_of, shape
-from tests.proof.access.private_data import Secrets, everything_said
+from tests.proof.access.private_data import Secrets, full_text
 from tests.proof.access.state import (
     Changes,
     Row,
@@ -74,8 +74,8 @@ class Site:
         return answer, changes
 
 
-# Responses that tell on purpose that the named thing exists.
-TOLD_ON_PURPOSE = {
+# Responses that show on purpose that the resource in the request exists.
+EXISTENCE_SHOWN_ON_PURPOSE = {
     "<org_slug>": "403, not 404 (decision 17)",
     "all of the path": "the slug is part of it",
     "POST /api/auth/register body.email": "409: the address is taken (decision 65)",
@@ -93,14 +93,14 @@ TOLD_ON_PURPOSE = {
     "POST /app/account/email form.email": "an address belongs to one account",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
 }
-# Responses that contain more about the named thing,
-GIVEN_ON_PURPOSE = {
+# Responses that show more about the resource on purpose.
+DATA_SHOWN_ON_PURPOSE = {
     "POST /api/auth/lookup-email body.email": "the identity provider of a verified domain (security B-4, decision 212)",
     "POST /api/service/users body.email": "the account of the address, without rights over it (security K-3)",
     "GET /auth/<provider:provider> ?client_id=": "the client id and the scopes at the provider, which every visitor sees",
 }
-# and those that store it.
-NOTED_ON_PURPOSE = {
+# Routes that store data of the resource on purpose.
+DATA_STORED_ON_PURPOSE = {
     "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
     "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }
@@ -182,9 +182,10 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
 
 
 async def findings(route: str, spy: str, world: World, secrets: Secrets, site: Site, without_home: Site) -> AsyncIterator[str]:
-    """Yield what a spy can find out or change with this route.
+    """Yield the data that a spy can see or change with this route.
 
-    The most and the least privileged get the same answers as in a world without the home organization.
+    The most and the least privileged spies get the same responses as in a world without the home
+    organization.
     """
     caller, request = world.callers[spy], REQUESTS.get(route, Request())
     is_compared = spy in COMPARED and (spy == "foreign-owner" or not is_turned_away(route, spy))
@@ -202,15 +203,15 @@ async def findings(route: str, spy: str, world: World, secrets: Secrets, site: S
             continue
         # Without the home organization, no value of a shape exists, and one answer stands for all of them.
         known = alone.setdefault((attempt.where, shape(attempt.sent[0]) if attempt.sent else None), set())
-        is_ = outcome(route, answer)
-        if is_ not in known:
-            was = outcome(route, (await without_home.answer(route, attempt, caller, before_alone))[0])
-            known.add(was)
-            if was != is_ and not TOLD_ON_PURPOSE.keys() & {attempt.where, f"{in_any_way(route)} {attempt.where}"}:
-                yield f"{attempt}: {was} became {is_}"
+        actual = outcome(route, answer)
+        if actual not in known:
+            expected = outcome(route, (await without_home.answer(route, attempt, caller, before_alone))[0])
+            known.add(expected)
+            if actual != expected and not EXISTENCE_SHOWN_ON_PURPOSE.keys() & {attempt.where, f"{without_variant(route)} {attempt.where}"}:
+                yield f"{attempt}: {expected} became {actual}"
     changes = await changes_since(site.pool, before)
     for leak in lost_by_home(route, secrets, changes) + written_of_home(route, secrets, changes):
-        yield f"who was refused or only looked: {leak}"
+        yield f"after refused and reading requests: {leak}"
     if changes or request.setup_sql:
         await undo(site.pool, site.beginning)
     if is_compared or request.setup_sql:
@@ -219,18 +220,20 @@ async def findings(route: str, spy: str, world: World, secrets: Secrets, site: S
 
 def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, secrets: Secrets) -> Iterator[str]:
     """Yield the data of the home organization that this attempt revealed or changed."""
-    where = f"{in_any_way(route)} {attempt.where}"
-    if where not in GIVEN_ON_PURPOSE:
-        for text in secrets.found_in(everything_said(answer), *attempt.sent):
-            yield f"the answer {answer.status} says {text}"
+    where = f"{without_variant(route)} {attempt.where}"
+    if where not in DATA_SHOWN_ON_PURPOSE:
+        for text in secrets.private_texts(full_text(answer), *attempt.sent):
+            yield f"the response {answer.status} contains {text}"
     yield from lost_by_home(route, secrets, changes)
-    if where not in NOTED_ON_PURPOSE:
+    if where not in DATA_STORED_ON_PURPOSE:
         yield from written_of_home(route, secrets, changes, *attempt.sent)
 
 
 def lost_by_home(route: str, secrets: Secrets, changes: Changes) -> list[str]:
     """Return the rows of the home organization that were changed or deleted."""
-    return [f"{table} lost {row}" for table, row in secrets.rows & changes.lost if (in_any_way(route), table) not in CHANGED_ON_PURPOSE]
+    return [
+        f"{table} lost {row}" for table, row in secrets.rows & changes.lost if (without_variant(route), table) not in CHANGED_ON_PURPOSE
+    ]
 
 
 def written_of_home(route: str, secrets: Secrets, changes: Changes, *sent: str) -> list[str]:
@@ -238,7 +241,9 @@ def written_of_home(route: str, secrets: Secrets, changes: Changes, *sent: str) 
     return [
         f"{table} got {row}"
         for table, row in changes.got
-        if (in_any_way(route), table) not in CHANGED_ON_PURPOSE and secrets.found_in(row, *sent) and not is_of_the_platform(table, row)
+        if (without_variant(route), table) not in CHANGED_ON_PURPOSE
+        and secrets.private_texts(row, *sent)
+        and not is_of_the_platform(table, row)
     ]
 
 
@@ -248,10 +253,10 @@ def is_of_the_platform(table: str, row: str) -> bool:
     Failed logins are recorded, even for unknown addresses. Requests during impersonation are
     recorded in the platform's log only (security I-5).
     """
-    written = json.loads(row)
+    columns = json.loads(row)
     if table in ("audit_log", "events"):
-        return "impersonation.request" in (written.get("action"), written.get("name")) and written["org_id"] is None
-    return table == "login_events" and written["success"] is False
+        return "impersonation.request" in (columns.get("action"), columns.get("name")) and columns["org_id"] is None
+    return table == "login_events" and columns["success"] is False
 
 
 def outcome(route: str, answer: Answer) -> tuple[object, ...]:
@@ -260,8 +265,7 @@ def outcome(route: str, answer: Answer) -> tuple[object, ...]:
         return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else tuple(sorted(answer.json))
     if answer.headers.get("Content-Type") != "application/json":
         return answer.status, _DRAWN.sub("", answer.headers.get("Location", ""))
+    body = answer.json
     if answer.status >= 400:
-        said = answer.json
-        return answer.status, said["error"], said.get("error_description"), said["error_code"]
-    said = answer.json
-    return answer.status, json.dumps(said, sort_keys=True) if route in LOOKS_ONLY else tuple(sorted(said))
+        return answer.status, body["error"], body.get("error_description"), body["error_code"]
+    return answer.status, json.dumps(body, sort_keys=True) if route in LOOKS_ONLY else tuple(sorted(body))

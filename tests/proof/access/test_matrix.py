@@ -1,5 +1,4 @@
-"""Every route with every caller: the status is that of the access matrix, and refused requests
-change nothing."""
+"""Every route with every caller: statuses are those of the access matrix, and refused requests change nothing."""
 
 from collections.abc import AsyncIterator
 
@@ -7,13 +6,14 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import OrganizationStatus, Permission, Role, may
-from entrypoints.http.edge.access import SIGN_IN, Access, access_of
-from tests.proof.access.calls import Request, call, in_any_way, prepare, routes
+from core.kernel.principals import OrganizationStatus, Permission, Role, has_capability
+from entrypoints.http.edge.access import Access, access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.proof.access.world import KEYS, Caller, World
 from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
+from tests.support.browser import SIGN_IN
 from tests.support.builders import Answer
 
 pytestmark = pytest.mark.slow
@@ -40,14 +40,14 @@ async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> Asyn
         before = await mark(pool) if request.setup_sql else 0
         answer = await call(app, route, request, caller)
         changes = await changes_since(pool, before)
-        if got_wrong := difference(answer, expected):
-            yield f"{route} as {name}: {got_wrong}"
+        if finding := difference(answer, expected):
+            yield f"{route} as {name}: {finding}"
         if answer.status >= 400 or expected == TO_SIGN_IN:
-            got = changes.got
+            new_rows = changes.got
             if caller.impersonated:  # requests during impersonation are always recorded
-                got = frozenset((table, row) for table, row in got if '"impersonation.request"' not in row)
-            if got or changes.lost:
-                yield f"{route} as {name}: it was refused with {answer.status}, and yet changed {sorted(got | changes.lost)}"
+                new_rows = frozenset((table, row) for table, row in new_rows if '"impersonation.request"' not in row)
+            if new_rows or changes.lost:
+                yield f"{route} as {name}: it was refused with {answer.status}, but changed {sorted(new_rows | changes.lost)}"
         if changes or before:
             await undo(pool)
 
@@ -58,8 +58,8 @@ def difference(answer: Answer, expected: str) -> str | None:
     sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
     if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
         return None
-    said = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
-    return f"the table says {expected}, the answer is {answer.status} {code or ''}: {said}"
+    message = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
+    return f"the table says {expected}, the response is {answer.status} {code or ''}: {message}"
 
 
 # The table against the routes, their decorators and the inventory.
@@ -99,8 +99,8 @@ REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
     existing = {route for route, _ in routes(app)}
-    asked = {in_any_way(route) for route in TABLE}
-    missing, gone = sorted(existing - asked), sorted(asked - existing)
+    with_row = {without_variant(route) for route in TABLE}
+    missing, gone = sorted(existing - with_row), sorted(with_row - existing)
     assert not missing, f"These routes have no row in tests/proof/access/table.py, which says who may call what: {missing}"
     assert not gone, f"tests/proof/access/table.py has rows of routes that do not exist: {gone}"
     assert REQUESTS.keys() <= TABLE.keys(), "tests/proof/access/table.py has requests for routes that have no row"
@@ -109,9 +109,9 @@ async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
 async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World) -> None:
     wrong, views = [], dict(routes(app))
     for way, row in TABLE.items():
-        route = in_any_way(way)
+        route = without_variant(way)
         for name, expected in row.items():
-            refusal = refused_at_the_door(access_of(views[route]), world.callers[name])
+            refusal = decorator_refusal(access_of(views[route]), world.callers[name])
             if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
                 continue
             if refusal is None and expected == TO_SIGN_IN and route in SENDS_TO_SIGN_IN:
@@ -119,11 +119,11 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
             if refusal is None and expected == "403" and route in REFUSES_INSIDE:
                 continue
             if (refusal or "") != (expected if expected in CODES else ""):
-                wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'lets in'}")
+                wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'allows it'}")
     assert not wrong, "\n".join(wrong)
 
 
-def refused_at_the_door(access: Access, caller: Caller) -> str | None:
+def decorator_refusal(access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
     if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
         return None
@@ -152,7 +152,7 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     if access.name == "platform_owner":
         return None if caller.is_platform_owner else "403"
     if access.capability is not None:
-        if caller.role is None or not may(caller.role, access.capability):
+        if caller.role is None or not has_capability(caller.role, access.capability):
             return "403"
         if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
             return "403*"
@@ -161,7 +161,7 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
 
 def test_the_table_agrees_with_the_inventory() -> None:
     """Compare the roles, and the rule that an organization must be active."""
-    by_path = {unnamed(route): row for route, row in TABLE.items() if route == in_any_way(route)}
+    by_path = {unnamed(route): row for route, row in TABLE.items() if route == without_variant(route)}
     wrong = []
     for endpoint in ENDPOINTS:
         documented = endpoint.row
@@ -169,29 +169,36 @@ def test_the_table_agrees_with_the_inventory() -> None:
         row = by_path.get(name)
         if row is None:
             continue  # the inventory has no method, or the route has no row, which another test finds
-        let_in = {caller for caller, expected in row.items() if expected not in CODES}
-        want = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
+        allowed = {caller for caller, status in row.items() if status not in CODES}
+        may_call = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
         if documented["auth"] == "platform_owner_jwt":
-            want = {caller: caller == "platform" for caller in row}
+            may_call = {caller: caller == "platform" for caller in row}
         elif documented["auth"] == "jwt":
-            want |= {"anonymous": False, "browser": False, "waiting": False}
+            may_call |= {"anonymous": False, "browser": False, "waiting": False}
         elif documented["auth"] == "preauth_jwt":
-            want = {caller: caller == "waiting" for caller in row}
+            may_call = {caller: caller == "waiting" for caller in row}
         elif documented["auth"] == "none":
-            want["anonymous"] = True
+            may_call["anonymous"] = True
         elif documented["auth"] == "billing_signature":
-            want |= dict.fromkeys(row, True)
+            may_call |= dict.fromkeys(row, True)
         elif documented["auth"] == "scim_token":
-            want = dict.fromkeys(row, False) | {"directory": name not in REFUSED_TO_ALL, "visiting-directory": name not in REFUSED_TO_ALL}
+            may_call = dict.fromkeys(row, False) | {
+                "directory": name not in REFUSED_TO_ALL,
+                "visiting-directory": name not in REFUSED_TO_ALL,
+            }
         elif documented["auth"] is not None:
             kind, _, permission = documented["auth"].partition(":")
             assert kind == "api_key", f"unknown kind of credential: {kind}"
-            want = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
-            want |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
+            may_call = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
+            may_call |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
         if documented["org_must_be_active"] and documented["auth"] == "jwt":
-            want |= {"suspended": False, "pending": False}
+            may_call |= {"suspended": False, "pending": False}
         if documented["roles"] and documented["auth"] == "jwt":
-            want |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
-            want |= {caller: False for caller in row if caller.endswith("application")}
-        wrong += [f"{name}: {caller} {'may' if right else 'may not'}" for caller, right in want.items() if (caller in let_in) != right]
-    assert not wrong, f"The inventory says otherwise: {wrong}"
+            may_call |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
+            may_call |= {caller: False for caller in row if caller.endswith("application")}
+        wrong += [
+            f"{name}: {caller} {'may' if expected else 'may not'}"
+            for caller, expected in may_call.items()
+            if (caller in allowed) != expected
+        ]
+    assert not wrong, f"The inventory differs: {wrong}"

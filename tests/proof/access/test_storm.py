@@ -1,7 +1,7 @@
-"""A storm: all requests that change one organization and its accounts, at the same time (security
-Z-1, Z-2, Z-3, Z-4, Z-5, Z-6).
+"""A storm: all requests that change one organization and its accounts, at the same time.
 
-The module is longer than 400 lines, because the actions of the storm share its state.
+The requirements are security Z-1, Z-2, Z-3, Z-4, Z-5 and Z-6. The module is longer than 400 lines,
+because the actions of the storm share its state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,11 +141,11 @@ class Storm:
 
     def _about_relying_parties(self, service: str, who: str) -> list[Act]:
         """Return acts of codes, devices and SAML: configuration, sign-ons and logouts."""
-        wanted = saml_of(HOME, service.rpartition("/")[2])
-        setup = {"enabled": True, "entity_id": wanted.entity_id, "acs_url": wanted.acs_url, "slo_url": wanted.slo_url}
-        named = self._one_of(("persistent", "emailAddress", "transient"))
+        saml = saml_of(HOME, service.rpartition("/")[2])
+        setup = {"enabled": True, "entity_id": saml.entity_id, "acs_url": saml.acs_url, "slo_url": saml.slo_url}
+        name_id_format = self._one_of(("persistent", "emailAddress", "transient"))
         acts: list[Act] = [
-            ("POST", f"{service}/saml", {**setup, "name_id_format": named, "sign_response": self._random.random() < 0.5}, who),
+            ("POST", f"{service}/saml", {**setup, "name_id_format": name_id_format, "sign_response": self._random.random() < 0.5}, who),
             ("POST", f"{service}/saml/certificate", None, who),
             (Kind.CODE, "", None, self._one_of(self.browsers)),
             (Kind.CODE, "", None, self._one_of(self.browsers)),
@@ -197,26 +197,26 @@ class Storm:
             acts += [(method, self.base, body, self._one_of(self.acting)) for method, body in (("GET", None), ("PATCH", {"name": "As"}))]
         return acts
 
-    def learn(self, answers: Sequence[tuple[Act, Answer]]) -> None:
-        """Add the ids that exist now, for the next acts."""
+    def add_things(self, answers: Sequence[tuple[Act, Answer]]) -> None:
+        """Add the ids and tokens in these responses, for the next acts."""
         for (_, path, body, token), answer in answers:
-            made = json_of(answer)
-            if "invitation" in made:
-                self.invitations.append((made["invitation"]["id"], made["token"]))
-            if "default_plan" in made:
-                self.services.append(made["service"]["slug"])
-            if made.keys() == {"id", "email", "created_at"}:
-                self.users.append((made["id"], made["email"]))
-            if "price_cents" in made:
-                self.plans.append(made["id"])
-            if "impersonated_user" in made:
-                self.acting[made["access_token"]] = next(id_ for id_, own in self.stewards.items() if own == token)
-            elif path in ("/api/auth/login", "/api/auth/refresh") and "refresh_token" in made:
+            response = json_of(answer)
+            if "invitation" in response:
+                self.invitations.append((response["invitation"]["id"], response["token"]))
+            if "default_plan" in response:
+                self.services.append(response["service"]["slug"])
+            if response.keys() == {"id", "email", "created_at"}:
+                self.users.append((response["id"], response["email"]))
+            if "price_cents" in response:
+                self.plans.append(response["id"])
+            if "impersonated_user" in response:
+                self.acting[response["access_token"]] = next(id_ for id_, own in self.stewards.items() if own == token)
+            elif path in ("/api/auth/login", "/api/auth/refresh") and "refresh_token" in response:
                 if path == "/api/auth/refresh" or body["email"] == self.guarded_email:
-                    self.guarded.append(made["access_token"])
-                    self.refresh_tokens.append(made["refresh_token"])
-                if "device_token" in made:
-                    self.trust_tokens.append(made["device_token"])
+                    self.guarded.append(response["access_token"])
+                    self.refresh_tokens.append(response["refresh_token"])
+                if "device_token" in response:
+                    self.trust_tokens.append(response["device_token"])
 
     def deletions(self, owner: str) -> list[Act]:
         first = f"{self.base}/services/{self.services[0]}"
@@ -248,31 +248,30 @@ async def test_all_invariants_hold_after_a_storm(
     authenticator = Authenticator(world.home.things["guarded_secret"], clock, backup_codes(HOME))
     storm, parties = Storm(world, tokens, stewards, seed), Parties(api, app, world, clock)
     for lap in range(1, LAPS + 1):
-        owner = await calm(pool, org, stewards, tokens)
+        owner = await restore_rights(pool, org, stewards, tokens)
         storm.guarded = [token for token in storm.guarded if (await api.get("/api/user", token=token)).status == 200]
         for _ in range(4):
             session = await sign_in(ports, world.home.people["guarded"])
             storm.guarded.append(session.access_token)
             storm.refresh_tokens.append(session.refresh_token)
-        there = {id_ for (id_,) in await run_sql(pool, "select id from users")}
+        user_ids = {id_ for (id_,) in await run_sql(pool, "select id from users")}
         users = (*(world.home.people[name] for name in ("end-user", "further", "owner")), world.both)
-        storm.browsers = [await begin_in_browser(ports, user) for user in users if user.id in there for _ in range(2)]
-        found = await run_sql(pool, "select id::text from devices where user_id = %s order by id", world.home.people["guarded"].id)
-        storm.devices = [id_ for (id_,) in found]
+        storm.browsers = [await begin_in_browser(ports, user) for user in users if user.id in user_ids for _ in range(2)]
+        devices = await run_sql(pool, "select id::text from devices where user_id = %s order by id", world.home.people["guarded"].id)
+        storm.devices = [id_ for (id_,) in devices]
         acts = list(islice(storm.acts(owner), AT_ONCE))
         if lap == LAPS:
             acts[AT_ONCE // 2 : AT_ONCE // 2] = storm.deletions(owner)
         answers = await run_concurrently(len(acts), partial(perform, api, parties, acts, authenticator))
         assert [answer.text for _, answer in answers if answer.status >= 500] == []
         assert 200 in {answer.status for _, answer in answers}
-        storm.learn(answers)
+        storm.add_things(answers)
         await check_people(pool)
         await check_acting(api, pool, storm.acting)
         if lap == LAPS:
-            if await run_sql(
-                pool, "select 1 from organizations where id = %s", org
-            ):  # every caller that tried had lost the right, or did not have it yet
-                await calm(pool, org, stewards, tokens)
+            if await run_sql(pool, "select 1 from organizations where id = %s", org):
+                # Every caller that tried had lost the right, or did not have it yet.
+                await restore_rights(pool, org, stewards, tokens)
                 assert (await api.delete(storm.platform, token=storm.steward)).status == 204
             # Rows of the moment in which the resource was deleted. Housekeeping removes them.
             await housekeeping.sweep(ports, new_id())
@@ -280,7 +279,7 @@ async def test_all_invariants_hold_after_a_storm(
         clock.advance(3 * STEP)
 
 
-async def calm(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
+async def restore_rights(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
     """Restore what callers need for the next lap. Return the id of the owner."""
     await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
     await run_sql(pool, "update users set is_platform_owner = true where id = any(%s::uuid[])", list(stewards))
@@ -299,20 +298,20 @@ async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator
     method, path, body, token = acts[number]
     match method:
         case Kind.CODE:
-            return acts[number], await parties.exchange_a_code(token or "")
+            return acts[number], await parties.exchange_code(token or "")
         case Kind.DEVICE:
-            return acts[number], await parties.let_a_device_in(token or "")
+            return acts[number], await parties.approve_device(token or "")
         case Kind.SAML:
             return acts[number], await parties.sign_on(token or "", path)
     if path.startswith("/api/service/"):
         return acts[number], await api.call(method, path, body, headers={"X-Api-Key": token or ""})
     answer = await api.call(method, path, body, token=token)
-    made = json_of(answer)
-    if "mfa_required" in made:
+    response = json_of(answer)
+    if "mfa_required" in response:
         code = authenticator.code() if number % 3 else authenticator.backup_codes[number % len(authenticator.backup_codes)]
-        answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=made["access_token"])
-    if "qr_code_uri" in made:
-        authenticator.secret = made["secret"]  # the authenticator app of the shared account
+        answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=response["access_token"])
+    if "qr_code_uri" in response:
+        authenticator.secret = response["secret"]  # the authenticator app of the shared account
         answer = await api.post("/api/user/mfa/verify", {"code": authenticator.code()}, token=token)
     authenticator.backup_codes = json_of(answer).get("backup_codes", authenticator.backup_codes)
     return acts[number], answer
@@ -325,8 +324,8 @@ def token_of(world: World, name: str) -> str:
 
 
 def json_of(answer: Answer) -> dict[str, Any]:
-    found = answer.json if answer.status == 200 and answer.headers.get("Content-Type") == "application/json" else {}
-    return found if isinstance(found, dict) else {}
+    body = answer.json if answer.status == 200 and answer.headers.get("Content-Type") == "application/json" else {}
+    return body if isinstance(body, dict) else {}
 
 
 # Rows that must not exist for a deleted organization.
@@ -340,7 +339,7 @@ GOES_ALONG = (
 
 async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
     """Check the invariants of an organization."""
-    left = await run_sql(
+    organizations = await run_sql(
         pool,
         """
         select o.member_count, count(m.id), count(m.id) filter (where m.role = 'owner')
@@ -348,13 +347,13 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
         org,
     )
     if gone:
-        assert left == []
+        assert organizations == []
         assert await run_sql(pool, "select 1 from memberships where org_id = %s", org) == []
         for table in GOES_ALONG:
             assert await run_sql(pool, f"select 1 from {table} where org_id = %s", org) == []  # noqa: S608
     else:
-        [(counted, members, owners)] = left
-        assert (counted, owners) == (members, 1)
+        [(member_count, members, owners)] = organizations
+        assert (member_count, owners) == (members, 1)
         assert members <= LIMIT
         await check_services(pool, org)
         totals = await run_sql(pool, "select action, target_type, total from audit_totals where org_id = %s and total > 0", org)
@@ -375,27 +374,28 @@ async def check_services(pool: Pool, org: UUID) -> None:
         org,
     )
     assert len(services) <= SERVICES
-    for users, found_users, subscriptions, found_subscriptions, logins, found_logins in services:
-        assert (users, subscriptions, logins) == (found_users, found_subscriptions, found_logins)
+    for users, user_rows, subscriptions, subscription_rows, logins, login_rows in services:
+        assert (users, subscriptions, logins) == (user_rows, subscription_rows, login_rows)
     users = await run_sql(pool, "select distinct user_id from service_users where org_id = %s order by 1", org)
     assert users == await run_sql(pool, "select user_id from end_users where org_id = %s order by 1", org)
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(users),)]
 
 
 async def check_people(pool: Pool) -> None:
-    """Queries that find rows which violate an invariant of accounts."""
+    """Check the invariants of accounts."""
     assert await run_sql(
         pool, "select 1 from users where is_platform_owner and deactivated_at is null and anonymized_at is null limit 1"
-    ), "there is nobody to govern the platform"
-    for what, wrong in WRONG.items():
-        assert await run_sql(pool, wrong) == [], what
+    ), "no platform owner is left"
+    for violation, query in VIOLATIONS.items():
+        assert await run_sql(pool, query) == [], violation
 
 
-WRONG: Mapping[str, str] = {
-    "a session of a revoked device lives": """
+# Queries for rows that violate an invariant of accounts.
+VIOLATIONS: Mapping[str, str] = {
+    "a revoked device has a session": """
         select s.id from sessions s join devices d on d.id = s.device_id where d.revoked_at is not null and s.ended_at is null""",
     "a revoked device is trusted": "select id from devices where revoked_at is not null and trust_hash is not null",
-    "somebody who is unknown can come in": """
+    "an anonymized user can sign in": """
         select u.id from users u
         where u.anonymized_at is not null
           and (u.password_hash is not null or u.mfa_enabled_at is not null or u.is_platform_owner
@@ -409,28 +409,28 @@ WRONG: Mapping[str, str] = {
                or exists (select 1 from saml_sign_ons o where o.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
-    "a session has two tokens to go on with": """
+    "a session has two current refresh tokens": """
         select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
-    "a session goes on without a token": """
+    "a session has no current refresh token": """
         select s.id from sessions s
         where s.ended_at is null and s.browser_hash is null
           and not exists (select 1 from refresh_tokens t where t.session_id = s.id and t.rotated_at is null)""",
-    "a code gave a session to somebody else, or elsewhere": """
+    "a session has another user, organization or service than its code": """
         select s.id from authorization_codes c join sessions s on s.id = c.session_id
         where (s.user_id, s.org_id, s.service_id) is distinct from (c.user_id, c.org_id, c.service_id)""",
-    "a code or a device is of another organization than its service": """
+    "a code or a device belongs to another organization than its service": """
         select c.service_id
         from (select org_id, service_id from authorization_codes union all select org_id, service_id from device_codes) c
         left join services v on (v.org_id, v.id) = (c.org_id, c.service_id) where c.service_id is not null and v.id is null""",
-    "something is signed where SAML is switched off": """
+    "a service without SAML has an active certificate": """
         select k.id from saml_certificates k left join saml_configurations f on f.service_id = k.service_id
         where k.deactivated_at is null and f.enabled is distinct from true""",
-    "a second factor is asked for that there is not": """
+    "an account requires a second factor that it does not have": """
         select u.id from users u left join mfa f on f.user_id = u.id
         where u.mfa_enabled_at is not null
           and (f.codes_salt is null or f.last_step is null
                or (select count(*) from backup_codes c where c.user_id = u.id) <> 10)""",
-    "something of a second factor is left that is not asked for": """
+    "an account without a second factor has data of one": """
         select u.id from users u
         where u.mfa_enabled_at is null
           and (exists (select 1 from backup_codes c where c.user_id = u.id)
@@ -441,8 +441,8 @@ WRONG: Mapping[str, str] = {
 
 async def check_acting(api: Api, pool: Pool, acting: Mapping[str, str]) -> None:
     """Check that only platform owners have impersonation sessions."""
-    found = await run_sql(pool, "select id::text from users where is_platform_owner and anonymized_at is null")
-    governing = {id_ for (id_,) in found}
+    rows = await run_sql(pool, "select id::text from users where is_platform_owner and anonymized_at is null")
+    platform_owners = {id_ for (id_,) in rows}
     for token, steward in acting.items():
-        if steward not in governing:
+        if steward not in platform_owners:
             assert (await api.get("/api/user", token=token)).status == 401

@@ -63,10 +63,11 @@ KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An organization and its users:
+    """An organization and its users.
 
-    an owner, an admin, a member, another member without calls, one with a second factor, a guest
-    who is only invited, and an end user without a membership. It has two services.
+    The users are an owner, an admin, a member, another member without calls, one with a second
+    factor, a guest who is only invited, and an end user without a membership. The organization has
+    two services.
 
     `things` are the values of `<name>` in paths and `{name}` in requests for this organization.
     """
@@ -142,12 +143,12 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     belongings = Belongings(ports, pool)
     steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
     stranger = await _add_person(ports, "stranger@nowhere.example")
-    governing = Governing(steward, await sign_in(ports, steward), belongings)
+    impersonator = Impersonator(steward, await sign_in(ports, steward), belongings)
     # This user is a member of two organizations. Neither must learn about the other.
     both = await _add_person(ports, "both@between.example")
-    rival = await _add_tenant(ports, pool, RIVAL, governing, both=both)
-    suspended = await _add_tenant(ports, pool, SUSPENDED, governing, status=OrganizationStatus.SUSPENDED)
-    pending = await _add_tenant(ports, pool, PENDING, governing, status=OrganizationStatus.PENDING)
+    rival = await _add_tenant(ports, pool, RIVAL, impersonator, both=both)
+    suspended = await _add_tenant(ports, pool, SUSPENDED, impersonator, status=OrganizationStatus.SUSPENDED)
+    pending = await _add_tenant(ports, pool, PENDING, impersonator, status=OrganizationStatus.PENDING)
     callers = [
         *await _people_of(ports, pool, rival, belongings, "foreign-", steward),
         await _application(ports, pool, rival, belongings, rival.people["end-user"], "foreign-application"),
@@ -159,16 +160,16 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace((await _people_of(ports, pool, pending, belongings))[0], name="pending"),
     ]
     stranger_session = await sign_in(ports, stranger)
-    stranger_has = _own(await belongings.of(stranger, "nowhere"), stranger_session)
-    steward_has = _own(await belongings.of(steward, "platform"), governing.session)
+    stranger_things = _own(await belongings.of(stranger, "nowhere"), stranger_session)
+    steward_things = _own(await belongings.of(steward, "platform"), impersonator.session)
     await sign_in(ports, both, rival.organization.id)
     without_home = await state(pool)
-    home = await _add_tenant(ports, pool, HOME, governing, both=both, invites=rival.people["further"].email)
+    home = await _add_tenant(ports, pool, HOME, impersonator, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
     await belongings.of(both, HOME)  # the rival organization must not learn the personal things of this user
     guest = home.people["guest"]
     guest_session = await sign_in(ports, guest)
-    there = {caller.name: caller for caller in callers}
+    rival_callers = {caller.name: caller for caller in callers}
     callers += [
         *await _people_of(ports, pool, home, belongings, "", steward),
         *_keys_of(home),
@@ -177,32 +178,32 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
         await _application(ports, pool, home, belongings, steward, "platform-application"),
         Caller(name="anonymous", at=home),
-        Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_has),
+        Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
-        Caller(name="platform", at=home, account=steward, session=governing.session, own=steward_has),
+        Caller(name="platform", at=home, account=steward, session=impersonator.session, own=steward_things),
         # Copies of the rival's callers, which call about the home organization.
-        replace(there["foreign-owner"], name="foreign", at=home, role=None),
-        replace(there["foreign-application"], name="visiting-application", at=home),
-        replace(there["foreign-key"], name="visiting-key", at=home),
+        replace(rival_callers["foreign-owner"], name="foreign", at=home, role=None),
+        replace(rival_callers["foreign-application"], name="visiting-application", at=home),
+        replace(rival_callers["foreign-key"], name="visiting-key", at=home),
         replace(_keys_of(suspended)[0], name="suspended-key", at=home),
-        replace(there["foreign-directory"], name="visiting-directory", at=home),
+        replace(rival_callers["foreign-directory"], name="visiting-directory", at=home),
         replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
-        Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_has),
+        Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="foreign-anonymous", at=rival),
     ]
     return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
 
 
 @dataclass(frozen=True, slots=True)
-class Governing:
-    """Add a platform owner who impersonates users, and personal things of users."""
+class Impersonator:
+    """A platform owner who impersonates users, and the personal things of all users."""
 
     steward: Account
     session: SignedIn
     belongings: Belongings
 
-    async def look(self, ports: Ports, organization: Organization, account: Account) -> None:
+    async def impersonate(self, ports: Ports, organization: Organization, account: Account) -> None:
         """Impersonate a member of an organization."""
         slug, steward = organization.slug, self.steward
         by = Person(
@@ -233,7 +234,7 @@ async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Bel
 async def _browser(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str, *, ended: bool = False
 ) -> Caller:
-    """Add a browser with a session of this user, live or ended."""
+    """Add a browser with a session of this user, which may have ended."""
     cookie = await begin_in_browser(ports, account)
     if ended:
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
@@ -242,7 +243,7 @@ async def _browser(
 
 
 def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """Add the programs that have the tenant's API keys."""
+    """Return the programs that have the tenant's API keys."""
     return [
         Caller(
             name=f"{prefix}{name}",
@@ -256,7 +257,7 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """Add a directory with a SCIM token of the tenant, and one with an expired token."""
+    """Return a directory with a SCIM token of the tenant, and one with an expired token."""
     return [
         Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
         Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),
@@ -294,8 +295,8 @@ async def _people_of(
     if steward is not None:
         guarded = tenant.people["guarded"]
         await add("with-mfa", guarded, role=Role.MEMBER)
-        has = await belongings.of(guarded, slug)
-        callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=has))
+        things = await belongings.of(guarded, slug)
+        callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=things))
         callers.append(await _browser(ports, pool, tenant, belongings, tenant.people["owner"], f"{prefix}browser"))
         callers.append(await _browser(ports, pool, tenant, belongings, guarded, f"{prefix}browser-with-mfa"))
     return callers
@@ -305,15 +306,13 @@ async def _add_tenant(
     ports: Ports,
     pool: Pool,
     slug: str,
-    governing: Governing,
+    impersonator: Impersonator,
     *,
     both: Account | None = None,
     status: OrganizationStatus = OrganizationStatus.ACTIVE,
     invites: Email | None = None,
 ) -> Tenant:
-    """Add an organization with a row in every table of tenants.
-
-    Every text contains the slug.
+    """Add an organization with a row in every table of tenants. Every text contains the slug.
 
     `both` is an existing account that becomes a member, `invites` an additional invited address.
     """
@@ -379,18 +378,18 @@ async def _add_tenant(
         insert into login_events (id, user_id, org_id, provider, success, agent, city, country, created_at)
         values (%s, %s, %s, 'password', true, %s, %s, %s, %s)"""
     await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", f"{slug.title()} Harbour", COUNTRY, now)
-    asked = "insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at) values (%s, %s, %s, %s, %s, %s, %s)"
-    await run_sql(pool, asked, new_id(), f"{slug} was asked", further.id, owner.id, f"{slug}:6", f"{slug} desk", now)
+    export = "insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at) values (%s, %s, %s, %s, %s, %s, %s)"
+    await run_sql(pool, export, new_id(), f"{slug} was asked", further.id, owner.id, f"{slug}:6", f"{slug} desk", now)
     if status is OrganizationStatus.ACTIVE:
-        await governing.look(ports, organization, people["guarded"])
-    guarded_has = await governing.belongings.of(people["guarded"], slug, guarded=True)
-    further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
+        await impersonator.impersonate(ports, organization, people["guarded"])
+    guarded_things = await impersonator.belongings.of(people["guarded"], slug, guarded=True)
+    further_things = _own(await impersonator.belongings.of(further, slug), sessions["further"])
     # Managed: created by this organization, with an address in its domain, so that it has all
     # rights over the account.
     people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=AccountOrigin.API_KEY, origin_org_id=org)
     directory = await _add_directory(ports, organization, owner, further, people["former"])
     webhook, delivery = await _add_settings(ports, organization, owner)
-    services, of_services = await _add_services(ports, organization, owner)
+    services, service_things = await _add_services(ports, organization, owner)
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
     code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
@@ -399,13 +398,13 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     ends = now + timedelta(days=30)
-    plan = UUID(of_services["used_plan_id"])
+    plan = UUID(service_things["used_plan_id"])
     await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
     if both:
         await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
     things = {
         **secrets,
-        **of_services,
+        **service_things,
         **directory,
         "group_id": str(org),
         "webhook_id": str(webhook),
@@ -426,13 +425,13 @@ async def _add_tenant(
         "tier_id": str(tier.id),
         "guest_email": people["guest"].email,
         "guarded_id": str(people["guarded"].id),
-        "guarded_code": guarded_has["code"],
-        "guarded_device_token": guarded_has["device_token"],
-        "guarded_secret": guarded_has["mfa_secret"],
+        "guarded_code": guarded_things["code"],
+        "guarded_device_token": guarded_things["device_token"],
+        "guarded_secret": guarded_things["mfa_secret"],
         "backup_code": backup_codes(slug)[0],
         "pre_auth": await wait_for_code(ports, people["guarded"]),
-        **further_has,
-        "further_device_id": further_has["device_id"],
+        **further_things,
+        "further_device_id": further_things["device_id"],
     }
     return Tenant(organization, people, things, services, keys)
 
@@ -481,8 +480,8 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
             await tx.scim_tokens.add(token, digest(text))
         for account in (known, former):
             name = f"{slug} {account.email.partition('@')[0]}"
-            said = ScimProfile(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
-            await tx.scim_users.save_profile(org, account.id, said, account.email, now)
+            profile = ScimProfile(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
+            await tx.scim_users.save_profile(org, account.id, profile, account.email, now)
         await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
     return {**texts, "token_id": str(ids["expired_scim_token"])}
 
@@ -494,7 +493,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
     """
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     domain = Domain(f"{slug}.example")
-    look = BrandingSettings(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
+    branding = BrandingSettings(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
     mailer = mail_server(
         org,
         host=f"mail.{slug}.example",
@@ -521,7 +520,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         await tx.smtp.put(mailer, now)
         # This address does not exist, so that a test delivery ends at once. Later events wait.
         await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
-        await tx.branding.put(org, look, now)
+        await tx.branding.put(org, branding, now)
         await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
         await tx.domains.mark_verified(org, now)
         await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
@@ -529,7 +528,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
 
 
 def challenge_of(slug: str) -> str:
-    """Return the TXT records that verify a tenant's domain."""
+    """Return the challenge for a tenant's domain, which its TXT record contains."""
     return digest(f"challenge of {slug}").hex()
 
 
@@ -618,7 +617,7 @@ async def _add_keys(ports: Ports, organization: Organization, services: tuple[UU
 
 
 def _key(organization: Organization, service: UUID, owner: Account, name: str, permissions: frozenset[Permission], now: datetime) -> ApiKey:
-    """Mark the key as just used, so that another use leaves no trace."""
+    """Return a new API key. It has just been used, so that another use changes nothing."""
     return ApiKey(
         id=new_id(),
         org_id=organization.id,
