@@ -1,5 +1,7 @@
-"""Fixtures: one database server for the run, one database for each worker, emptied after each test,
-the application, and fakes of the outside world."""
+"""Fixtures of all tests: the database, the application, and fakes of the outside world.
+
+A run has one database server. Each worker has one database, which is emptied after each test.
+"""
 
 import gc
 import os
@@ -20,8 +22,7 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.support import database
-from tests.support.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
-from tests.support.openapi import application
+from tests.support.builders import FREE, PROFESSIONAL, Api, application, make_edge, make_ports
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -37,7 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell lets background jobs ignore SIGINT, and every service that tests start would
         # inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The default format shows local variables in colors, which takes longer than most tests.
+    # By default, structlog shows the local variables of an exception in color. This takes longer
+    # than most tests.
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, structlog.dev.set_exc_info, renderer])
     if not hasattr(config, "workerinput") and not config.option.collectonly:
@@ -45,9 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Tune the garbage collector as the service does.
+    """Exclude modules and collected tests from garbage collection, as `entrypoints.main` does.
 
-    It would examine all modules and collected tests again and again.
+    Otherwise each full collection would visit them.
     """
     gc.collect()
     gc.freeze()
@@ -170,13 +172,13 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 @pytest.fixture(scope="session")
 def worker_app() -> Application:
-    """The routes, which keep nothing from one test to the next."""
+    """The application of this worker. `configure` binds it to the ports and settings of each test."""
     return application()
 
 
 @pytest.fixture(scope="module")
 def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Application:
-    """The routes, with those that the function `add_routes` of the test module adds."""
+    """The application of the worker, or a new one with the routes that `add_routes` of the test module adds."""
     add_routes = getattr(request.module, "add_routes", None)
     if add_routes is None:
         return worker_app

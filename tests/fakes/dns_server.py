@@ -17,9 +17,8 @@ LONGEST_BY_UDP: Final = 512  # RFC 1035 section 4.2.1; clients ask for longer an
 class DnsServer(BaseResolver):  # type: ignore[misc]
     """A DNS server in which no name exists, until a test adds records.
 
-    A context manager; `address` is where it listens.
-
-    Names have no dot at the end. The parts of a text are bytes of at most 255.
+    A context manager. It listens at `address`. Names have no dot at the end. The parts of a text
+    are bytes of at most 255.
     """
 
     def __init__(self) -> None:

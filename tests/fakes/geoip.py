@@ -1,6 +1,6 @@
-"""Create geoip.mmdb, the small database of locations for tests:
+"""The small database of locations for tests, geoip.mmdb.
 
-`.venv/bin/python -m tests.fakes.geoip`.
+`.venv/bin/python -m tests.fakes.geoip` creates it.
 """
 
 from pathlib import Path

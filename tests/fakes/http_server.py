@@ -1,5 +1,4 @@
-"""The base of fake HTTP services: a real HTTP server in threads, with all failures that a server
-can have."""
+"""The base of fake HTTP services: a real HTTP server in threads that can fail in all ways of a server."""
 
 import json
 import threading

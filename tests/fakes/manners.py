@@ -21,18 +21,18 @@ async def server_that(behaves: Manners) -> AsyncIterator[str]:
 async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
     """Speak SMTP. `answers` replace the usual ones; an empty one closes the connection."""
     usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
-    received, in_letter = b"", False
+    received, in_message = b"", False
     with suppress(trio.BrokenResourceError):
         await stream.send_all(b"220 hello\r\n")
         async for data in stream:
             received += data
             while b"\r\n" in received:
                 line, received = received.split(b"\r\n", 1)
-                if in_letter and line != b".":
+                if in_message and line != b".":
                     continue
                 command = line[:4].upper()
                 answer = answers.get(command, usual.get(command, b"250 OK"))
                 if not answer:
                     return
-                in_letter = answer.startswith(b"354")
+                in_message = answer.startswith(b"354")
                 await stream.send_all(answer.replace(b"(echo)", line) + b"\r\n")

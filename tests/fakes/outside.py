@@ -130,9 +130,7 @@ class FakeMetrics:
 class FakeTxtRecords:
     """ports.outside.TxtRecords with the records that a test publishes.
 
-    It fails for names in `failing`.
-
-    While there is a `gate`, every answer waits for it.
+    It fails for names in `failing`. While there is a `gate`, every answer waits for it.
     """
 
     def __init__(self) -> None:
@@ -146,12 +144,12 @@ class FakeTxtRecords:
         await trio.lowlevel.checkpoint()
         self.lookups.append(name)
         self.lookup_started.set()
-        found, fails = list(self.published.get(name.lower(), ())), name in self.failing
+        texts, fails = list(self.published.get(name.lower(), ())), name in self.failing
         if self.gate is not None:
             await self.gate.wait()
         if fails:
             raise DnsFailed
-        return found
+        return texts
 
 
 class FakeGeoIp:

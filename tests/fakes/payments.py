@@ -50,17 +50,17 @@ def subscription(id_: str, **changes: Any) -> Object:
     """Return a subscription with the fields that Gatehouse reads."""
     price, period_end = changes.pop("price", "price_gold"), changes.pop("current_period_end", None)
     item = {"id": "si_1", "object": "subscription_item", "price": {"id": price, "object": "price"}}
-    made: Object = {"id": id_, "object": "subscription", "customer": "cus_1", "status": "active", "metadata": {}}
+    fields: Object = {"id": id_, "object": "subscription", "customer": "cus_1", "status": "active", "metadata": {}}
     if period_end is not None:
-        made["current_period_end"] = period_end
-    return {**made, "items": {"object": "list", "data": [item]}, **changes}
+        fields["current_period_end"] = period_end
+    return {**fields, "items": {"object": "list", "data": [item]}, **changes}
 
 
 def invoice(subscription_id: str | None, until: int | None = None, **changes: Any) -> Object:
     """Return an invoice for a period that ends at `until`."""
     lines = [] if until is None else [{"id": "il_1", "object": "line_item", "period": {"start": 0, "end": until}}]
-    made = {"id": f"in_{next(_numbers)}", "object": "invoice", "customer": "cus_1", "subscription": subscription_id}
-    return {**made, "lines": {"object": "list", "data": lines}, **changes}
+    fields = {"id": f"in_{next(_numbers)}", "object": "invoice", "customer": "cus_1", "subscription": subscription_id}
+    return {**fields, "lines": {"object": "list", "data": lines}, **changes}
 
 
 class FakePayments(FakeServer):
@@ -90,7 +90,7 @@ class FakePayments(FakeServer):
     def complete(self, session_id: str, **changes: Any) -> Object:
         """Pay for a checkout, and return the new subscription. Its events wait for `deliver`."""
         session, now = self.sessions[session_id], int(self.now())
-        made = subscription(
+        purchase = subscription(
             f"sub_{next(_numbers)}",
             customer=session["customer"],
             metadata=dict(session["_subscription_metadata"]),
@@ -99,14 +99,14 @@ class FakePayments(FakeServer):
             created=now,
             **changes,
         )
-        self.subscriptions[made["id"]] = made
-        session |= {"status": "complete", "subscription": made["id"]}
-        paid = invoice(made["id"], now + MONTH, customer=made["customer"])
-        self.add_event("customer.subscription.created", {**made, "status": "incomplete"})
+        self.subscriptions[purchase["id"]] = purchase
+        session |= {"status": "complete", "subscription": purchase["id"]}
+        paid = invoice(purchase["id"], now + MONTH, customer=purchase["customer"])
+        self.add_event("customer.subscription.created", {**purchase, "status": "incomplete"})
         self.add_event("invoice.paid", paid)
-        self.add_event("customer.subscription.updated", made)
+        self.add_event("customer.subscription.updated", purchase)
         self.add_event("checkout.session.completed", {name: value for name, value in session.items() if not name.startswith("_")})
-        return made
+        return purchase
 
     def change(self, id_: str, **changes: Any) -> Object:
         """Change a subscription at the provider."""
@@ -201,26 +201,26 @@ class FakePayments(FakeServer):
         assert sent["mode"] == "subscription"
         assert sent["line_items[0][quantity]"] == "1"
         id_ = f"cs_test_{next(_numbers)}"
-        shown = {"id": id_, "object": "checkout.session", "status": "open", "subscription": None, "url": f"{self.address}/pay/{id_}"}
+        public = {"id": id_, "object": "checkout.session", "status": "open", "subscription": None, "url": f"{self.address}/pay/{id_}"}
         fields = {"customer": sent["customer"], "client_reference_id": sent["client_reference_id"], "metadata": inner(sent, "metadata")}
-        hidden = {"_price": sent["line_items[0][price]"], "_subscription_metadata": inner(sent, "subscription_data[metadata]")}
-        self.sessions[id_] = {**shown, **fields, **hidden}
-        return in_json({**shown, **fields})
+        private = {"_price": sent["line_items[0][price]"], "_subscription_metadata": inner(sent, "subscription_data[metadata]")}
+        self.sessions[id_] = {**public, **fields, **private}
+        return in_json({**public, **fields})
 
     def _list(self, sent: dict[str, str]) -> Answer:
         assert sent["status"] == "all"
-        found = [
+        matches = [
             one
             for one in reversed(self.subscriptions.values())
             if one["customer"] == sent["customer"] and one.get("created", 0) >= int(sent["created[gte]"])
         ]
         if "starting_after" in sent:
-            found = found[[one["id"] for one in found].index(sent["starting_after"]) + 1 :]
+            matches = matches[[one["id"] for one in matches].index(sent["starting_after"]) + 1 :]
         most = min(self.page, int(sent["limit"]))
-        return in_json({"object": "list", "data": found[:most], "has_more": len(found) > most})
+        return in_json({"object": "list", "data": matches[:most], "has_more": len(matches) > most})
 
 
-class PaymentsAtHand:
+class SuccessfulPayments:
     """An implementation of ports.outside.Payments without a provider: every request succeeds, and no checkout is ever paid."""
 
     is_on = True

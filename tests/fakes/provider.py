@@ -1,8 +1,7 @@
-"""A fake identity provider over HTTP: OAuth like `codehost`, or OpenID Connect, with all possible
-failures.
+"""A fake identity provider over HTTP: OAuth like `codehost`, or OpenID Connect, with all possible failures.
 
-joserfc signs its tokens. It checks client, redirect URI, PKCE, and that a code works once, as a
-provider does.
+joserfc signs its tokens. Like a provider, it checks client, redirect URI, PKCE, and that a code
+works once.
 """
 
 import base64
@@ -106,17 +105,17 @@ class FakeProvider(FakeServer):
 
     def variables(self) -> dict[str, str]:
         """Return the settings as environment variables."""
-        known, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
+        settings, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
         names = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")
         fields = {
             "CLIENT_ID": CLIENT.client_id,
             "CLIENT_SECRET": CLIENT.client_secret,
-            **{name.upper(): getattr(known, name) for name in names},
+            **{name.upper(): getattr(settings, name) for name in names},
         }
         return {prefix + name: value for name, value in fields.items() if value}
 
     def visit(self, address: str) -> str:
-        """Visit this address as a browser does. Return the URL that it redirects to."""
+        """Open this address as a browser does. Return the URL of the redirect."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address
         return self._authorize({name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()})
@@ -236,6 +235,6 @@ def _email_claims(person: Person) -> dict[str, Any]:
 
 def sign(claims: dict[str, Any], algorithm: str = "RS256", kid: str | None = "first", **header: Any) -> str:
     """Return an ID token, signed with the provider's key."""
-    named = {} if kid is None else {"kid": kid}
+    key_id = {} if kid is None else {"kid": kid}
     signing = key("EC") if algorithm == "ES256" else key("RSA", "first" if kid in (None, "first") else str(kid))
-    return jws.serialize_compact({"alg": algorithm, **named, **header}, json.dumps(claims).encode(), signing, algorithms=[algorithm])
+    return jws.serialize_compact({"alg": algorithm, **key_id, **header}, json.dumps(claims).encode(), signing, algorithms=[algorithm])

@@ -22,7 +22,7 @@ class ReceivedDelivery(Request):
 
     @property
     def id(self) -> str:
-        """Return the id of the delivery."""
+        """The id of the delivery."""
         return self.headers["webhook-id"]
 
 

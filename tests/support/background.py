@@ -1,5 +1,7 @@
-"""A Trio loop in a thread, for synchronous tests: Hypothesis runs many examples in one call of a
-test."""
+"""A Trio loop in a thread, for synchronous tests.
+
+Hypothesis runs many examples in one call of a test.
+"""
 
 import queue
 import threading

@@ -19,9 +19,9 @@ Header = tuple[bytes, bytes]
 
 
 def form_token(answer: Answer) -> str:
-    found = re.search(r'name="form_token" value="([^"]+)"', answer.text)
-    assert found, answer.text
-    return found[1]
+    match = re.search(r'name="form_token" value="([^"]+)"', answer.text)
+    assert match, answer.text
+    return match[1]
 
 
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:

@@ -32,8 +32,8 @@ from adapters.http.sender import GuardedSender
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.saml.documents import XmlDocuments
+from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from adapters.worker_threads import TrioThreads
 from core import email_preparation
 from core.accounts import email_queue
 from core.accounts.accounts_rules import Account, AccountOrigin
@@ -41,7 +41,7 @@ from core.accounts.devices_rules import Device, DeviceType
 from core.accounts.email_queue_rules import EmailResult
 from core.accounts.risk import LoginRisk
 from core.authentication import login, session_start
-from core.authentication.login_rules import SignedIn as BegunSession
+from core.authentication.login_rules import SignedIn as StartedSession
 from core.authentication.sessions_rules import Session, TokenPair
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.policy import Policy
@@ -50,7 +50,7 @@ from core.kernel.values import Email, digest, new_id, new_secret
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from core.tenancy.mail_server_rules import MailServer
 from core.tenancy.organizations_rules import Tier
-from entrypoints.http.app import Edge
+from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports
 from ports.observe import Clock, Metrics
 from ports.outside import EmailMessage, MailTransport
@@ -89,6 +89,12 @@ def make_edge(**changes: Any) -> Edge:
 
 
 @lru_cache
+def application() -> Application:
+    """Return the application of this worker, without a binding. Building it takes half a second."""
+    return build_routes()
+
+
+@lru_cache
 def make_vault() -> AesVault:
     return AesVault([("test", bytes(range(32)))])
 
@@ -111,11 +117,8 @@ def _signing_key_pem() -> bytes:
 
 
 @lru_cache
-def _reader_of_the_key() -> JwtTokens:
-    """Return tokens that have loaded the signing key.
-
-    Checking its primes takes tens of milliseconds.
-    """
+def _tokens_with_key() -> JwtTokens:
+    """Return tokens that have loaded the signing key. Checking its primes takes tens of milliseconds."""
     tokens = JwtTokens(BASE_URL)
     tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
     return tokens
@@ -128,10 +131,10 @@ def _authorities() -> ssl.SSLContext:
 
 
 def with_loopback_sender(ports: Ports) -> Ports:
-    """Return ports with a sender that can also reach the loopback interface, where the receivers of
-    tests listen.
+    """Return ports with a sender that can also reach the loopback interface.
 
-    It resolves no names, because the resolver of the machine is unpredictable.
+    The receivers of tests listen there. The sender resolves no names, because the resolver of the
+    machine is unpredictable.
     """
     return replace(ports, sender=GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
 
@@ -157,7 +160,7 @@ async def make_ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
         codes=TotpCodes(),
-        tokens=copy(_reader_of_the_key()),
+        tokens=copy(_tokens_with_key()),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
         email_templates=EmailTemplates(BASE_URL, policy),
@@ -260,9 +263,9 @@ async def deliver(ports: Ports) -> None:
 
 def link(message: EmailMessage) -> str:
     """Return the one-time token of the link in an email."""
-    found = re.search(r"[?&]token=([0-9a-f-]{36})", message.text)
-    assert found, message.text
-    return found[1]
+    match = re.search(r"[?&]token=([0-9a-f-]{36})", message.text)
+    assert match, message.text
+    return match[1]
 
 
 async def add_account(
@@ -306,10 +309,10 @@ class SignedIn:
 async def sign_in(
     ports: Ports, account: Account, org: UUID | None = None, *, impersonator: Account | None = None, agent: str = "tests"
 ) -> SignedIn:
-    """Begin a session as a login does, and select the organization `org`, without hashing and
-    without a login event.
+    """Begin a session as a login does, and select the organization `org`.
 
-    With `impersonator`, that user acts as `account`, from a new session of their own account.
+    No password is hashed, and no login event is recorded. With `impersonator`, that user acts as
+    `account`, from a new session of their own account.
     """
     now = ports.clock.now()
     ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
@@ -352,14 +355,13 @@ async def log_in(
     ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
 ) -> TokenPair:
     """Return the tokens of a password login without a second factor."""
-    found = await login.sign_in_with_password(ports, by, Email(email), password, service=service)
-    assert isinstance(found, BegunSession), found
-    return session_start.issue_first_tokens(ports, found)
+    session = await login.sign_in_with_password(ports, by, Email(email), password, service=service)
+    assert isinstance(session, StartedSession), session
+    return session_start.issue_first_tokens(ports, session)
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
-    """Return the access token of an impersonation session in which `impersonator` acts as `target`,
-    with the organization `org` selected."""
+    """Return the access token of a session in which `impersonator` acts as `target`, with `org` selected."""
     return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
 
 
@@ -406,12 +408,12 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
     await run_sql(pool, insert, new_id(), org, user, role, confirmed)
 
 
-async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, kept_out: bool = False) -> None:
+async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, blocked: bool = False) -> None:
     """Add a SCIM user of the organization, provisioned or not, blocked or not."""
     insert = """
         insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
         values (%s, %s, %s, case when %s then now() end, %s, now(), now())"""
-    await run_sql(pool, insert, org, user, provisioned, kept_out, new_id())
+    await run_sql(pool, insert, org, user, provisioned, blocked, new_id())
 
 
 async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
@@ -491,32 +493,31 @@ async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> li
 
 
 async def run_during(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
-    """Return the outcome of `act`, which begins during these uncommitted changes and has to wait
-    for them.
+    """Return the result of `act`, which begins during uncommitted changes and waits for their commit.
 
     `changes` are statements with parameters. `act` reads nothing of them before it waits, so that
     it sees the changes only if it reads again afterwards.
     """
-    ended: list[outcome.Outcome[T]] = []
-    seen = trio.Event()
+    outcomes: list[outcome.Outcome[T]] = []
+    is_waiting = trio.Event()
 
     async def change(task_status: trio.TaskStatus[int]) -> None:
         async with pool.connection() as connection, connection.transaction():
             for statement, parameters in changes:
                 await connection.execute(statement, parameters)
             task_status.started(connection.info.backend_pid)
-            await seen.wait()
+            await is_waiting.wait()
 
-    async def come_second() -> None:
-        ended.append(await outcome.acapture(act))
+    async def run_second() -> None:
+        outcomes.append(await outcome.acapture(act))
 
-    async def it_waits() -> bool:
-        assert not ended, f"it did not wait: {ended}"
+    async def second_waits() -> bool:
+        assert not outcomes, f"it did not wait: {outcomes}"
         return bool(await run_sql(pool, "select pid from pg_stat_activity where %s = any (pg_blocking_pids(pid))", changing))
 
     async with trio.open_nursery() as nursery:
         changing = await nursery.start(change)
-        nursery.start_soon(come_second)
-        await eventually(it_waits, "whoever comes second waits for a lock that the first one holds")
-        seen.set()
-    return ended[0].unwrap()
+        nursery.start_soon(run_second)
+        await eventually(second_waits, "the second transaction waits for the first")
+        is_waiting.set()
+    return outcomes[0].unwrap()

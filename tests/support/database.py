@@ -46,8 +46,7 @@ _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 
 def roomy_directory() -> Path:
-    """Return the directory for test databases: in memory if there is more than 1 GiB free,
-    otherwise a temporary one."""
+    """Return the directory for test databases: in memory if more than 1 GiB is free, otherwise a temporary one."""
     # A database is many small files, and creating them takes most of the time. Memory matters more
     # than fsync.
     memory = Path("/dev/shm")  # noqa: S108
@@ -58,10 +57,9 @@ def roomy_directory() -> Path:
 
 @contextmanager
 def reachable_directory() -> Iterator[Path]:
-    """Return a directory that the database's account can enter.
+    """Yield a directory that the database's account can enter.
 
-    pytest's own are only for root when root runs the tests.
-
+    If root runs the tests, only root can enter the directories of pytest.
     A database that root creates there is moved elsewhere, and stays there.
     """
     # Beside the run's server: the next run deletes the leftovers of a killed run.
@@ -148,11 +146,10 @@ class KeptConnections:
 
 
 class PoolOfKept(Pool):
-    """A pool that starts with the idle connections of earlier tests, and leaves its own to the
-    next.
+    """A pool that starts with the idle connections of earlier tests, and leaves its own to the next.
 
-    Settings and plans stay, because resetting them takes a sixth of the whole run. A test that
-    changes a setting resets it, and `tests/proof/volume`, which looks at plans, opens its own pools.
+    Settings and plans are kept, because resetting them takes a sixth of the whole run. A test that
+    changes a setting opens its own pool. So do the tests of plans in `tests/proof/volume`.
     """
 
     def __init__(self, kept: KeptConnections) -> None:
@@ -173,10 +170,8 @@ class PoolOfKept(Pool):
 class Database:
     """A database that is cloned from the template in about 10 ms.
 
-    As a context manager it is dropped at the end.
-
-    One for each worker is enough, with `empty` after each test. A test that changes the schema
-    needs a fresh one.
+    As a context manager, it is dropped at the end. One for each worker is enough, with `empty` after
+    each test. A test that changes the schema needs a fresh one.
     """
 
     def __init__(self, server: str, name: str | None = None, *, template: str = TEMPLATE) -> None:
@@ -201,20 +196,23 @@ class Database:
         return [name for (name,) in self._connection.execute(tables, [list(SEEDED)])]
 
     @cached_property
-    def _delete(self) -> str:
-        """The call of a function that deletes all rows. Unlike a list of statements, it keeps their plans."""
+    def _delete_call(self) -> str:
+        """Create a temporary function that deletes all rows, and return the call.
+
+        PostgreSQL keeps the plans of a function's statements, but not those of a list of statements.
+        """
         statements = sql.SQL(" ").join(sql.SQL("delete from {};").format(sql.Identifier(name)) for name in self._tables)
         body = sql.Literal(sql.SQL("begin {} end").format(statements).as_string(self._connection))
         self._connection.execute(sql.SQL("create function pg_temp.empty() returns void language plpgsql as {}").format(body))
         return "select pg_temp.empty()"
 
     def empty(self) -> None:
-        """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
+        """Delete all rows of all tables but SEEDED in one round trip.
 
         Sequences continue, so no test can expect a certain number. A lock that a test left behind
         is an error after five seconds.
         """
-        self._connection.execute(self._delete)
+        self._connection.execute(self._delete_call)
 
     def snapshot(self, *, without: Collection[str] = ()) -> Snapshot:
         """Return the rows of all tables but SEEDED and those of `without`."""
@@ -253,11 +251,10 @@ class Database:
 
 
 def settle(connection: psycopg.Connection, *tables: str) -> None:
-    """Vacuum and analyze until every page is visible to all transactions, as plans of index-only
-    scans need it.
+    """Vacuum and analyze until every page is visible to all transactions, so that index-only scans are planned.
 
-    One vacuum is not enough: it skips rows that the oldest snapshot might not see, and a client
-    that is just connecting has a snapshot for all databases. For connections in autocommit mode.
+    One vacuum is not enough. It skips rows that the oldest snapshot might not see, and a client that
+    is just connecting has a snapshot for all databases. The connection must be in autocommit mode.
     """
     connection.execute("set synchronous_commit = on")  # unflushed pages are not visible to all transactions either
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
@@ -269,7 +266,7 @@ def settle(connection: psycopg.Connection, *tables: str) -> None:
         if not left:
             return
         if time.monotonic() > deadline:
-            message = f"rows are still not visible to everybody after 60 s: {left}"
+            message = f"rows are still not visible to all transactions after 60 s: {left}"
             raise TimeoutError(message)
         time.sleep(0.05)
 

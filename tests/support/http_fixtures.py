@@ -110,8 +110,8 @@ async def shop(applications: SamlApplications) -> SamlApplication:
 @pytest.fixture
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     """A running identity provider: `websuite`, or the one that a test asks for with `indirect`."""
-    with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as running:
-        yield running
+    with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as fake:
+        yield fake
 
 
 @pytest.fixture
@@ -130,9 +130,9 @@ def outage_after_commit(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> Callab
         raise StorageDown
 
     @asynccontextmanager
-    async def last(*given: Any, **named: Any) -> AsyncIterator[Any]:
-        async with transaction(*given, **named) as tx:
+    async def last_transaction(*args: Any, **options: Any) -> AsyncIterator[Any]:
+        async with transaction(*args, **options) as tx:
             yield tx
         monkeypatch.setattr(storage, "reading", down)
 
-    return lambda: monkeypatch.setattr(storage, "transaction", last)
+    return lambda: monkeypatch.setattr(storage, "transaction", last_transaction)

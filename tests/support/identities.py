@@ -37,14 +37,14 @@ class IdentityFields:
 
 async def add_identity(pool: Pool, user: UUID, provider: str = "codehost", service: UUID | None = None, **fields: Any) -> UUID:
     """Add an identity with these fields, linked to the account, or at a service."""
-    name, vault, given = new_id(), make_vault(), IdentityFields(**fields)
-    access = None if given.token is None else vault.seal(given.token.encode(), access_token_context(str(name)))
-    refresh = None if given.token is None else vault.seal(f"renews {given.token}".encode(), refresh_token_context(str(name)))
+    id_, vault, identity = new_id(), make_vault(), IdentityFields(**fields)
+    access = None if identity.token is None else vault.seal(identity.token.encode(), access_token_context(str(id_)))
+    refresh = None if identity.token is None else vault.seal(f"renews {identity.token}".encode(), refresh_token_context(str(id_)))
     insert = """
         insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at, access_token, refresh_token,
                                 token_expires_at, scopes)
         values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
-    scopes = None if given.scopes is None else list(given.scopes)
-    columns = (given.subject or str(name), given.email, given.linked_at, access, refresh, given.expires_at, scopes)
-    await run_sql(pool, insert, name, user, service, provider, *columns)
-    return name
+    scopes = None if identity.scopes is None else list(identity.scopes)
+    columns = (identity.subject or str(id_), identity.email, identity.linked_at, access, refresh, identity.expires_at, scopes)
+    await run_sql(pool, insert, id_, user, service, provider, *columns)
+    return id_

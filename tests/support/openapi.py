@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-from entrypoints.http.app import Application, build_routes
+from tests.support.builders import application
 
 PREFIX: Final = "#/components/schemas/"
 
@@ -29,12 +29,6 @@ def inlined(document: dict[str, Any]) -> dict[str, Any]:
 
     paths: dict[str, Any] = inline(document["paths"])
     return paths
-
-
-@cache
-def application() -> Application:
-    """Return the application with all routes, which takes half a second to build."""
-    return build_routes()
 
 
 @cache

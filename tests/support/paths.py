@@ -1,5 +1,7 @@
-"""Values for path variables, with which requests pass all access checks: an organization with a
-member, and a user who may do everything."""
+"""Values for path variables, with which requests pass all access checks.
+
+There is an organization with a member, and a user who may do everything.
+"""
 
 import re
 from typing import Final
@@ -36,7 +38,7 @@ def filled(path: str) -> str:
 
     Unknown names get a value that does not exist.
     """
-    return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda found: PATH_VALUES.get(found[1], NOTHING), path)
+    return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda match: PATH_VALUES.get(match[1], NOTHING), path)
 
 
 async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
@@ -57,13 +59,12 @@ def pre_auth_token(ports: Ports, account: Account) -> str:
 
 
 async def restore(pool: Pool, ruler: Account) -> None:
-    """Restore the organization as active, with the ruler as its owner, a member, a service, and a
-    plan.
+    """Restore the organization as active, with the ruler as its owner, a member, a service, and a plan.
 
     The member uses the service and has a subscription. The service has an API key, and the ruler a
     device.
     """
-    mend = """
+    statement = """
         with risen as (delete from deleted_organizations where id = %(org_id)s),
         service_risen as (delete from deleted_services where id = %(service_id)s),
         webhook_risen as (delete from deleted_webhooks where id = %(webhook_id)s),
@@ -123,6 +124,6 @@ async def restore(pool: Pool, ruler: Account) -> None:
     async with pool.connection() as connection:
         permissions = [permission.value for permission in Permission]
         await connection.execute(
-            mend,
+            statement,
             {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "scim_hash": digest(SCIM_TOKEN), "permissions": permissions},
         )

@@ -68,7 +68,7 @@ async def until_blocked(pool: Pool, count: int = 1) -> None:
         async with pool.connection() as connection:
             return len(await connection.rows(waiting)) >= count
 
-    await eventually(lambda: in_another_task(look), "somebody waits for a lock")
+    await eventually(lambda: in_another_task(look), f"{count} transactions wait for locks")
 
 
 def account(email: str = ADA, **changes: Any) -> Account:
@@ -109,9 +109,9 @@ def session(user_id: UUID, **changes: Any) -> Session:
 
 
 async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) -> Session:
-    """Return a session with an impersonator.
+    """Add a session with this refresh token, and return it.
 
-    Its starting session is unknown, unless one is given.
+    With an impersonator, it also adds the session from which the impersonation started.
     """
     new_session = session(user_id, **changes)
     if new_session.impersonator_id is not None and new_session.impersonator_session_id is None:

@@ -74,11 +74,11 @@ class SamlBrowser(FakeBrowser):
 
     async def post_cross_site(self, path: str, **fields: str) -> Answer:
         """Post a form from another site. The browser sends no SameSite=Lax cookies with it."""
-        kept, self.cookies = self.cookies, {}
+        cookies, self.cookies = self.cookies, {}
         try:
             answer = await self.send(path, (b"origin", OTHER_SITE), (b"sec-fetch-site", b"cross-site"), **fields)
         finally:
-            self.cookies = {**kept, **self.cookies}
+            self.cookies = {**cookies, **self.cookies}
         return answer
 
     async def start_sign_on_by_post(self, application: SamlApplication, relay_state: str | None = None, **request: Any) -> str:

@@ -37,7 +37,7 @@ async def remove_configuration(storage: Storage, org: UUID) -> None:
 
 
 async def fill_queue(pool: Pool, org: UUID, count: int) -> None:
-    """Queue this number of entries, which the audit log does not have."""
+    """Queue this number of ids without an entry in the audit log."""
     insert = """
         insert into siem_queue (org_id, siem_id, entry_id)
         select org_id, id, gen_random_uuid() from siem_configurations, generate_series(1, %s) where org_id = %s"""

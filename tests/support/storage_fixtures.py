@@ -1,5 +1,4 @@
-"""Fixtures for tests of the PostgreSQL adapter: storage, two organizations with services, and
-databases without our schema."""
+"""Fixtures for tests of the PostgreSQL adapter: storage, two organizations, and databases without our schema."""
 
 import os
 from collections.abc import Iterator

@@ -70,14 +70,14 @@ class Tenant:
 
     # Members
 
-    async def set_role(self, by: str, subject: str, role: str) -> Answer:
-        return await self.api.patch(f"{self.path}/members/{self.id(subject)}", {"role": role}, token=self.token(by))
+    async def set_role(self, by: str, member: str, role: str) -> Answer:
+        return await self.api.patch(f"{self.path}/members/{self.id(member)}", {"role": role}, token=self.token(by))
 
-    async def remove(self, by: str, subject: str) -> Answer:
-        return await self.api.post(f"{self.path}/members/{self.id(subject)}", token=self.token(by))
+    async def remove(self, by: str, member: str) -> Answer:
+        return await self.api.post(f"{self.path}/members/{self.id(member)}", token=self.token(by))
 
-    async def transfer(self, by: str, subject: str) -> Answer:
-        return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(subject)}, token=self.token(by))
+    async def transfer(self, by: str, member: str) -> Answer:
+        return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(member)}, token=self.token(by))
 
     async def roles(self) -> dict[str, str]:
         """Return the roles of the members in the database."""
@@ -143,8 +143,8 @@ class Tenant:
 
     async def entry(self, action: str) -> dict[str, Any]:
         """Return the only entry of this action."""
-        [found] = [entry for entry in await self.log() if entry["action"] == action]
-        return found
+        [match] = [entry for entry in await self.log() if entry["action"] == action]
+        return match
 
     async def webhook_events(self) -> list[tuple[Any, ...]]:
         """Return name, target and data of the events for webhooks."""

@@ -18,7 +18,7 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
     """Return as soon as the condition holds. `what` describes it in the error."""
     deadline = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < deadline, f"after {patience:g} s still not so: {what}"
+        assert time.monotonic() < deadline, f"after {patience:g} s, this does not hold yet: {what}"
         time.sleep(0.01)
 
 
@@ -26,17 +26,17 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
 async def eventually(look: Callable[[], Awaitable[T | None]], what: str = ..., patience: float = ...) -> T: ...
 @overload
 async def eventually(look: Callable[[], T | None], what: str = ..., patience: float = ...) -> T: ...
-async def eventually(look: Callable[[], object], what: str = "what was looked for is there", patience: float = PATIENCE) -> object:
+async def eventually(look: Callable[[], object], what: str = "the condition holds", patience: float = PATIENCE) -> object:
     """Return the result of `look` as soon as it is true, while other tasks run.
 
     `what` describes it in the error.
     """
     with trio.move_on_after(patience):
         while True:
-            found = look()
-            if inspect.isawaitable(found):
-                found = await found
-            if found:
-                return found
+            result = look()
+            if inspect.isawaitable(result):
+                result = await result
+            if result:
+                return result
             await trio.sleep(0.005)
-    raise AssertionError(f"after {patience:g} s still not so: {what}")
+    raise AssertionError(f"after {patience:g} s, this does not hold yet: {what}")
