@@ -52,11 +52,11 @@ async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: 
     authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
     answers = await run_concurrently(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
     assert Counter(answer.status for answer in answers) == {200: 1, 400: 19}
-    [winner] = [answer.json["backup_codes"] for answer in answers if answer.status == 200]
+    [winning_codes] = [answer.json["backup_codes"] for answer in answers if answer.status == 200]
     assert await count(pool, "mfa_enabled") == 1
     assert await run_sql(pool, "select kind from mails") == [("mfa_enabled",)]
     assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
-    assert [await code_works(ports, user, code) for code in winner] == [True] * 10, "the codes are those of the successful response"
+    assert [await code_works(ports, user, code) for code in winning_codes] == [True] * 10, "the codes are those of the successful response"
 
 
 async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
@@ -75,7 +75,7 @@ async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]
 
 
 @pytest.mark.parametrize("enabling", ["first", "second"])
-async def test_a_confirmation_and_a_new_setup_at_once_leave_working_codes(
+async def test_a_concurrent_confirmation_and_setup_leave_working_codes(
     api: Api, ports: Ports, pool: Pool, user: Account, clock: FakeClock, enabling: str
 ) -> None:
     token = (await sign_in(ports, user)).access_token
@@ -93,7 +93,7 @@ async def test_a_confirmation_and_a_new_setup_at_once_leave_working_codes(
         assert [await code_works(ports, user, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
 
 
-async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
+async def test_concurrent_disabling_and_use_of_a_code_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
     token = (await sign_in(ports, user)).access_token
     for _ in range(5):
         authenticator = await add_mfa(ports, user)
@@ -105,8 +105,8 @@ async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Ap
 
         results = await run_concurrently(10, act)
         assert 200 in results
-        stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
-        assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
+        rows = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
+        assert (rows, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
         assert not await code_works(ports, user, authenticator.backup_codes[9])
 
 

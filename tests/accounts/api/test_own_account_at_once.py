@@ -26,11 +26,11 @@ async def test_a_session_that_ends_during_the_request_changes_nothing(api: Api, 
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     before = await run_sql(pool, "select * from users")
-    held = [
+    changes = [
         ("select 1 from users where id = %s for no key update", (account.id,)),
         ("update sessions set ended_at = now() where user_id = %s", (account.id,)),
     ]
-    assert refused(await run_during(pool, held, lambda: CHANGES[change](api, token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, changes, lambda: CHANGES[change](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select * from users") == before
     assert await run_sql(pool, "select 1 from mfa union all select 1 from organizations union all select 1 from mails") == []
 
@@ -38,8 +38,8 @@ async def test_a_session_that_ends_during_the_request_changes_nothing(api: Api, 
 async def test_an_account_anonymized_during_the_request_keeps_its_placeholder_address(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
-    gone = ("update users set email = 'anonymized-1@deleted.local', anonymized_at = now() where id = %s", (account.id,))
-    assert refused(await run_during(pool, [gone], lambda: CHANGES["address"](api, token))) == UNAUTHORIZED
+    anonymization = ("update users set email = 'anonymized-1@deleted.local', anonymized_at = now() where id = %s", (account.id,))
+    assert refused(await run_during(pool, [anonymization], lambda: CHANGES["address"](api, token))) == UNAUTHORIZED
     assert await run_sql(pool, "select email from users") == [("anonymized-1@deleted.local",)]
 
 

@@ -19,12 +19,12 @@ from core.accounts.accounts_rules import (
 from core.kernel.errors import Invalid
 from core.kernel.values import Email, new_id
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 
 
 @pytest.mark.slow
-@STEADY
+@REPEATABLE
 @given(password=st.text(max_size=140))
 def test_length_is_the_only_rule(password: str) -> None:
     fits = 8 <= len(password) <= 128 and len(password.encode("utf-8", "surrogatepass")) <= 512

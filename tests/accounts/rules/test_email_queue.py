@@ -28,7 +28,7 @@ def test_a_very_large_count_does_not_overflow() -> None:
     assert compute_backoff(1000, 0.5) == timedelta(hours=1)
 
 
-def test_a_new_email_is_due_at_once() -> None:
+def test_a_new_email_is_due_immediately() -> None:
     mail = new_email(EmailKind.RESET_PASSWORD, Email("ada@example.com"), NOW)
     assert (mail.created_at, mail.due_at, mail.claims, mail.attempts, mail.token) == (NOW, NOW, 0, 0, None)
     assert (mail.kind, mail.address) == (EmailKind.RESET_PASSWORD, "ada@example.com")

@@ -33,16 +33,16 @@ def test_a_setup_can_be_confirmed_for_15_minutes() -> None:
 
 
 def test_reprs_hide_secrets() -> None:
-    shown = repr([PENDING, MfaSetup("SECRET", "otpauth://SECRET"), VerifiedCode(code_hash=b"SECRET")])
-    assert "SECRET" not in shown
+    text = repr([PENDING, MfaSetup("SECRET", "otpauth://SECRET"), VerifiedCode(code_hash=b"SECRET")])
+    assert "SECRET" not in text
 
 
 def test_events_name_the_user_and_no_secret() -> None:
     user = new_id()
-    sent = [*mfa_enabled(user), *mfa_disabled(user), *mfa_disabled(user, forced=True)]
-    assert [event.kind.name for event in sent[:4]] == [
+    events = [*mfa_enabled(user), *mfa_disabled(user), *mfa_disabled(user, forced=True)]
+    assert [event.kind.name for event in events[:4]] == [
         *("user.mfa.enabled", "security.mfa.enabled", "user.mfa.disabled", "security.mfa.disabled"),
     ]
-    assert [event.kind.audited for event in sent[:4]] == [False, True, False, True]
-    assert {(event.target_id, event.of_person, event.org_id) for event in sent} == {(str(user), user, None)}
-    assert [event.details for event in sent] == [{}, {}, *[{"forced": False}] * 2, *[{"forced": True}] * 2]
+    assert [event.kind.audited for event in events[:4]] == [False, True, False, True]
+    assert {(event.target_id, event.of_person, event.org_id) for event in events} == {(str(user), user, None)}
+    assert [event.details for event in events] == [{}, {}, *[{"forced": False}] * 2, *[{"forced": True}] * 2]

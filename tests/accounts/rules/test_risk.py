@@ -21,7 +21,7 @@ HISTORIES = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("history", "new", "known", "risk"),
+    ("history", "new_device", "known_location", "risk"),
     [
         (USUAL, False, True, LoginRisk(0, ())),
         (USUAL, True, True, LoginRisk(30, ("new_device",))),
@@ -41,8 +41,8 @@ HISTORIES = st.builds(
         ),
     ],
 )
-def test_each_factor_adds_its_points(history: LoginHistory, new: bool, known: bool, risk: LoginRisk) -> None:
-    assert assess(history, is_new_device=new, location_is_known=known) == risk
+def test_each_factor_adds_its_points(history: LoginHistory, new_device: bool, known_location: bool, risk: LoginRisk) -> None:
+    assert assess(history, is_new_device=new_device, location_is_known=known_location) == risk
 
 
 @pytest.mark.parametrize(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
@@ -51,21 +51,25 @@ def test_only_a_risk_above_70_is_high(score: int, high: bool) -> None:
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_the_score_is_0_to_100_and_has_factors_unless_it_is_0(history: LoginHistory, new: bool, known: bool) -> None:
-    risk = assess(history, is_new_device=new, location_is_known=known)
+def test_the_score_is_0_to_100_and_has_factors_unless_it_is_0(history: LoginHistory, new_device: bool, known_location: bool) -> None:
+    risk = assess(history, is_new_device=new_device, location_is_known=known_location)
     assert 0 <= risk.score <= 100
     assert bool(risk.factors) == (risk.score > 0)
     assert len(set(risk.factors)) == len(risk.factors)
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_a_further_factor_never_lowers_the_score(history: LoginHistory, new: bool, known: bool) -> None:
-    lowest = assess(history, is_new_device=new, location_is_known=known)
+def test_a_further_factor_never_lowers_the_score(history: LoginHistory, new_device: bool, known_location: bool) -> None:
+    lowest = assess(history, is_new_device=new_device, location_is_known=known_location)
     for worse in (
-        assess(history, is_new_device=True, location_is_known=known),
-        assess(replace(history, known_location=False), is_new_device=new, location_is_known=known),
-        assess(replace(history, at_this_hour=False), is_new_device=new, location_is_known=known),
-        assess(replace(history, failures=min(history.failures + 1, MAX_COUNTED_FAILURES)), is_new_device=new, location_is_known=known),
+        assess(history, is_new_device=True, location_is_known=known_location),
+        assess(replace(history, known_location=False), is_new_device=new_device, location_is_known=known_location),
+        assess(replace(history, at_this_hour=False), is_new_device=new_device, location_is_known=known_location),
+        assess(
+            replace(history, failures=min(history.failures + 1, MAX_COUNTED_FAILURES)),
+            is_new_device=new_device,
+            location_is_known=known_location,
+        ),
     ):
         assert worse.score >= lowest.score
         assert set(worse.factors) >= set(lowest.factors)

@@ -50,9 +50,9 @@ async def test_every_query_returns_every_field_of_an_account(storage: Postgres, 
 
 @pytest.mark.parametrize("origin", list(AccountOrigin))
 async def test_every_origin_is_stored(storage: Postgres, origin: AccountOrigin) -> None:
-    stored = await add(storage, account(origin=origin))
+    user = await add(storage, account(origin=origin))
     async with storage.reading() as read:
-        assert await read.accounts.by_id(stored.id) == stored
+        assert await read.accounts.by_id(user.id) == user
 
 
 async def test_unknown_accounts_are_not_found(storage: Postgres) -> None:
@@ -83,15 +83,15 @@ async def test_an_account_is_added_if_its_address_is_free(storage: Postgres, poo
 
 
 async def test_of_20_concurrent_accounts_with_one_address_one_is_added(storage: Postgres, pool: Pool) -> None:
-    added = await run_concurrently(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
-    assert sorted(added) == [False] * 19 + [True]
+    results = await run_concurrently(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
+    assert sorted(results) == [False] * 19 + [True]
     assert await run_sql(pool, "select count(*) from users") == [(1,)]
 
 
 async def test_another_violated_constraint_is_not_a_refusal(storage: Postgres) -> None:
-    taken = await add(storage, account())
+    existing = await add(storage, account())
     with pytest.raises(psycopg.errors.UniqueViolation):
-        await add(storage, replace(taken, email=EVE))
+        await add(storage, replace(existing, email=EVE))
 
 
 async def test_changes_affect_one_account_only(storage: Postgres) -> None:
@@ -105,9 +105,9 @@ async def test_changes_affect_one_account_only(storage: Postgres) -> None:
             user, email_verified_at=NOW, first_verified_at=NOW, password_hash="another hash", is_platform_owner=True
         )
         await tx.accounts.change_email(user.id, Email("lovelace@example.com"), NOW)
-        changed = await tx.accounts.by_id(user.id)
-        assert changed is not None
-        assert (changed.email, changed.email_verified_at, changed.password_hash) == ("lovelace@example.com", None, "another hash")
+        user_after = await tx.accounts.by_id(user.id)
+        assert user_after is not None
+        assert (user_after.email, user_after.email_verified_at, user_after.password_hash) == ("lovelace@example.com", None, "another hash")
         assert await tx.accounts.by_id(eve.id) == eve
 
 
@@ -146,7 +146,7 @@ async def test_platform_owner_exists(storage: Postgres) -> None:
         assert await tx.accounts.platform_owner_exists()
 
 
-async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
+async def lock_for_login(tx: Transaction, user_id: UUID) -> Account | None:
     account = tx.accounts.lock_for_login_deferred(user_id, "hash")
     await tx.accounts.platform_owner_exists()
     return account.value
@@ -156,7 +156,7 @@ LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
     "lock": lambda tx, user: tx.accounts.lock(user.id),
     "lock_by_email": lambda tx, user: tx.accounts.lock_by_email(user.email),
     "lock_by_token": lambda tx, user: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
-    "lock_for_login_deferred": lambda tx, user: locked_for_login(tx, user.id),
+    "lock_for_login_deferred": lambda tx, user: lock_for_login(tx, user.id),
 }
 
 
@@ -188,22 +188,22 @@ async def test_a_login_needs_a_usable_verified_account_with_the_same_password(st
     }
     await add(storage, *variants.values())
     async with storage.transaction(by=SYSTEM) as tx:
-        locked = [name for name, one in variants.items() if await locked_for_login(tx, one.id)]
-        assert locked == ["good"]
-        assert not await locked_for_login(tx, uuid4())
+        names = [name for name, one in variants.items() if await lock_for_login(tx, one.id)]
+        assert names == ["good"]
+        assert not await lock_for_login(tx, uuid4())
 
 
 async def test_changes_of_platform_owners_take_turns(storage: Postgres) -> None:
-    inside = 0
+    running = 0
 
     async def change(_: int) -> int:
-        nonlocal inside
+        nonlocal running
         async with storage.transaction(by=SYSTEM) as tx:
             await tx.accounts.lock_platform_owners()
-            inside += 1
-            most = inside
+            running += 1
+            most = running
             await tx.accounts.platform_owner_exists()
-            inside -= 1
+            running -= 1
             return most
 
     assert await run_concurrently(8, change) == [1] * 8

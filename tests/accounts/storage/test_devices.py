@@ -1,48 +1,30 @@
-"""Every statement about devices: each field, order and condition, and that other devices do not change.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""Statements about devices: each field, order and condition, and that other devices do not change."""
 
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Device, DeviceFingerprint, DeviceType, KnownDevice, Location, ParsedUserAgent
-from core.accounts.risk import LoginHistory, LoginRisk
+from core.accounts.devices_rules import Device, DeviceType, KnownDevice
+from core.accounts.risk import LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
-from tests.fakes.outside import FakeClock
-from tests.support.builders import add_member, make_device, make_vault, run_sql
-from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
-
-LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")
-MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def user(storage: Postgres) -> UUID:
-    return (await add(storage, account())).id
-
-
-@pytest.fixture
-async def eve(storage: Postgres) -> UUID:
-    return (await add(storage, account(EVE))).id
+from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, fingerprint
+from tests.support.builders import add_member, make_device, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, begin, within
 
 
 def device(user: UUID, **changes: Any) -> Device:
     return make_device(user, NOW - DAY, **{"last_used_at": NOW - HOUR, **changes})
 
 
-def full(user: UUID, **changes: Any) -> Device:
+def full_device(user: UUID, **changes: Any) -> Device:
     """Return a device with a value in every column."""
     return device(
         user,
@@ -68,23 +50,25 @@ def full(user: UUID, **changes: Any) -> Device:
     )
 
 
-async def save(storage: Postgres, *devices: Device) -> None:
+async def save_devices(storage: Postgres, *devices: Device) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in devices:
-            await tx.devices.save(one)
+        for device in devices:
+            await tx.devices.save(device)
 
 
-async def revoke(storage: Postgres, one: Device) -> None:
-    await within(storage, lambda tx: tx.devices.revoke(one.user_id, one.id, NOW))
+async def revoke(storage: Postgres, device: Device) -> None:
+    await within(storage, lambda tx: tx.devices.revoke(device.user_id, device.id, NOW))
 
 
-async def stored(storage: Postgres, one: Device) -> Device | None:
+async def find_device(storage: Postgres, device: Device) -> Device | None:
     async with storage.reading() as read:
-        listed_device = await read.devices.by_id(one.id, uuid4(), None, NOW)
+        listed_device = await read.devices.by_id(device.id, uuid4(), None, NOW)
     return None if listed_device is None else listed_device.device
 
 
-async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org: UUID | None = None, now: datetime = NOW) -> list[Any]:
+async def list_devices(
+    storage: Postgres, user: UUID, session: UUID | None = None, org: UUID | None = None, now: datetime = NOW
+) -> list[Any]:
     async with storage.reading() as read:
         return await read.devices.of_user(user, session or uuid4(), org, now, None, 100)
 
@@ -93,79 +77,61 @@ async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org
 
 
 async def test_every_field_of_a_device_is_stored_and_comes_back(storage: Postgres, user: UUID) -> None:
-    rich, bare = full(user), device(user, location=PORTUGAL)
-    await save(storage, rich, bare)
-    assert await stored(storage, rich) == rich
-    assert await stored(storage, bare) == bare
-    assert [listed_device.device for listed_device in await listed(storage, user)] == [rich, bare]
+    rich, bare = full_device(user), device(user, location=PORTUGAL)
+    await save_devices(storage, rich, bare)
+    assert await find_device(storage, rich) == rich
+    assert await find_device(storage, bare) == bare
+    assert [listed_device.device for listed_device in await list_devices(storage, user)] == [rich, bare]
 
 
 async def test_saving_updates_all_but_the_owner_the_client_and_the_creation_time(storage: Postgres, user: UUID, eve: UUID) -> None:
-    bare, rich = device(user), full(user, client_hash=digest("other"), trust_hash=digest("another"))
-    others = device(user), device(eve)
-    await save(storage, bare, *others)
-    await save(storage, replace(rich, id=bare.id))
-    assert await stored(storage, bare) == replace(rich, id=bare.id, client_hash=None, created_at=bare.created_at)
-    for one in others:
-        assert await stored(storage, one) == one
+    bare, rich = device(user), full_device(user, client_hash=digest("other"), trust_hash=digest("another"))
+    other_devices = device(user), device(eve)
+    await save_devices(storage, bare, *other_devices)
+    await save_devices(storage, replace(rich, id=bare.id))
+    assert await find_device(storage, bare) == replace(rich, id=bare.id, client_hash=None, created_at=bare.created_at)
+    for other in other_devices:
+        assert await find_device(storage, other) == other
 
 
 async def test_devices_of_other_users_and_revoked_ones_are_not_saved(storage: Postgres, user: UUID, eve: UUID) -> None:
-    one, gone = device(user), device(user)
-    await save(storage, one, gone)
-    await revoke(storage, gone)
-    await save(storage, replace(one, user_id=eve, name="Eve's"), replace(gone, name="Back", trust_hash=digest("x"), trust_expires_at=NOW))
-    assert await stored(storage, one) == one
-    assert await stored(storage, gone) == replace(gone, revoked_at=NOW, updated_at=NOW)
-
-
-# Matching
-
-
-def fingerprint(
-    token: str | None = None,
-    client: str | None = None,
-    location: Location | None = None,
-    browser: str = "Firefox",
-    os: str = "Linux",
-    device_type: DeviceType = DeviceType.BROWSER,
-) -> DeviceFingerprint:
-    """Return the fingerprint of a device with these properties."""
-    return DeviceFingerprint(
-        trust_hash=None if token is None else digest(token),
-        client_hash=None if client is None else digest(client),
-        name=None,
-        declared_type=None,
-        user_agent=ParsedUserAgent(browser, None, os, None, device_type),
-        address=None,
-        location=location,
+    one, revoked = device(user), device(user)
+    await save_devices(storage, one, revoked)
+    await revoke(storage, revoked)
+    await save_devices(
+        storage, replace(one, user_id=eve, name="Eve's"), replace(revoked, name="Back", trust_hash=digest("x"), trust_expires_at=NOW)
     )
+    assert await find_device(storage, one) == one
+    assert await find_device(storage, revoked) == replace(revoked, revoked_at=NOW, updated_at=NOW)
 
 
 async def find_match(
-    storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **said: Any
+    storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **description: Any
 ) -> KnownDevice:
-    return await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(token, client, **said), org, NOW))
+    return await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(token, client, **description), org, NOW))
 
 
 async def test_the_trust_token_matches_before_the_client_id(storage: Postgres, user: UUID) -> None:
-    trusted, known = full(user, last_used_at=NOW - DAY), full(user, client_hash=digest("known"), trust_hash=None, trust_expires_at=None)
-    await save(storage, trusted, known, device(user))
-    assert (await find_match(storage, user, "trust", "known")).device == trusted
-    assert (await find_match(storage, user, "trust")).device == trusted
-    assert (await find_match(storage, user, "other", "known")).device == known
-    assert (await find_match(storage, user, client="known", browser="Chrome", os="Windows")).device == known
+    trusted_device, client_device = (
+        full_device(user, last_used_at=NOW - DAY),
+        full_device(user, client_hash=digest("known"), trust_hash=None, trust_expires_at=None),
+    )
+    await save_devices(storage, trusted_device, client_device, device(user))
+    assert (await find_match(storage, user, "trust", "known")).device == trusted_device
+    assert (await find_match(storage, user, "trust")).device == trusted_device
+    assert (await find_match(storage, user, "other", "known")).device == client_device
+    assert (await find_match(storage, user, client="known", browser="Chrome", os="Windows")).device == client_device
 
 
 async def test_a_client_with_an_id_does_not_match_by_its_user_agent(storage: Postgres, user: UUID) -> None:
-    await save(storage, device(user))
+    await save_devices(storage, device(user))
     assert (await find_match(storage, user, client="unknown")).device is None
 
 
 async def test_a_client_without_an_id_matches_by_browser_system_and_type(storage: Postgres, user: UUID) -> None:
     one = device(user, browser_version="121.0", os_version="6.1")
     # A device with a client id does not match by its User-Agent header, which any client can send.
-    await save(storage, one, device(user, client_hash=digest("client"), last_used_at=NOW))
+    await save_devices(storage, one, device(user, client_hash=digest("client"), last_used_at=NOW))
     assert (await find_match(storage, user)).device == one
     for other in ({"browser": "Chrome"}, {"os": "Windows"}, {"device_type": DeviceType.DESKTOP}):
         assert (await find_match(storage, user, **other)).device is None
@@ -173,35 +139,35 @@ async def test_a_client_without_an_id_matches_by_browser_system_and_type(storage
 
 async def test_of_several_equal_devices_the_most_recently_used_matches(storage: Postgres, user: UUID) -> None:
     latest = device(user, last_used_at=NOW - SECOND)
-    await save(storage, device(user, last_used_at=NOW - DAY), latest, device(user, last_used_at=NOW - HOUR))
+    await save_devices(storage, device(user, last_used_at=NOW - DAY), latest, device(user, last_used_at=NOW - HOUR))
     assert (await find_match(storage, user)).device == latest
 
 
 async def test_revoked_devices_and_those_of_other_users_do_not_match(storage: Postgres, user: UUID, eve: UUID) -> None:
-    other_users, gone = full(eve), full(user, client_hash=digest("gone"), trust_hash=digest("gone"))
-    await save(storage, other_users, device(eve), gone)
-    await revoke(storage, gone)
+    other_users, revoked = full_device(eve), full_device(user, client_hash=digest("gone"), trust_hash=digest("gone"))
+    await save_devices(storage, other_users, device(eve), revoked)
+    await revoke(storage, revoked)
     for token, client in (("trust", None), (None, "client"), ("gone", None), (None, "gone"), (None, None)):
         assert (await find_match(storage, user, token, client)).device is None
-    back = full(user, client_hash=digest("gone"), trust_hash=digest("new"))
-    await save(storage, back)
-    assert (await find_match(storage, user, client="gone")).device == back, "the client of a revoked device gets a new device"
+    restored = full_device(user, client_hash=digest("gone"), trust_hash=digest("new"))
+    await save_devices(storage, restored)
+    assert (await find_match(storage, user, client="gone")).device == restored, "the client of a revoked device gets a new device"
 
 
 async def test_the_trust_period_is_the_shortest_of_the_organizations(
     storage: Postgres, pool: Pool, user: UUID, eve: UUID, acme: UUID, other_tenant: UUID
 ) -> None:
-    one = full(user, mfa_at=NOW, trust_expires_at=NOW + 90 * DAY)
-    await save(storage, one)
+    one = full_device(user, mfa_at=NOW, trust_expires_at=NOW + 90 * DAY)
+    await save_devices(storage, one)
 
     async def period(org: UUID | None = None) -> int:
         days = (await find_match(storage, user, org=org)).trust_days
         # Lists use the same period.
-        for when, remembered in ((NOW + days * DAY - MICROSECOND, True), (NOW + days * DAY, False)):
-            [listed_device] = await listed(storage, user, org=org, now=when)
+        for now, is_trusted in ((NOW + days * DAY - MICROSECOND, True), (NOW + days * DAY, False)):
+            [listed_device] = await list_devices(storage, user, org=org, now=now)
             async with storage.reading() as read:
-                assert await read.devices.by_id(one.id, uuid4(), org, when) == listed_device
-            assert listed_device.trusted is remembered
+                assert await read.devices.by_id(one.id, uuid4(), org, now) == listed_device
+            assert listed_device.trusted is is_trusted
         return days
 
     async def set_days(org: UUID, days: int) -> None:
@@ -229,50 +195,54 @@ async def test_the_trust_period_is_the_shortest_of_the_organizations(
 async def test_a_list_has_the_users_active_devices_the_most_recently_used_first(storage: Postgres, user: UUID, eve: UUID) -> None:
     ids = sorted(uuid4() for _ in range(2))
     first, second, third = device(user, last_used_at=NOW), device(user, id=ids[1]), device(user, id=ids[0])
-    gone = device(user)
-    await save(storage, third, gone, first, second, device(eve))
-    await revoke(storage, gone)
-    listed_device = await listed(storage, user)
-    assert [one.device for one in listed_device] == [first, second, third]
+    revoked = device(user)
+    await save_devices(storage, third, revoked, first, second, device(eve))
+    await revoke(storage, revoked)
+    listed_devices = await list_devices(storage, user)
+    assert [one.device for one in listed_devices] == [first, second, third]
     async with storage.reading() as read:
         session = uuid4()
-        assert await read.devices.of_user(user, session, None, NOW, None, 2) == listed_device[:2]
-        for position, one in enumerate(listed_device):
-            assert await read.devices.of_user(user, session, None, NOW, one.device, 100) == listed_device[position + 1 :]
+        assert await read.devices.of_user(user, session, None, NOW, None, 2) == listed_devices[:2]
+        for position, one in enumerate(listed_devices):
+            assert await read.devices.of_user(user, session, None, NOW, one.device, 100) == listed_devices[position + 1 :]
         assert await read.devices.of_user(uuid4(), session, None, NOW, None, 100) == []
 
 
 async def test_the_current_device_is_that_of_the_session(storage: Postgres, user: UUID) -> None:
     one, other = device(user, last_used_at=NOW), device(user)
-    await save(storage, one, other)
-    without = await begin(storage, user, "a")
-    with_other = await begin(storage, user, "b", device_id=other.id)
-    for session, current in ((without.id, [False, False]), (with_other.id, [False, True]), (uuid4(), [False, False])):
-        assert [listed_device.is_current for listed_device in await listed(storage, user, session)] == current
+    await save_devices(storage, one, other)
+    without_device = await begin(storage, user, "a")
+    with_device = await begin(storage, user, "b", device_id=other.id)
+    for session, current in ((without_device.id, [False, False]), (with_device.id, [False, True]), (uuid4(), [False, False])):
+        assert [listed_device.is_current for listed_device in await list_devices(storage, user, session)] == current
         async with storage.reading() as read:
-            for which, expected in zip((one, other), current, strict=True):
-                listed_device = await read.devices.by_id(which.id, session, None, NOW)
+            for target, expected in zip((one, other), current, strict=True):
+                listed_device = await read.devices.by_id(target.id, session, None, NOW)
                 assert listed_device is not None
                 assert listed_device.is_current is expected
 
 
 async def test_devices_of_all_users_are_found_by_id_revoked_or_not(storage: Postgres, user: UUID, eve: UUID) -> None:
-    one, other_users = device(user), full(eve)
-    await save(storage, one, other_users)
+    one, other_users = device(user), full_device(eve)
+    await save_devices(storage, one, other_users)
     await revoke(storage, other_users)
-    assert await stored(storage, one) == one
-    stored_device = await stored(storage, other_users)
+    assert await find_device(storage, one) == one
+    stored_device = await find_device(storage, other_users)
     assert stored_device is not None
     assert (stored_device.user_id, stored_device.revoked_at) == (eve, NOW)
-    assert await stored(storage, device(user)) is None
+    assert await find_device(storage, device(user)) is None
 
 
 async def test_password_attempts_from_a_trusted_device_are_counted_for_the_device(storage: Postgres, user: UUID, eve: UUID) -> None:
-    one, other_users, gone = full(user), full(eve, trust_hash=digest("hers")), full(user, client_hash=None, trust_hash=digest("gone"))
-    await save(storage, one, other_users, gone)
-    await revoke(storage, gone)
+    one, other_users, revoked = (
+        full_device(user),
+        full_device(eve, trust_hash=digest("eves")),
+        full_device(user, client_hash=None, trust_hash=digest("gone")),
+    )
+    await save_devices(storage, one, other_users, revoked)
+    await revoke(storage, revoked)
 
-    async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
+    async def subject_of(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
         async with storage.autocommit() as count:
             attempt = await count.attempt_limits.count_password_attempt(
                 address, None if token is None else digest(token), AttemptLimit(100, DAY), at
@@ -281,14 +251,14 @@ async def test_password_attempts_from_a_trusted_device_are_counted_for_the_devic
         return (None if attempt.account is None else attempt.account.id), attempt.secret, attempt.subject
 
     at_the_device, at_the_account = (SecretKind.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (SecretKind.PASSWORD, digest(ADA))
-    assert await counted(ADA, "trust") == (user, *at_the_device)
-    assert await counted(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (user, *at_the_device)
-    assert await counted(ADA, "trust", NOW + 3 * MINUTE) == (user, *at_the_account)
-    for token in ("hers", "gone", "unknown", "", None):
-        assert await counted(ADA, token) == (user, *at_the_account)
-    assert await counted(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
+    assert await subject_of(ADA, "trust") == (user, *at_the_device)
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (user, *at_the_device)
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE) == (user, *at_the_account)
+    for token in ("eves", "gone", "unknown", "", None):
+        assert await subject_of(ADA, token) == (user, *at_the_account)
+    assert await subject_of(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
     unknown = Email("nobody@example.com")
-    assert await counted(unknown, "trust") == (None, SecretKind.PASSWORD, digest(unknown))
+    assert await subject_of(unknown, "trust") == (None, SecretKind.PASSWORD, digest(unknown))
 
 
 # Changes
@@ -298,7 +268,7 @@ UNTRUSTED: dict[str, Any] = {"trust_hash": None, "trust_expires_at": None, "mfa_
 
 
 @pytest.mark.parametrize(
-    ("change", "changed"),
+    ("change", "expected"),
     [
         (lambda tx, user, id_: tx.devices.rename(user, id_, "Work", NOW), {"name": "Work", "updated_at": NOW}),
         (lambda tx, user, id_: tx.devices.revoke(user, id_, NOW), {"revoked_at": NOW, "updated_at": NOW, **UNTRUSTED}),
@@ -306,143 +276,56 @@ UNTRUSTED: dict[str, Any] = {"trust_hash": None, "trust_expires_at": None, "mfa_
     ids=["rename", "revoke"],
 )
 async def test_a_change_affects_one_device_of_one_user(
-    storage: Postgres, user: UUID, eve: UUID, change: Callable[..., Any], changed: dict[str, Any]
+    storage: Postgres, user: UUID, eve: UUID, change: Callable[..., Any], expected: dict[str, Any]
 ) -> None:
-    one, second, other_users = full(user), device(user), device(eve)
-    await save(storage, one, second, other_users)
+    one, second, other_users = full_device(user), device(user), device(eve)
+    await save_devices(storage, one, second, other_users)
     await within(storage, lambda tx: change(tx, eve, one.id))
-    assert await stored(storage, one) == one, "the device belongs to another user"
+    assert await find_device(storage, one) == one, "the device belongs to another user"
     await within(storage, lambda tx: change(tx, user, one.id))
-    assert await stored(storage, one) == replace(one, **changed)
+    assert await find_device(storage, one) == replace(one, **expected)
     for other in (second, other_users):
-        assert await stored(storage, other) == other
+        assert await find_device(storage, other) == other
 
 
 async def test_a_revoked_device_does_not_change(storage: Postgres, user: UUID) -> None:
-    one = full(user)
-    await save(storage, one)
+    one = full_device(user)
+    await save_devices(storage, one)
     await revoke(storage, one)
-    revoked = await stored(storage, one)
+    revoked = await find_device(storage, one)
     await within(storage, lambda tx: tx.devices.rename(user, one.id, "Work", NOW + HOUR))
     await within(storage, lambda tx: tx.devices.revoke(user, one.id, NOW + HOUR))
-    assert await stored(storage, one) == revoked
+    assert await find_device(storage, one) == revoked
 
 
 async def test_distrusting_ends_the_trust_of_all_devices_of_the_user(storage: Postgres, user: UUID, eve: UUID) -> None:
-    trusted, shown, plain = full(user), device(user, mfa_at=NOW), device(user)
-    other_users = full(eve, trust_hash=digest("hers"))
-    await save(storage, trusted, shown, plain, other_users)
+    trusted, verified, untrusted = full_device(user), device(user, mfa_at=NOW), device(user)
+    other_users = full_device(eve, trust_hash=digest("eves"))
+    await save_devices(storage, trusted, verified, untrusted, other_users)
     await within(storage, lambda tx: tx.devices.distrust(user, NOW))
-    assert await stored(storage, trusted) == replace(trusted, updated_at=NOW, **UNTRUSTED)
-    assert await stored(storage, shown) == replace(shown, updated_at=NOW, **UNTRUSTED)
-    assert await stored(storage, plain) == plain
-    assert await stored(storage, other_users) == other_users
+    assert await find_device(storage, trusted) == replace(trusted, updated_at=NOW, **UNTRUSTED)
+    assert await find_device(storage, verified) == replace(verified, updated_at=NOW, **UNTRUSTED)
+    assert await find_device(storage, untrusted) == untrusted
+    assert await find_device(storage, other_users) == other_users
 
 
-# Client ids and earlier logins
+# Client ids
 
 
 async def test_a_device_is_found_by_its_client_id(storage: Postgres, user: UUID, eve: UUID) -> None:
-    one, other, other_users, gone = full(user), full(user), full(eve), full(user)
-    client, others, gones = digest("client"), digest("another"), digest("gone")
-    other, other_users, gone = [
-        replace(kept, client_hash=hash_, trust_hash=None, trust_expires_at=None)
-        for kept, hash_ in ((other, others), (other_users, client), (gone, gones))
+    one, other, other_users, revoked = full_device(user), full_device(user), full_device(eve), full_device(user)
+    client, other_client, revoked_client = digest("client"), digest("another"), digest("gone")
+    other, other_users, revoked = [
+        replace(original, client_hash=hash_, trust_hash=None, trust_expires_at=None)
+        for original, hash_ in ((other, other_client), (other_users, client), (revoked, revoked_client))
     ]
-    await save(storage, one, other, other_users, gone, device(user))
-    await revoke(storage, gone)
+    await save_devices(storage, one, other, other_users, revoked, device(user))
+    await revoke(storage, revoked)
     for target, hash_, expected in (
         (user, client, one),
         (eve, client, other_users),
-        (eve, others, None),
-        (user, gones, None),
+        (eve, other_client, None),
+        (user, revoked_client, None),
         (user, b"", None),
     ):
         assert await within(storage, lambda tx, target=target, hash_=hash_: tx.devices.by_client(target, hash_)) == expected  # type: ignore[misc]
-
-
-async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None) -> None:
-    await run_sql(
-        pool,
-        "insert into login_events (id, user_id, provider, success, created_at, city, country) values (%s, %s, 'password', %s, %s, %s, %s)",
-        uuid4(),
-        user,
-        success,
-        at,
-        location.city if location else None,
-        location.country if location else None,
-    )
-
-
-async def history(storage: Postgres, user: UUID, location: Location | None = None, now: datetime = NOW) -> LoginHistory:
-    return (await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(location=location), None, now))).history
-
-
-NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, known_location=False)
-
-
-async def test_a_user_without_logins_has_no_history(storage: Postgres, pool: Pool, user: UUID, eve: UUID) -> None:
-    await record(pool, eve, NOW - HOUR, location=LISBON)
-    await record(pool, eve, NOW - SECOND, success=False)
-    assert await history(storage, user, LISBON) == NOTHING
-    assert await history(storage, user) == NOTHING
-
-
-async def test_failures_count_since_the_last_success_within_24_hours(storage: Postgres, pool: Pool, user: UUID) -> None:
-    async def failures() -> int:
-        return (await history(storage, user)).failures
-
-    for at in (NOW - DAY, NOW - DAY + MICROSECOND, NOW - HOUR):
-        await record(pool, user, at, success=False)
-    assert await failures() == 2, "the first one is older than 24 hours"
-    await record(pool, user, NOW - 2 * HOUR)
-    assert await failures() == 1
-    await record(pool, user, NOW - 3 * HOUR)
-    assert await failures() == 1, "only the last success counts"
-    await record(pool, user, NOW - MINUTE)
-    assert await failures() == 0
-    for _ in range(7):
-        await record(pool, user, NOW - SECOND, success=False)
-    assert await failures() == 5, "further failures are not counted"
-
-
-async def test_successful_logins_of_30_days_are_counted(storage: Postgres, pool: Pool, user: UUID) -> None:
-    await record(pool, user, NOW - 30 * DAY)
-    await record(pool, user, NOW - DAY, success=False)
-    assert await history(storage, user) == NOTHING
-    await record(pool, user, NOW - 30 * DAY + MICROSECOND)
-    assert await history(storage, user) == replace(NOTHING, logins=1, at_this_hour=True)
-    for _ in range(12):
-        await record(pool, user, NOW - 2 * DAY)
-    assert (await history(storage, user)).logins == 10, "further logins are not counted"
-
-
-@pytest.mark.parametrize(
-    ("minutes", "same"),
-    [(-10, False), (-9, True), (0, True), (50, True), (51, False), (12 * 60, False)],
-)
-async def test_hours_are_in_utc_in_any_time_zone_of_the_database(
-    conninfo: str, clock: FakeClock, user: UUID, minutes: int, same: bool
-) -> None:
-    nepal = make_conninfo(conninfo, options="-c TimeZone=Asia/Kathmandu")  # UTC+5:45
-    async with aclosing(Pool(nepal, size=1)) as pool:
-        storage = Postgres(pool, make_vault(), clock)
-        await record(pool, user, NOW - 3 * DAY + minutes * MINUTE)  # NOW is 9 minutes and 26 seconds past the hour
-        assert (await history(storage, user)).at_this_hour is same
-        assert (await history(storage, user, now=NOW + DAY)).at_this_hour is same
-
-
-async def test_a_location_is_known_after_a_successful_login_there(storage: Postgres, pool: Pool, user: UUID, eve: UUID) -> None:
-    async def is_known(location: Location | None) -> bool:
-        return (await history(storage, user, location)).known_location
-
-    await record(pool, user, NOW - 3000 * DAY, location=LISBON)
-    await record(pool, user, NOW - HOUR, location=OSLO, success=False)
-    await record(pool, eve, NOW - HOUR, location=PORTO)
-    await record(pool, user, NOW - HOUR)
-    assert await is_known(LISBON)
-    for other in (OSLO, PORTO, PORTUGAL, Location("Lisbon", "US"), None):
-        assert not await is_known(other), other
-    await record(pool, user, NOW - HOUR, location=PORTUGAL)
-    assert await is_known(PORTUGAL)
-    assert not await is_known(PORTO)

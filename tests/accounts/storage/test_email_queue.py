@@ -33,8 +33,8 @@ async def test_every_field_of_an_email_is_stored(storage: Postgres, kind: EmailK
 
 async def test_due_emails_are_claimed_oldest_first_up_to_the_limit(storage: Postgres) -> None:
     mails = [mail(created_at=NOW - age * SECOND, due_at=NOW - age * SECOND) for age in (3, 9, 1, 7, 5, 0)]
-    late = mail(created_at=NOW - DAY, due_at=NOW + MICROSECOND)
-    await queue(storage, *mails, late)
+    later = mail(created_at=NOW - DAY, due_at=NOW + MICROSECOND)
+    await queue(storage, *mails, later)
     ages = [(NOW - email.created_at) // SECOND for email in await claim(storage, 4)]
     assert ages == [9, 7, 5, 3]
     assert [(NOW - email.created_at) // SECOND for email in await claim(storage)] == [1, 0]
@@ -51,10 +51,10 @@ async def test_an_expired_lease_makes_an_email_due_again(storage: Postgres) -> N
 
 async def test_no_two_claims_return_the_same_email(storage: Postgres) -> None:
     await queue(storage, *(mail() for _ in range(40)))
-    claimed = await run_concurrently(8, lambda _: claim(storage, 7))
-    ids = [email.id for some in claimed for email in some]
+    claims = await run_concurrently(8, lambda _: claim(storage, 7))
+    ids = [email.id for emails in claims for email in emails]
     assert len(ids) == len(set(ids)) == 40
-    assert max(len(some) for some in claimed) <= 7
+    assert max(len(emails) for emails in claims) <= 7
 
 
 async def test_a_claim_does_not_wait_for_another(storage: Postgres) -> None:
@@ -69,26 +69,26 @@ async def put(server: MailServer, tx: Transaction) -> None:
 
 
 async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, pool: Pool) -> None:
-    acme, other_tenant, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
+    acme, other_tenant, without_server = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
     for org in (acme, other_tenant):
         await within(storage, partial(put, mail_server(org)))
-    invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, other_tenant, plain, None)}
+    invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, other_tenant, without_server, None)}
     resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
     await queue(storage, *invitations.values(), *resets.values())
 
-    async def claimed(busy: BusyServers) -> set[UUID]:
+    async def claim_ids(busy: BusyServers) -> set[UUID]:
         """Return the ids of the emails that a claim returns. The lease ends at once."""
         emails = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
-        return {one.id for one in emails}
+        return {email.id for email in emails}
 
-    everything = {one.id for one in (*invitations.values(), *resets.values())}
-    assert await claimed(NO_BUSY_SERVERS) == everything
-    assert await claimed(BusyServers(frozenset({acme}))) == everything - {invitations[acme].id}
+    all_ids = {one.id for one in (*invitations.values(), *resets.values())}
+    assert await claim_ids(NO_BUSY_SERVERS) == all_ids
+    assert await claim_ids(BusyServers(frozenset({acme}))) == all_ids - {invitations[acme].id}
     # The platform's server sends the emails of an organization without a mail server.
-    assert await claimed(BusyServers(every_own_server=True)) == everything - {invitations[acme].id, invitations[other_tenant].id}
-    assert await claimed(BusyServers(frozenset({acme, plain}), every_own_server=True)) == {
+    assert await claim_ids(BusyServers(every_own_server=True)) == all_ids - {invitations[acme].id, invitations[other_tenant].id}
+    assert await claim_ids(BusyServers(frozenset({acme, without_server}), every_own_server=True)) == {
         invitations[None].id,
-        *(one.id for one in resets.values()),
+        *(reset.id for reset in resets.values()),
     }
 
 
@@ -96,11 +96,11 @@ async def test_tokens_are_stored_sealed(storage: Postgres, pool: Pool) -> None:
     queued, other = mail(), mail()
     await queue(storage, queued, other)
     await within(storage, lambda tx: tx.email_queue.save_token(queued, "the token", NOW))
-    stored = dict(await run_sql(pool, "select id, token from mails"))
-    assert b"the token" not in stored[queued.id]
-    assert stored[other.id] is None
+    sealed_tokens = dict(await run_sql(pool, "select id, token from mails"))
+    assert b"the token" not in sealed_tokens[queued.id]
+    assert sealed_tokens[other.id] is None
     # The seal does not open in another row.
-    await run_sql(pool, "update mails set token = %s where id = %s", stored[queued.id], other.id)
+    await run_sql(pool, "update mails set token = %s where id = %s", sealed_tokens[queued.id], other.id)
     tokens = {email.id: email.token for email in await claim(storage)}
     assert tokens == {queued.id: "the token", other.id: None}
 
@@ -118,20 +118,20 @@ async def test_a_finished_email_has_no_token_and_is_not_claimed_again(
         await tx.email_queue.finish(queued, EmailOutcome.SENT, NOW + HOUR)  # the first outcome stands
     query = "select finished_at, outcome, token, attempts, last_failure from mails where id = %s"
     assert await run_sql(pool, query, queued.id) == [(NOW, outcome, None, attempts, "because")]
-    [left] = await claim(storage)
-    assert (left.id, left.token) == (other.id, "t")
+    [remaining] = await claim(storage)
+    assert (remaining.id, remaining.token) == (other.id, "t")
 
 
 async def test_a_failed_attempt_is_counted_and_postponed(storage: Postgres, pool: Pool) -> None:
     await queue(storage, mail(), other := mail(due_at=NOW + HOUR))
-    [claimed] = await claim(storage)
+    [email] = await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.email_queue.postpone(claimed, NOW + 5 * SECOND, "421 try later")
+        await tx.email_queue.postpone(email, NOW + 5 * SECOND, "421 try later")
     query = "select attempts, due_at, last_failure, finished_at from mails where id = %s"
-    assert await run_sql(pool, query, claimed.id) == [(1, NOW + 5 * SECOND, "421 try later", None)]
+    assert await run_sql(pool, query, email.id) == [(1, NOW + 5 * SECOND, "421 try later", None)]
     assert await run_sql(pool, query, other.id) == [(0, NOW + HOUR, None, None)]
-    [again] = await claim(storage, now=NOW + 5 * SECOND)
-    assert (again.attempts, again.claims) == (1, 2)
+    [second_claim] = await claim(storage, now=NOW + 5 * SECOND)
+    assert (second_claim.attempts, second_claim.claims) == (1, 2)
 
 
 async def test_a_stale_claim_postpones_nothing(storage: Postgres, pool: Pool) -> None:
@@ -144,24 +144,24 @@ async def test_a_stale_claim_postpones_nothing(storage: Postgres, pool: Pool) ->
 
 async def test_a_withdrawn_email_is_dropped_and_gets_no_token(storage: Postgres, pool: Pool) -> None:
     org, other = uuid4(), uuid4()
-    withdrawn = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
-    stays = [
+    withdrawn_email = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
+    remaining_emails = [
         mail(kind=EmailKind.INVITATION, address=ADA, org_id=org),
         mail(kind=EmailKind.WELCOME, address=EVE, org_id=org),
         mail(kind=EmailKind.WELCOME, address=ADA, org_id=other),
         mail(kind=EmailKind.WELCOME, address=ADA),
     ]
     sent = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
-    await queue(storage, withdrawn, sent, *stays)
+    await queue(storage, withdrawn_email, sent, *remaining_emails)
     await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.finish(replace(sent, claims=1), EmailOutcome.SENT, NOW)
         assert await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
         await tx.email_queue.withdraw(EmailKind.WELCOME, ADA, org, NOW + SECOND)
         assert not await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
-        assert not await tx.email_queue.save_token(replace(withdrawn, claims=1), "the token", NOW + SECOND)
-    ended = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
-    assert ended == [(sent.id, "sent", NOW, None), (withdrawn.id, "dropped", NOW + SECOND, None)]
+        assert not await tx.email_queue.save_token(replace(withdrawn_email, claims=1), "the token", NOW + SECOND)
+    rows = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
+    assert rows == [(sent.id, "sent", NOW, None), (withdrawn_email.id, "dropped", NOW + SECOND, None)]
 
 
 async def test_a_stale_claim_saves_no_token_and_can_only_record_sent(storage: Postgres, pool: Pool) -> None:
@@ -183,10 +183,10 @@ async def test_a_stale_claim_saves_no_token_and_can_only_record_sent(storage: Po
 async def test_an_email_added_with_a_token_is_not_counted_yet(storage: Postgres, pool: Pool) -> None:
     queued = mail(kind=EmailKind.INVITATION, token="the token")
     await queue(storage, queued)
-    [(stored,)] = await run_sql(pool, "select token from mails")
-    assert b"the token" not in stored
-    [claimed] = await claim(storage)
-    assert (claimed.token, claimed.token_at) == ("the token", None)
+    [(token,)] = await run_sql(pool, "select token from mails")
+    assert b"the token" not in token
+    [email] = await claim(storage)
+    assert (email.token, email.token_at) == ("the token", None)
     assert await within(storage, lambda tx: tx.email_queue.count_since(ADA, list(EmailKind), NOW - DAY)) == 0
 
 
@@ -238,8 +238,8 @@ async def test_mailers_are_notified_when_the_transaction_commits(storage: Postgr
                 await tx.email_queue.add(mail())
                 raise ZeroDivisionError
         await queue(storage, mail(), mail())
-        heard = [note.channel async for note in listening.notifies(timeout=1.0, stop_after=1)]
-        assert heard == ["mails"]
+        channels = [note.channel async for note in listening.notifies(timeout=1.0, stop_after=1)]
+        assert channels == ["mails"]
     finally:
         await listening.close()
 

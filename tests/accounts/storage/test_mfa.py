@@ -23,7 +23,7 @@ SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 @pytest.fixture
 async def user(storage: Postgres) -> UUID:
     """An account without a second factor. Another account has one."""
-    added = await add(storage, account(), account(EVE))
+    users = await add(storage, account(), account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         eve = await tx.accounts.by_email(EVE)
         assert eve is not None
@@ -31,18 +31,18 @@ async def user(storage: Postgres) -> UUID:
         await tx.mfa.use_step(eve.id, NOW, 1000)
         await tx.mfa.replace_codes(eve.id, SALT, HASHES)
         await tx.accounts.set_mfa(eve.id, NOW, NOW)
-    return added.id
+    return users.id
 
 
-async def begin(storage: Postgres, user: UUID, secret: str = "SECRET") -> None:
+async def start_setup(storage: Postgres, user: UUID, secret: str = "SECRET") -> None:
     await within(storage, lambda tx: tx.mfa.save_pending_secret(user, secret, NOW))
 
 
-async def take(storage: Postgres, user: UUID, step: int, setup_at: timedelta = timedelta()) -> bool:
+async def use_step(storage: Postgres, user: UUID, step: int, setup_at: timedelta = timedelta()) -> bool:
     return await within(storage, lambda tx: tx.mfa.use_step(user, NOW + setup_at, step))
 
 
-async def others(pool: Pool, user: UUID) -> list[object]:
+async def other_rows(pool: Pool, user: UUID) -> list[object]:
     """Return all rows of other accounts."""
     tables = ("mfa", "backup_codes", "mfa_events")
     return [row for table in tables for row in await run_sql(pool, f"select * from {table} where user_id <> %s order by 2", user)]  # noqa: S608
@@ -51,8 +51,8 @@ async def others(pool: Pool, user: UUID) -> list[object]:
 async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID) -> None:
     async with storage.reading() as read:
         assert await read.mfa.enrollment(user) is None
-    await begin(storage, user, "FIRST")
-    await take(storage, user, 7)
+    await start_setup(storage, user, "FIRST")
+    await use_step(storage, user, 7)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     await within(storage, lambda tx: tx.mfa.save_pending_secret(user, "SECOND", NOW + SECOND))
     async with storage.reading() as read:
@@ -68,7 +68,7 @@ async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID)
 
 
 async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: Postgres, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     await within(storage, lambda tx: tx.accounts.set_mfa(user, NOW + SECOND, NOW))
     async with storage.reading() as read:
         enrollment = await read.mfa.enrollment(user)
@@ -79,7 +79,7 @@ async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: 
 
 
 async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: FakeClock, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     [(sealed,)] = await run_sql(pool, "select secret from mfa where user_id = %s", user)
     assert b"SECRET" not in sealed
     await run_sql(pool, "update mfa set secret = %s where user_id <> %s", sealed, user)
@@ -94,19 +94,19 @@ async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: F
 
 
 async def test_a_step_and_earlier_ones_can_be_used_only_once(storage: Postgres, pool: Pool, user: UUID) -> None:
-    await begin(storage, user)
-    untouched = await others(pool, user)
-    assert [await take(storage, user, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
-    assert not await take(storage, user, 13, setup_at=MICROSECOND), "a step of another secret"
-    assert not await take(storage, uuid4(), 13)
-    assert await others(pool, user) == untouched
+    await start_setup(storage, user)
+    untouched = await other_rows(pool, user)
+    assert [await use_step(storage, user, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
+    assert not await use_step(storage, user, 13, setup_at=MICROSECOND), "a step of another secret"
+    assert not await use_step(storage, uuid4(), 13)
+    assert await other_rows(pool, user) == untouched
 
 
 @pytest.mark.slow
 async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     for step in range(1, 6):
-        assert (await run_concurrently(20, lambda _, step=step: take(storage, user, step))).count(True) == 1  # type: ignore[misc]
+        assert (await run_concurrently(20, lambda _, step=step: use_step(storage, user, step))).count(True) == 1  # type: ignore[misc]
 
 
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
@@ -121,9 +121,9 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
 
 
 async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
-    untouched = await others(pool, user)
+    untouched = await other_rows(pool, user)
 
     async def use(code: bytes) -> bool:
         return await use_code(storage, user, code)
@@ -135,42 +135,42 @@ async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, user: UUI
         assert [await read.mfa.has_unused_code(user, code) for code in HASHES[2:6]] == [True, False, False, True]
         status = await read.mfa.status(user)
     assert status == MfaStatus(None, 8)
-    assert await others(pool, user) == untouched
+    assert await other_rows(pool, user) == untouched
 
 
 @pytest.mark.slow
 async def test_of_20_concurrent_uses_of_a_backup_code_one_succeeds(storage: Postgres, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     for code in HASHES[:5]:
 
         async def use(_: int, code: bytes = code) -> bool:
             return await use_code(storage, user, code)
 
-        used = await run_concurrently(20, use)
-        assert used.count(True) == 1
+        results = await run_concurrently(20, use)
+        assert results.count(True) == 1
 
 
 async def test_new_codes_replace_all_others(storage: Postgres, pool: Pool, user: UUID) -> None:
-    await begin(storage, user)
-    untouched = await others(pool, user)
+    await start_setup(storage, user)
+    untouched = await other_rows(pool, user)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     assert await use_code(storage, user, HASHES[0])
     await within(storage, lambda tx: tx.mfa.replace_codes(user, b"pepper", [b"new", b"newer"]))
-    stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
-    assert await run_sql(pool, stored, user) == [(b"new", None), (b"newer", None)]
+    query = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
+    assert await run_sql(pool, query, user) == [(b"new", None), (b"newer", None)]
     async with storage.reading() as read:
         enrollment = await read.mfa.enrollment(user)
     assert enrollment is not None
     assert enrollment.codes_salt == b"pepper"
-    assert await others(pool, user) == untouched
+    assert await other_rows(pool, user) == untouched
 
 
 async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: Pool, user: UUID) -> None:
-    await begin(storage, user)
+    await start_setup(storage, user)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     await within(storage, lambda tx: tx.mfa.log(user, [MfaEvent.ENABLED], SYSTEM, NOW))
-    untouched = await others(pool, user)
+    untouched = await other_rows(pool, user)
     for _ in range(2):
         await within(storage, lambda tx: tx.mfa.remove(user))
     assert (
@@ -178,12 +178,12 @@ async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: 
         == []
     )
     assert await run_sql(pool, "select event_type from mfa_events") == [("mfa_enabled",)]
-    assert await others(pool, user) == untouched
+    assert await other_rows(pool, user) == untouched
 
 
 # The log
 
-LOGGED = "select event_type, success, actor_id, impersonator_id, reason, address, agent from mfa_events order by created_at"
+LOG_QUERY = "select event_type, success, actor_id, impersonator_id, reason, address, agent from mfa_events order by created_at"
 
 
 async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postgres, pool: Pool, user: UUID) -> None:
@@ -195,7 +195,7 @@ async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postg
         await at_once.mfa.log(user, [MfaEvent.SETUP_INITIATED], herself, NOW)
         await at_once.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], visitor, NOW + SECOND)
     await within(storage, lambda tx: tx.mfa.log(user, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
-    assert await run_sql(pool, LOGGED) == [
+    assert await run_sql(pool, LOG_QUERY) == [
         ("mfa_setup_initiated", True, None, None, None, "203.0.113.9", "tests"),
         ("mfa_verify_attempt", False, None, None, None, "198.51.100.1", None),
         ("mfa_verify_failed", False, None, None, None, "198.51.100.1", None),
@@ -214,9 +214,9 @@ async def test_events_of_one_action_keep_their_order(storage: Postgres, pool: Po
     events = [*MfaEvent]
     for number in range(3):
         await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(user, events, SYSTEM, at))  # type: ignore[misc]
-    kept = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
-    assert [name for name, _ in kept] == [event.value for event in events] * 3
-    assert [at for _, at in kept][: len(events)] == [NOW + number * MICROSECOND for number in range(len(events))]
+    rows = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
+    assert [name for name, _ in rows] == [event.value for event in events] * 3
+    assert [at for _, at in rows][: len(events)] == [NOW + number * MICROSECOND for number in range(len(events))]
 
 
 async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: Postgres, pool: Pool, user: UUID) -> None:

@@ -21,8 +21,8 @@ async def add_token(
 async def test_every_field_is_stored_but_not_the_token_itself(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.RESET_PASSWORD, user.id))
-    stored = await run_sql(pool, "select purpose, token_hash, user_id, email, created_at, expires_at, used_at from one_time_tokens")
-    assert stored == [("reset_password", digest("t"), user.id, ADA, NOW - HOUR, NOW + HOUR, None)]
+    rows = await run_sql(pool, "select purpose, token_hash, user_id, email, created_at, expires_at, used_at from one_time_tokens")
+    assert rows == [("reset_password", digest("t"), user.id, ADA, NOW - HOUR, NOW + HOUR, None)]
 
 
 async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Postgres, pool: Pool) -> None:
@@ -63,8 +63,8 @@ async def test_voiding_deletes_the_tokens_of_one_user_and_purpose(storage: Postg
                 await add_token(tx, f"{name} {purpose} 1", purpose, target.id)
                 await add_token(tx, f"{name} {purpose} 2", purpose, target.id)
         await tx.one_time_tokens.void(user.id, TokenPurpose.RESET_PASSWORD)
-    left = await run_sql(pool, "select user_id, purpose, count(*) from one_time_tokens group by 1, 2")
-    assert set(left) == {(user.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
+    rows = await run_sql(pool, "select user_id, purpose, count(*) from one_time_tokens group by 1, 2")
+    assert set(rows) == {(user.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
 
 
 async def test_a_later_token_is_newer_while_it_is_unused(storage: Postgres) -> None:

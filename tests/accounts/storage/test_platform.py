@@ -26,8 +26,8 @@ async def test_figures_count_active_accounts(storage: Postgres, pool: Pool) -> N
 
 
 async def test_due_jobs_can_start_now(storage: Postgres) -> None:
-    await queue(storage, mail(), mail(due_at=NOW), mail(due_at=NOW + MICROSECOND), done := mail())
-    await within(storage, lambda tx: tx.email_queue.finish(done, EmailOutcome.SENT, NOW))
+    await queue(storage, mail(), mail(due_at=NOW), mail(due_at=NOW + MICROSECOND), finished := mail())
+    await within(storage, lambda tx: tx.email_queue.finish(finished, EmailOutcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2
 

@@ -72,13 +72,13 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     await add_member(pool, other_tenant, user.id, "member")
     await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    hers = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
+    eves_result = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
     organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
-    mine = FoundUser(user.id, ADA, True, True, NOW - DAY, organizations)
-    assert await search(storage) == [hers, mine]
-    assert await search(storage, email="ada") == [mine]
-    assert await search(storage, user_id=user.id) == [mine]
-    assert await search(storage, user_id=eve.id, email="eve") == [hers]
+    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, organizations)
+    assert await search(storage) == [eves_result, adas_result]
+    assert await search(storage, email="ada") == [adas_result]
+    assert await search(storage, user_id=user.id) == [adas_result]
+    assert await search(storage, user_id=eve.id, email="eve") == [eves_result]
 
 
 async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
@@ -92,7 +92,7 @@ async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
     assert all(not one.organizations for one in await search(storage))
 
 
-async def test_the_newest_come_first_up_to_the_limit(storage: Postgres) -> None:
+async def test_the_newest_users_come_first_up_to_the_limit(storage: Postgres) -> None:
     people = [account(f"person-{number}@example.com", created_at=NOW - number * SECOND) for number in (3, 0, 4, 1, 2)]
     await add(storage, *people)
     newest = [f"person-{number}" for number in range(5)]
@@ -269,7 +269,7 @@ async def test_an_alert_names_the_last_login_before_it(storage: Postgres, pool: 
     assert alert.details["login_at"] == rfc3339(NOW - timedelta(minutes=3))
 
 
-async def test_turning_it_off_before_the_period_or_by_a_platform_owner_is_no_alert(storage: Postgres, pool: Pool) -> None:
+async def test_disabling_before_the_period_or_by_a_platform_owner_is_no_alert(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     await log_in(pool, user.id, SINCE - SECOND)
     await log_in(pool, user.id, NOW)
@@ -290,12 +290,12 @@ async def test_the_newest_alerts_come_first_up_to_the_limit(storage: Postgres, p
         else:
             await log_in(pool, person.id, at)
             await log(pool, person.id, "mfa_disabled", at)
-    everything = await alerts(storage)
-    assert [(alert.email, alert.type) for alert in everything] == [
+    all_alerts = await alerts(storage)
+    assert [(alert.email, alert.type) for alert in all_alerts] == [
         (Email(f"person-{number}@example.com"), [*MfaAlertType][number % 3]) for number in range(6)
     ]
     for limit in (1, 2, 5):
-        assert await alerts(storage, limit) == everything[:limit]
+        assert await alerts(storage, limit) == all_alerts[:limit]
 
 
 async def test_one_user_can_have_several_alerts(storage: Postgres, pool: Pool) -> None:

@@ -71,8 +71,8 @@ class DeviceUser:
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:
-            listed = await read.devices.of_user(self.account.id, self.account.id, None, self.clock.now(), None, 100)
-        return [one.device for one in listed]
+            listed_devices = await read.devices.of_user(self.account.id, self.account.id, None, self.clock.now(), None, 100)
+        return [one.device for one in listed_devices]
 
 
 def is_new(match: DeviceMatch) -> bool:
@@ -92,13 +92,13 @@ async def test_a_new_device_is_stored(user: DeviceUser, clock: FakeClock, geoip:
     match, token = await user.sign_in()
     assert (is_new(match), match.is_trusted, token) == (True, False, None)
     assert match.device.location == LISBON
-    [kept] = await user.devices()
-    assert kept == match.device
-    assert (kept.name, kept.device_type, kept.client_hash) == ("Firefox on Linux", DeviceType.BROWSER, None)
-    assert (kept.browser, kept.browser_version, kept.os, kept.os_version) == ("Firefox", "121.0", "Linux", None)
-    assert (kept.last_ip, kept.location, kept.risk) == ("203.0.113.9", LISBON, match.device.risk)
-    assert kept.created_at == kept.last_used_at == kept.updated_at == clock.now()
-    assert (kept.mfa_at, kept.trust_hash, kept.trust_expires_at, kept.revoked_at) == (None, None, None, None)
+    [device] = await user.devices()
+    assert device == match.device
+    assert (device.name, device.device_type, device.client_hash) == ("Firefox on Linux", DeviceType.BROWSER, None)
+    assert (device.browser, device.browser_version, device.os, device.os_version) == ("Firefox", "121.0", "Linux", None)
+    assert (device.last_ip, device.location, device.risk) == ("203.0.113.9", LISBON, match.device.risk)
+    assert device.created_at == device.last_used_at == device.updated_at == clock.now()
+    assert (device.mfa_at, device.trust_hash, device.trust_expires_at, device.revoked_at) == (None, None, None, None)
 
 
 async def test_matching_stores_nothing(user: DeviceUser) -> None:
@@ -110,12 +110,17 @@ async def test_a_known_device_is_updated(user: DeviceUser, clock: FakeClock, geo
     first, _ = await user.sign_in()
     clock.advance(HOUR)
     geoip.known["198.51.100.1"] = OSLO
-    again, _ = await user.sign_in(agent=NEWER_FIREFOX, address="198.51.100.1")
-    assert (is_new(again), again.device.id, again.device.location) == (False, first.device.id, OSLO)
-    [kept] = await user.devices()
-    assert kept == again.device
-    assert (kept.browser_version, kept.last_ip, kept.location, kept.risk) == ("122.0", "198.51.100.1", OSLO, again.device.risk)
-    assert (kept.created_at, kept.last_used_at) == (first.device.created_at, clock.now())
+    second_sign_in, _ = await user.sign_in(agent=NEWER_FIREFOX, address="198.51.100.1")
+    assert (is_new(second_sign_in), second_sign_in.device.id, second_sign_in.device.location) == (False, first.device.id, OSLO)
+    [device] = await user.devices()
+    assert device == second_sign_in.device
+    assert (device.browser_version, device.last_ip, device.location, device.risk) == (
+        "122.0",
+        "198.51.100.1",
+        OSLO,
+        second_sign_in.device.risk,
+    )
+    assert (device.created_at, device.last_used_at) == (first.device.created_at, clock.now())
 
 
 async def test_another_browser_system_or_type_is_another_device(user: DeviceUser) -> None:
@@ -142,9 +147,9 @@ async def test_client_ids_distinguish_equal_devices(user: DeviceUser) -> None:
     assert is_new((await user.sign_in())[0])
     for client in (home, work):
         assert is_new((await user.sign_in(client))[0])
-        again, _ = await user.sign_in(client, agent=CHROME)
-        assert not is_new(again)
-        assert again.device.name == "Firefox on Linux", "a device keeps its name"
+        second_sign_in, _ = await user.sign_in(client, agent=CHROME)
+        assert not is_new(second_sign_in)
+        assert second_sign_in.device.name == "Firefox on Linux", "a device keeps its name"
     assert len(await user.devices()) == 3
 
 
@@ -163,8 +168,10 @@ async def test_a_client_id_of_two_users_is_two_devices(user: DeviceUser) -> None
 async def test_a_sign_in_can_name_the_device_and_declare_its_type(user: DeviceUser) -> None:
     match, _ = await user.sign_in(PresentedDevice(device_id="a", name="Laptop", device_type=DeviceType.CLI))
     assert (match.device.name, match.device.device_type) == ("Laptop", DeviceType.CLI)
-    again, _ = await user.sign_in(PresentedDevice(device_id="a"))
-    assert (again.device.name, again.device.device_type) == ("Laptop", DeviceType.CLI), "a derived type does not replace a declared one"
+    second_sign_in, _ = await user.sign_in(PresentedDevice(device_id="a"))
+    assert (second_sign_in.device.name, second_sign_in.device.device_type) == ("Laptop", DeviceType.CLI), (
+        "a derived type does not replace a declared one"
+    )
     renamed, _ = await user.sign_in(PresentedDevice(device_id="a", name="Old laptop", device_type=DeviceType.DESKTOP))
     assert (
         [(one.name, one.device_type) for one in await user.devices()]
@@ -183,9 +190,9 @@ async def test_a_revoked_device_returns_as_a_new_one(user: DeviceUser, clock: Fa
     first, token = await user.sign_in(client, second_factor=True, trust=True)
     async with user.ports.storage.transaction(by=Anonymous()) as tx:
         await tx.devices.revoke(user.account.id, first.device.id, clock.now())
-    again, _ = await user.sign_in(PresentedDevice(device_id="a", token=token))
-    assert (is_new(again), again.is_trusted) == (True, False)
-    assert again.device.id != first.device.id
+    second_sign_in, _ = await user.sign_in(PresentedDevice(device_id="a", token=token))
+    assert (is_new(second_sign_in), second_sign_in.is_trusted) == (True, False)
+    assert second_sign_in.device.id != first.device.id
 
 
 @pytest.mark.slow
@@ -203,9 +210,9 @@ async def test_a_device_is_trusted_by_its_token_after_the_second_factor(user: De
     _, token = await user.sign_in(second_factor=True, trust=True)
     assert token is not None
     assert len(token) == 43, "256 bits"
-    [kept] = await user.devices()
-    assert (kept.mfa_at, kept.trust_expires_at) == (clock.now(), clock.now() + 90 * DAY)
-    assert token.encode() not in (kept.trust_hash or b"")
+    [device] = await user.devices()
+    assert (device.mfa_at, device.trust_expires_at) == (clock.now(), clock.now() + 90 * DAY)
+    assert token.encode() not in (device.trust_hash or b"")
     match, another = await user.sign_in(PresentedDevice(token=token))
     assert (match.is_trusted, is_new(match), another) == (True, False, None)
     for other in (
@@ -224,9 +231,9 @@ async def test_a_device_is_trusted_by_its_token_after_the_second_factor(user: De
 @pytest.mark.parametrize(("second_factor", "trust"), [(False, False), (True, False), (False, True)])
 async def test_a_token_needs_the_second_factor_and_the_request(user: DeviceUser, second_factor: bool, trust: bool) -> None:
     assert (await user.sign_in(second_factor=second_factor, trust=trust))[1] is None
-    [kept] = await user.devices()
-    assert kept.trust_hash is None
-    assert (kept.mfa_at is not None) is second_factor
+    [device] = await user.devices()
+    assert device.trust_hash is None
+    assert (device.mfa_at is not None) is second_factor
 
 
 async def test_trust_belongs_to_one_account(user: DeviceUser) -> None:
@@ -310,8 +317,8 @@ async def test_the_first_login_has_a_new_device_and_an_unknown_location(user: De
     geoip.known["203.0.113.9"] = LISBON
     match, _ = await user.sign_in()
     assert (match.device.risk.score, match.device.risk.factors) == (50, ("new_device", "unknown_location"))
-    again, _ = await user.sign_in()
-    assert (again.device.risk.score, again.device.risk.factors) == (0, ())
+    second_sign_in, _ = await user.sign_in()
+    assert (second_sign_in.device.risk.score, second_sign_in.device.risk.factors) == (0, ())
 
 
 async def test_another_city_is_unknown_until_a_login_there(user: DeviceUser, geoip: FakeGeoIp) -> None:

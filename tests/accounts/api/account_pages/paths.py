@@ -1,0 +1,28 @@
+"""Paths of the account pages, and functions that read a page."""
+
+import re
+from html import unescape
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.builders import Answer, run_sql
+
+EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR = f"{ACCOUNT}/email", f"{ACCOUNT}/password", f"{ACCOUNT}/two-factor"
+DEVICES, SESSIONS, EXPORT = f"{ACCOUNT}/devices", f"{ACCOUNT}/sessions", f"{ACCOUNT}/export"
+
+
+def page_text(answer: Answer) -> str:
+    """Return the text of a page without its markup."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", answer.text.partition("<main>")[2])).split())
+
+
+async def next_page_text(browser: FakeBrowser, answer: Answer) -> str:
+    """Return the text of the page that a form redirects to."""
+    return page_text(await browser.open(leads_to(answer)))
+
+
+async def device_of(pool: Pool, name: str) -> UUID:
+    [(device_id,)] = await run_sql(pool, "select id from devices where name = %s", name)
+    assert isinstance(device_id, UUID)
+    return device_id

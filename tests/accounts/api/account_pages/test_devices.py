@@ -1,0 +1,162 @@
+"""The pages of devices and sessions (security I-4, S-5)."""
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.accounts.api.account_pages.paths import DEVICES, SESSIONS, device_of, page_text
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.builders import Answer, Api, add_account, add_organization, impersonate, run_sql, sign_in
+from tests.support.services import add_service
+
+
+async def test_the_list_marks_the_current_device(browser: FakeBrowser, other_device: tuple[UUID, str], pool: Pool) -> None:
+    page = await browser.open(DEVICES)
+    current, other = sorted(re.findall(r"<li>(.*?)</li>", page.text, re.DOTALL), key=lambda row: "this device" not in row)
+    assert "Firefox 121.0 on Linux" in current
+    assert str(await device_of(pool, "Firefox on Linux")) in current
+    assert "this device" not in other
+    assert "curl" in other
+    assert str(other_device[0]) in other
+
+
+async def test_a_device_is_shown_and_renamed(browser: FakeBrowser, other_device: tuple[UUID, str], pool: Pool) -> None:
+    path = f"{DEVICES}/{other_device[0]}"
+    page = page_text(await browser.open(path))
+    for part in ("Type curl 8.5.0 on unknown system", "Last used 14 March 2026", "Trusted No", "Revoke this device"):
+        assert part in page
+    answer = await browser.submit(f"{path}/name", path, name="  The <b>script</b> ")
+    renamed_page = await browser.open(leads_to(answer))
+    assert "Name saved." in page_text(renamed_page)
+    assert "<h1>The &lt;b&gt;script&lt;/b&gt;</h1>" in renamed_page.text
+    for name in ("", "   ", "x" * 101, "a\x00b", "\u202ex"):
+        error_page = await browser.submit(f"{path}/name", path, name=name)
+        assert error_page.status == 400
+        assert 'aria-invalid="true"' in error_page.text
+    assert await run_sql(pool, "select name from devices where id = %s", other_device[0]) == [("The <b>script</b>",)]
+
+
+async def test_revoking_a_device_ends_its_sessions(browser: FakeBrowser, other_device: tuple[UUID, str], api: Api) -> None:
+    device_id, token = other_device
+    path = f"{DEVICES}/{device_id}"
+    answer = await browser.submit(f"{path}/revoke", path)
+    assert leads_to(answer) == DEVICES
+    page = await browser.open(DEVICES)
+    assert "Device revoked and signed out." in page_text(page)
+    assert str(device_id) not in page.text
+    assert (await api.get("/api/user", token=token)).status == 401
+    assert (await browser.open(path)).status == 404
+
+
+async def test_the_current_device_cannot_be_revoked(browser: FakeBrowser, pool: Pool) -> None:
+    path = f"{DEVICES}/{await device_of(pool, 'Firefox on Linux')}"
+    page = await browser.open(path)
+    assert "Revoke device" not in page.text
+    answer = await browser.submit(f"{path}/revoke", path)
+    assert answer.status == 400
+    assert await browser.is_in()
+
+
+async def test_devices_of_other_users_are_refused(browser: FakeBrowser, ports: Ports, app: QuartTrio, pool: Pool) -> None:
+    await add_account(ports, "eve@example.com")
+    eve = FakeBrowser(app)
+    await eve.sign_in("eve@example.com")
+    [(other_session,)] = await run_sql(
+        pool, "select d.id from devices d join users u on u.id = d.user_id where u.email = 'eve@example.com'"
+    )
+    for path in (f"{DEVICES}/{other_session}", f"{DEVICES}/{uuid4()}", f"{DEVICES}/x"):
+        expected = 403 if str(other_session) in path else 404
+        assert (await browser.open(path)).status == expected
+        assert (await browser.submit(f"{path}/name", name="Mine")).status == expected
+        assert (await browser.submit(f"{path}/revoke")).status == expected
+    assert await eve.is_in()
+
+
+# Sessions
+
+
+async def test_the_list_shows_where_each_session_is(
+    browser: FakeBrowser, ports: Ports, user: Account, pool: Pool, api: Api, clock: FakeClock
+) -> None:
+    org = await add_organization(pool, "acme")
+    service = await add_service(pool, org, "shop")
+    await sign_in(ports, user, org, agent="curl/8.5.0")
+    in_service = await sign_in(ports, user)
+    await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, in_service.session_id)
+    owner = await add_account(ports, "owner@platform.example", None, is_platform_owner=True)
+    await impersonate(ports, owner, user)
+    ended_session = await sign_in(ports, user)
+    await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended_session.session_id)
+    page = await browser.open(SESSIONS)
+    rows = [page_text(Answer(200, page.headers, f"<main>{row}")) for row in re.findall(r"<li>(.*?)</li>", page.text, re.DOTALL)]
+    assert len(rows) == 4
+    [current_row] = [row for row in rows if "this session" in row]
+    assert current_row.startswith("Your account, in a browser this session Firefox on Linux · 203.0.113.9 Since 14 March 2026")
+    assert "End" not in current_row
+    assert any(row.startswith("Gatehouse, for Acme curl on unknown system") for row in rows)
+    assert any(row.startswith("Shop of Acme") for row in rows)
+    [support] = [row for row in rows if row.startswith("Platform support")]
+    assert "owner" not in page.text
+    assert "End the session Platform support" in support
+    assert "You have 4 sessions, including this one." in page_text(await browser.open(ACCOUNT))
+
+
+async def test_one_session_is_ended(browser: FakeBrowser, ports: Ports, user: Account, api: Api) -> None:
+    one, other = await sign_in(ports, user), await sign_in(ports, user)
+    answer = await browser.submit(f"{SESSIONS}/{one.session_id}/end", SESSIONS)
+    assert leads_to(answer) == SESSIONS
+    assert "Session ended." in page_text(await browser.open(SESSIONS))
+    assert (await api.get("/api/user", token=one.access_token)).status == 401
+    assert (await api.post("/api/auth/refresh", {"refresh_token": one.refresh_token})).status == 401
+    assert (await api.get("/api/user", token=other.access_token)).status == 200
+    assert leads_to(await browser.submit(f"{SESSIONS}/{one.session_id}/end")) == SESSIONS, "ending it twice succeeds"
+
+
+async def test_the_user_ends_an_impersonation(browser: FakeBrowser, ports: Ports, user: Account, api: Api, pool: Pool) -> None:
+    owner = await add_account(ports, "owner@platform.example", None, is_platform_owner=True)
+    token = await impersonate(ports, owner, user)
+    [(session_id,)] = await run_sql(pool, "select id from sessions where impersonator_id is not null")
+    await browser.submit(f"{SESSIONS}/{session_id}/end", SESSIONS)
+    assert (await api.get("/api/user", token=token)).status == 401
+
+
+async def test_all_other_sessions_are_ended(browser: FakeBrowser, ports: Ports, user: Account, api: Api) -> None:
+    eve = await add_account(ports, "eve@example.com", None)
+    other_session = await sign_in(ports, eve)
+    other_sessions = [await sign_in(ports, user) for _ in range(2)]
+    answer = await browser.submit(f"{SESSIONS}/end-others", SESSIONS)
+    assert leads_to(answer) == SESSIONS
+    for one in other_sessions:
+        assert (await api.get("/api/user", token=one.access_token)).status == 401
+    assert (await api.get("/api/user", token=other_session.access_token)).status == 200
+    page = await browser.open(SESSIONS)
+    assert "End all other sessions" not in page.text
+
+
+async def test_sessions_of_other_users_cannot_be_ended(browser: FakeBrowser, ports: Ports, api: Api) -> None:
+    eve = await add_account(ports, "eve@example.com", None)
+    other_session = await sign_in(ports, eve)
+    for session_id in (other_session.session_id, uuid4(), "x"):
+        assert leads_to(await browser.submit(f"{SESSIONS}/{session_id}/end")) == SESSIONS
+    assert (await api.get("/api/user", token=other_session.access_token)).status == 200
+
+
+async def test_ending_the_current_session_signs_out(browser: FakeBrowser, pool: Pool) -> None:
+    [(session_id,)] = await run_sql(pool, "select id from sessions")
+    assert leads_to(await browser.submit(f"{SESSIONS}/{session_id}/end")) == SIGN_IN
+    assert not await browser.is_in()
+
+
+@pytest.mark.slow
+async def test_the_list_shows_at_most_100_sessions(browser: FakeBrowser, ports: Ports, user: Account) -> None:
+    for _ in range(104):
+        await sign_in(ports, user)
+    page = await browser.open(SESSIONS)
+    assert len(re.findall("<li>", page.text)) == 100
+    assert "Showing the newest 100 of 105 sessions." in page_text(page)

@@ -1,0 +1,115 @@
+"""The pages of the second factor (security M-1, M-5, M-6)."""
+
+import base64
+import re
+from datetime import timedelta
+from html import unescape
+from urllib.parse import unquote
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.accounts.api.account_pages.paths import TWO_FACTOR, next_page_text, page_text
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
+from tests.support.builders import EMAIL, Answer, Api, run_sql
+from tests.support.mfa import Authenticator, add_mfa
+
+
+async def start_setup(browser: FakeBrowser, clock: FakeClock) -> tuple[Answer, Authenticator]:
+    answer = await browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
+    assert answer.status == 200, answer.text
+    [secret] = re.findall(r'<code class="secret">([A-Z2-7 ]+)</code>', answer.text)
+    return answer, Authenticator(secret.replace(" ", ""), clock)
+
+
+async def test_the_setup_page_has_a_qr_code_a_link_and_the_secret(browser: FakeBrowser, clock: FakeClock) -> None:
+    answer, app = await start_setup(browser, clock)
+    [uri] = re.findall(r'href="(otpauth:[^"]+)"', answer.text)
+    assert f"secret={app.secret}" in unescape(uri)
+    assert EMAIL in unquote(unescape(uri))
+    [image] = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', answer.text)
+    assert base64.b64decode(image).startswith(b"<svg ")
+    assert "img-src 'self' data:;" in answer.headers["Content-Security-Policy"]
+    assert 'alt="QR code' in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_confirming_the_setup_shows_the_backup_codes_once(browser: FakeBrowser, clock: FakeClock, app: QuartTrio, pool: Pool) -> None:
+    answer, authenticator = await start_setup(browser, clock)
+    wrong = await browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(answer), code=authenticator.wrong())
+    assert wrong.status == 400
+    assert f"secret={authenticator.secret}" in wrong.text, "the page shows the setup again"
+    assert (await browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(answer), code="12345")).status == 400
+    page = await browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(answer), code=authenticator.code())
+    assert page.status == 200
+    codes = re.findall(r"<code>([A-Z0-9]{4}-[A-Z0-9]{4})</code>", page.text)
+    assert len({*codes}) == 10
+    assert page.headers["Cache-Control"] == "no-store"
+    later = await browser.open(TWO_FACTOR)
+    assert "You have 10 backup codes left." in page_text(later)
+    assert not any(code in later.text for code in codes)
+    assert authenticator.secret not in later.text
+    other = FakeBrowser(app)
+    assert leads_to(await other.sign_in()) == CODE
+    assert leads_to(await other.show_code(codes[3])) == ACCOUNT
+    assert "You have 9 backup codes left." in page_text(await other.open(TWO_FACTOR))
+    assert await browser.is_in()
+    assert ("mfa_enabled",) in await run_sql(pool, "select event_type from mfa_events")
+
+
+async def test_a_setup_expires(browser: FakeBrowser, clock: FakeClock) -> None:
+    answer, authenticator = await start_setup(browser, clock)
+    clock.advance(timedelta(minutes=15))
+    late_answer = await browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(answer), code=authenticator.code())
+    assert late_answer.status == 400
+    assert "<h1>Two-factor authentication</h1>" in late_answer.text
+    assert authenticator.secret not in late_answer.text
+
+
+async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(
+    browser: FakeBrowser, ports: Ports, user: Account, pool: Pool
+) -> None:
+    factor = await add_mfa(ports, user)
+    answer = await browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
+    assert answer.status == 400
+    assert "is already on" in answer.text
+    assert factor.secret not in answer.text
+    answer = await browser.submit(f"{TWO_FACTOR}/confirm", TWO_FACTOR, code=factor.code())
+    assert answer.status == 400
+    assert factor.secret not in answer.text
+
+
+async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports: Ports, user: Account, app: QuartTrio) -> None:
+    assert (await browser.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)).status == 400
+    factor = await add_mfa(ports, user)
+    answer = await browser.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)
+    codes = re.findall(r"<code>([A-Z0-9]{4}-[A-Z0-9]{4})</code>", answer.text)
+    assert (answer.status, len(codes)) == (200, 10)
+    other = FakeBrowser(app)
+    await other.sign_in()
+    assert (await other.show_code(factor.backup_codes[0])).status == 401
+    assert leads_to(await other.show_code(codes[0])) == ACCOUNT
+
+
+async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, user: Account, app: QuartTrio) -> None:
+    await add_mfa(ports, user)
+    answer = await browser.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
+    assert "Two-factor authentication is off." in await next_page_text(browser, answer)
+    assert leads_to(await FakeBrowser(app).sign_in()) == ACCOUNT
+
+
+@pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
+@pytest.mark.slow
+async def test_the_second_factor_has_the_rate_limits_of_the_api(browser: FakeBrowser, api: Api, ports: Ports, user: Account) -> None:
+    statuses = [
+        (await browser.submit(f"{TWO_FACTOR}/{act}", TWO_FACTOR)).status for act in ("setup", "disable", "setup", "disable", "setup")
+    ]
+    assert 429 not in statuses
+    limited = await browser.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
+    assert limited.status == 429
+    assert "Too many requests" in limited.text
+    assert int(limited.headers["Retry-After"]) > 0

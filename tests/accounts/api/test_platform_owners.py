@@ -1,0 +1,128 @@
+"""The promotion and demotion of platform owners (decision 244; security I-1)."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, Api, add_account, add_member, add_organization, add_platform_owner, impersonate, run_sql, sign_in
+from tests.support.platform import Platform
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
+
+NOW = FakeClock().now()
+
+
+async def promote(platform: Platform, user: object) -> Answer:
+    return await platform.api.post(OWNERS, {"user_id": str(user)}, token=platform.token)
+
+
+async def demote(platform: Platform, user: object) -> Answer:
+    return await platform.api.delete(f"{OWNERS}/{user}", token=platform.token)
+
+
+async def owners(pool: Pool) -> set[UUID]:
+    return {id_ for (id_,) in await run_sql(pool, "select id from users where is_platform_owner")}
+
+
+async def platform_log(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(
+        pool, "select action, org_id, target_type, target_id, actor_id from audit_log order by created_at, xmin::text::bigint, ctid"
+    )
+
+
+async def test_platform_owners_are_promoted_and_demoted(platform: Platform, ports: Ports, pool: Pool) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    await add_member(pool, await add_organization(pool, "acme"), user.id, confirmed=True)
+    token = (await sign_in(ports, user)).access_token
+    for answer, status in ((await promote(platform, user.id), 200), (await demote(platform, user.id), 403)):
+        assert (answer.status, answer.json.keys(), answer.json["user_id"]) == (200, {"message", "user_id"}, str(user.id))
+        if status == 403:
+            assert refused(await platform.api.get(SEARCH, token=token)) == FORBIDDEN
+    assert await owners(pool) == {platform.account.id}
+    about_ada = ("user", str(user.id), platform.account.id)
+    assert await platform_log(pool) == [("platform.owner.promoted", None, *about_ada), ("platform.owner.demoted", None, *about_ada)]
+
+
+async def test_promotion_and_demotion_take_effect_immediately(platform: Platform, ports: Ports) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    token = (await sign_in(ports, user)).access_token
+    statuses = [(await platform.api.get(SEARCH, token=token)).status]
+    for act in (promote, demote, promote):
+        assert (await act(platform, user.id)).status == 200
+        statuses.append((await platform.api.get(SEARCH, token=token)).status)
+    assert statuses == [403, 200, 403, 200]
+
+
+async def test_a_second_promotion_records_nothing(platform: Platform, ports: Ports, pool: Pool) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    answers = [await promote(platform, user.id) for _ in range(2)]
+    assert [(answer.status, answer.json) for answer in answers] == [(200, answers[0].json)] * 2
+    assert len(await platform_log(pool)) == 1
+    assert (await promote(platform, platform.account.id)).status == 200, "promoting yourself succeeds"
+    assert len(await platform_log(pool)) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"verified": False}, "is not verified"),
+        ({"deactivated_at": NOW}, "deactivated or anonymized"),
+        ({"anonymized_at": NOW}, "deactivated or anonymized"),
+        ({"deactivated_at": NOW, "is_platform_owner": True}, "deactivated or anonymized"),
+    ],
+)
+async def test_an_unusable_or_unverified_account_is_not_promoted(
+    platform: Platform, ports: Ports, pool: Pool, state: dict[str, Any], reason: str
+) -> None:
+    user = await add_account(ports, "ada@example.com", None, **state)
+    before = await owners(pool)
+    answer = await promote(platform, user.id)
+    assert refused(answer) == BAD
+    assert reason in answer.json["error"]
+    assert (await owners(pool), await platform_log(pool)) == (before, [])
+
+
+async def test_promoting_an_unknown_user_is_refused(platform: Platform, pool: Pool) -> None:
+    assert refused(await promote(platform, UNKNOWN_ID)) == MISSING
+    for malformed in ("x", "", str(platform.account.id).upper()):
+        assert refused(await promote(platform, malformed)) == BAD
+    for body in ({}, {"user_id": None}, {"user_id": 5}):
+        assert refused(await platform.api.post(OWNERS, body, token=platform.token)) == BAD
+    assert await owners(pool) == {platform.account.id}
+
+
+async def test_only_other_platform_owners_can_be_demoted(platform: Platform, ports: Ports, pool: Pool) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    for unknown_id in (user.id, UNKNOWN_ID, "x"):
+        assert refused(await demote(platform, unknown_id)) == MISSING
+    assert refused(await demote(platform, platform.account.id)) == BAD
+    other = await add_platform_owner(ports, "other@platform.example")
+    assert refused(await demote(platform, platform.account.id)) == BAD, "with any number of platform owners"
+    assert (await demote(platform, other.id)).status == 200
+    assert refused(await demote(platform, other.id)) == MISSING
+    assert await owners(pool) == {platform.account.id}
+
+
+async def test_a_deactivated_platform_owner_can_be_demoted(platform: Platform, ports: Ports, pool: Pool) -> None:
+    deactivated = await add_account(ports, "gone@example.com", None, is_platform_owner=True, deactivated_at=ports.clock.now())
+    assert (await demote(platform, deactivated.id)).status == 200
+    assert await owners(pool) == {platform.account.id}
+
+
+async def test_a_promotion_ends_impersonations_of_the_user(platform: Platform, ports: Ports, api: Api) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    own_token, impersonation = (await sign_in(ports, user)).access_token, await impersonate(ports, platform.account, user)
+    assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 200]
+    assert (await promote(platform, user.id)).status == 200
+    assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 401]
+
+
+async def test_a_demotion_ends_impersonations_by_the_user(platform: Platform, ports: Ports, api: Api) -> None:
+    other, user = await add_platform_owner(ports, "other@platform.example"), await add_account(ports, "ada@example.com", None)
+    own_token, impersonation = (await sign_in(ports, other)).access_token, await impersonate(ports, other, user)
+    assert (await demote(platform, other.id)).status == 200
+    assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 401]

@@ -1,0 +1,29 @@
+"""Locations, and the fingerprint of a device."""
+
+from datetime import timedelta
+
+from core.accounts.devices_rules import DeviceFingerprint, DeviceType, Location, ParsedUserAgent
+from core.kernel.values import digest
+
+LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")
+MINUTE = timedelta(minutes=1)
+
+
+def fingerprint(
+    token: str | None = None,
+    client: str | None = None,
+    location: Location | None = None,
+    browser: str = "Firefox",
+    os: str = "Linux",
+    device_type: DeviceType = DeviceType.BROWSER,
+) -> DeviceFingerprint:
+    """Return the fingerprint of a device with these properties."""
+    return DeviceFingerprint(
+        trust_hash=None if token is None else digest(token),
+        client_hash=None if client is None else digest(client),
+        name=None,
+        declared_type=None,
+        user_agent=ParsedUserAgent(browser, None, os, None, device_type),
+        address=None,
+        location=location,
+    )
