@@ -34,7 +34,7 @@ class Shop:
     async def create(self, email: object) -> Answer:
         return await self.tenant.api.post(USERS, {"email": email}, headers=self.headers)
 
-    async def created(self, email: str) -> UUID:
+    async def add_user(self, email: str) -> UUID:
         """Create a user with the key, and return their id."""
         answer = await self.create(email)
         assert answer.status == 200, answer.text
@@ -109,9 +109,9 @@ async def traces(pool: Pool, id_: UUID) -> set[str]:
         select table_name, column_name, data_type from information_schema.columns
         where table_schema = 'public' and data_type in ('uuid', 'text', 'jsonb')""",
     )
-    found = set()
+    tables = set()
     for table, column, kind in columns:
         condition = f"{column} = %s" if kind == "uuid" else f"strpos({column}::text, %s::text) > 0"
         if await run_sql(pool, f"select 1 from {table} where {condition} limit 1", id_):  # noqa: S608
-            found.add(f"{table}.{column}")
-    return found
+            tables.add(f"{table}.{column}")
+    return tables

@@ -25,7 +25,7 @@ class Workshop:
     async def create(self, by: str = "owner", **fields: Any) -> Answer:
         return await self.tenant.api.post(self.path, {**GOOD, **fields}, token=self.tenant.token(by))
 
-    async def created(self, by: str = "owner", **fields: Any) -> dict[str, Any]:
+    async def add_service(self, by: str = "owner", **fields: Any) -> dict[str, Any]:
         return body_of(await self.create(by, **fields))
 
     async def list_services(self, query: str = "", by: str = "member") -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Workshop:
     async def create_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
         return await self.tenant.api.post(f"{self.path}/{slug}/plans", {**GOLD, **fields}, token=self.tenant.token(by))
 
-    async def created_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> dict[str, Any]:
+    async def add_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> dict[str, Any]:
         return body_of(await self.create_plan(by, slug, **fields))
 
     async def update_plan(self, plan: object, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
@@ -58,7 +58,7 @@ class Workshop:
     async def delete_plan(self, plan: object, by: str = "owner", slug: str = "shop") -> Answer:
         return await self.tenant.api.delete(f"{self.path}/{slug}/plans/{plan}", token=self.tenant.token(by))
 
-    async def stored(self) -> list[tuple[Any, ...]]:
+    async def stored_rows(self) -> list[tuple[Any, ...]]:
         """Return all services and plans of all organizations."""
         return [
             *await run_sql(self.tenant.pool, "select * from services order by id"),

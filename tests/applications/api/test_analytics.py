@@ -40,11 +40,11 @@ class Shop:
     user: UUID
     key: str
 
-    async def request(self, what: str, by: str = "owner") -> Answer:
-        return await self.tenant.api.get(f"{self.tenant.path}/analytics/{what}", token=self.tenant.token(by))
+    async def request(self, report: str, by: str = "owner") -> Answer:
+        return await self.tenant.api.get(f"{self.tenant.path}/analytics/{report}", token=self.tenant.token(by))
 
-    async def read(self, what: str) -> Any:
-        answer = await self.request(what)
+    async def read(self, report: str) -> Any:
+        answer = await self.request(report)
         assert answer.status == 200, answer.text
         return answer.json
 
@@ -93,10 +93,10 @@ async def test_members_can_read_analytics_and_other_callers_cannot(tenants: Tena
         (await sign_in(ports, platform_owner)).access_token,
         (await sign_in_to(ports, pool, shop.service, user)).access_token,
     ]
-    for what in (*RANGED, "recent-logins"):
-        path = f"{tenant.path}/analytics/{what}"
+    for report in (*RANGED, "recent-logins"):
+        path = f"{tenant.path}/analytics/{report}"
         for name in CAST:
-            assert (await shop.request(what, name)).json == []
+            assert (await shop.request(report, name)).json == []
         token = await impersonate(ports, platform_owner, tenant.people["member"])
         assert (await tenant.api.get(path, token=token)).status == 200
         for token in outsiders:
@@ -109,8 +109,8 @@ async def test_members_can_read_analytics_and_other_callers_cannot(tenants: Tena
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_inactive_organizations_get_no_analytics(shop: Shop, status: str) -> None:
     await shop.tenant.set_status(status)
-    for what in (*RANGED, "recent-logins"):
-        assert refused(await shop.request(what)) == NOT_ACTIVE
+    for report in (*RANGED, "recent-logins"):
+        assert refused(await shop.request(report)) == NOT_ACTIVE
     assert refused(await shop.of_service()) == NOT_ACTIVE
 
 
@@ -154,10 +154,10 @@ async def test_counts_by_provider_contain_only_the_three_providers(shop: Shop) -
 
 async def test_logins_of_other_organizations_are_not_counted(shop: Shop, foreign: Shop) -> None:
     await foreign.logins(at("2026-03-14"), provider="codehost")
-    for what in (*RANGED, "recent-logins"):
-        assert await shop.read(what) == []
-        assert len(await foreign.read(what)) == 1
-        assert await shop.read(f"{what}?service_id={foreign.service}&org_id={foreign.tenant.org}") == []
+    for report in (*RANGED, "recent-logins"):
+        assert await shop.read(report) == []
+        assert len(await foreign.read(report)) == 1
+        assert await shop.read(f"{report}?service_id={foreign.service}&org_id={foreign.tenant.org}") == []
     assert (await shop.of_service(f"?service_id={foreign.service}")).json["total_logins"] == 0
     assert (await foreign.of_service()).json["total_logins"] == 1
 
@@ -166,8 +166,8 @@ async def test_the_logins_of_a_deleted_service_are_not_counted(shop: Shop, api: 
     await shop.logins(at("2026-03-14"), provider="codehost")
     answer = await api.delete(f"{shop.tenant.path}/services/shop", token=shop.tenant.token("owner"))
     assert answer.status == 204
-    for what in (*RANGED, "recent-logins"):
-        assert await shop.read(what) == []
+    for report in (*RANGED, "recent-logins"):
+        assert await shop.read(report) == []
 
 
 # Ranges

@@ -12,8 +12,8 @@ import pytest
 
 from core.kernel.principals import Permission
 from core.kernel.values import digest
+from tests.applications.api.service_fields import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.applications.api.services import URI, Workshop, body_of
-from tests.applications.api.test_services import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, impersonate, run_concurrently, run_during, run_sql
 from tests.support.platform import Platform
@@ -29,7 +29,7 @@ NATIVE = ["com.example.app:/callback", "http://127.0.0.1/callback"]
 async def shops(acme: Tenant) -> Workshop:
     """A service named shop."""
     shops = Workshop(acme)
-    await shops.created(codehost_scopes=["a"], websuite_scopes=["b"], redirect_uris=[URI], device_activation_uri="https://example.com/")
+    await shops.add_service(codehost_scopes=["a"], websuite_scopes=["b"], redirect_uris=[URI], device_activation_uri="https://example.com/")
     await run_sql(acme.pool, "delete from audit_log")
     await run_sql(acme.pool, "delete from audit_totals")
     await run_sql(acme.pool, "delete from events")
@@ -37,11 +37,11 @@ async def shops(acme: Tenant) -> Workshop:
 
 
 async def secret_of(shops: Workshop) -> bytes | None:
-    [(stored,)] = await run_sql(shops.tenant.pool, "select client_secret_hash from services where slug = 'shop'")
-    return stored  # type: ignore[no-any-return]
+    [(secret_hash,)] = await run_sql(shops.tenant.pool, "select client_secret_hash from services where slug = 'shop'")
+    return secret_hash  # type: ignore[no-any-return]
 
 
-async def make(shops: Workshop, kind: str) -> None:
+async def set_service_type(shops: Workshop, kind: str) -> None:
     """Change the service to this type, with redirect URIs that every type may have."""
     hashed = digest("old") if kind in ("web", "api") else None
     await run_sql(shops.tenant.pool, "update services set service_type = %s, client_secret_hash = %s", kind, hashed)
@@ -50,11 +50,11 @@ async def make(shops: Workshop, kind: str) -> None:
 # Changes that members and API keys may make; the type only members
 
 
-async def by_member(shops: Workshop, **fields: Any) -> Answer:
+async def change_by_member(shops: Workshop, **fields: Any) -> Answer:
     return await shops.update("admin", **fields)
 
 
-async def by_key(shops: Workshop, **fields: Any) -> Answer:
+async def change_by_key(shops: Workshop, **fields: Any) -> Answer:
     [(service,)] = await run_sql(shops.tenant.pool, "select id from services where slug = 'shop'")
     key = await add_api_key(shops.tenant.pool, service, [Permission.WRITE_SERVICE])
     try:
@@ -64,7 +64,7 @@ async def by_key(shops: Workshop, **fields: Any) -> Answer:
 
 
 Change = Callable[..., Awaitable[Answer]]
-both = pytest.mark.parametrize("change", [by_member, by_key])
+both_callers = pytest.mark.parametrize("change", [change_by_member, change_by_key])
 CHANGES: dict[str, Any] = {
     "name": " New Name ",
     "codehost_scopes": ["x", "y"],
@@ -75,7 +75,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@both
+@both_callers
 async def test_an_update_replaces_only_the_fields_in_the_request(shops: Workshop, clock: FakeClock, change: Change) -> None:
     before, secret = (await shops.get()).json, await secret_of(shops)
     clock.advance(timedelta(minutes=1))
@@ -88,19 +88,19 @@ async def test_an_update_replaces_only_the_fields_in_the_request(shops: Workshop
     assert await run_sql(shops.tenant.pool, "select updated_at from services") == [(clock.now(),)]
 
 
-@both
+@both_callers
 async def test_null_clears_fields_and_one_request_is_one_change(shops: Workshop, acme: Tenant, change: Change) -> None:
     cleared = {name: None for name in CHANGES if name != "name"}
     now = body_of(await change(shops, **cleared))
     assert now == {**now, **cleared, "redirect_uris": []}
     assert body_of(await change(shops, redirect_uris=[]))["redirect_uris"] == []
-    changed = body_of(await change(shops, **CHANGES))
-    assert changed == {**changed, **CHANGES, "name": "New Name"}
+    service = body_of(await change(shops, **CHANGES))
+    assert service == {**service, **CHANGES, "name": "New Name"}
     assert await acme.actions() == {"service.updated": 2}
     assert (await acme.log())[-1]["details"]["changes"].keys() == CHANGES.keys()
 
 
-@both
+@both_callers
 async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: Tenant, change: Change) -> None:
     service = (await shops.get()).json["id"]
     await change(shops, name="New", codehost_scopes=None, redirect_uris=[], websuite_scopes=["b"])
@@ -114,18 +114,22 @@ async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: 
     assert entry["details"] == {"service_slug": "shop", "service_name": "New", "changes": changes}
     assert await acme.webhook_events() == [("service.updated", service, entry["details"])]
     kinds = await run_sql(acme.pool, "select actor_kind from audit_log")
-    assert kinds == [("api_key" if change is by_key else None,)]
-    assert (entry["actor_id"] == acme.people["admin"].id) == (change is by_member)
+    assert kinds == [("api_key" if change is change_by_key else None,)]
+    assert (entry["actor_id"] == acme.people["admin"].id) == (change is change_by_member)
 
 
-@both
+@both_callers
 async def test_an_update_without_effect_leaves_no_trace(shops: Workshop, acme: Tenant, clock: FakeClock, change: Change) -> None:
-    before = await shops.stored()
+    before = await shops.stored_rows()
     clock.advance(timedelta(minutes=1))
-    same: list[dict[str, Any]] = [{"name": " Shop "}, {"codehost_scopes": ["a"], "officesuite_scopes": None}, {"redirect_uris": [URI]}]
-    for fields in same:
+    unchanged_fields: list[dict[str, Any]] = [
+        {"name": " Shop "},
+        {"codehost_scopes": ["a"], "officesuite_scopes": None},
+        {"redirect_uris": [URI]},
+    ]
+    for fields in unchanged_fields:
         assert body_of(await change(shops, **fields)) == (await shops.get()).json
-    assert await shops.stored() == before
+    assert await shops.stored_rows() == before
     assert await acme.log() == []
 
 
@@ -147,22 +151,22 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@both
+@both_callers
 async def test_invalid_updates_are_refused(shops: Workshop, acme: Tenant, change: Change) -> None:
-    before = await shops.stored()
+    before = await shops.stored_rows()
     for fields in INVALID:
         assert refused(await change(shops, **fields)) == BAD, fields
-    assert await shops.stored() == before
+    assert await shops.stored_rows() == before
     assert await acme.log() == []
 
 
 async def test_an_unknown_type_is_refused(shops: Workshop) -> None:
-    before = await shops.stored()
+    before = await shops.stored_rows()
     for service_type in ("", "WEB", "browser", None, 5, True, ["web"]):
         answer = await shops.update(service_type=service_type, name="New")
         assert refused(answer) == BAD, service_type
         assert "desktop" in answer.json["error"], service_type
-    assert await shops.stored() == before
+    assert await shops.stored_rows() == before
 
 
 async def test_other_fields_cannot_be_changed(shops: Workshop, acme: Tenant) -> None:
@@ -170,20 +174,20 @@ async def test_other_fields_cannot_be_changed(shops: Workshop, acme: Tenant) -> 
     before = (await shops.get()).json
     foreign = {"id": "x", "org_id": "x", "slug": "x", "client_id": "x", "client_secret": "x", "user_count": 7, "created_at": "x"}
     assert body_of(await shops.update(name="One", **foreign)) == {**before, "name": "One"}
-    assert body_of(await by_key(shops, name="Two", service_type="mobile", **foreign)) == {**before, "name": "Two"}
-    assert refused(await by_key(shops, service_type="mobile")) == BAD
+    assert body_of(await change_by_key(shops, name="Two", service_type="mobile", **foreign)) == {**before, "name": "Two"}
+    assert refused(await change_by_key(shops, service_type="mobile")) == BAD
     assert await run_sql(acme.pool, "select service_type, user_count from services") == [("web", 0)]
 
 
 async def test_plain_members_and_inactive_organizations_are_refused(shops: Workshop, acme: Tenant) -> None:
-    before = await shops.stored()
+    before = await shops.stored_rows()
     assert refused(await shops.update("member", name="New")) == FORBIDDEN
     assert refused(await shops.rotate("member")) == FORBIDDEN
     for status in STATUSES:
         await acme.set_status(status)
-        for answer in (await shops.update(name="New"), await shops.update(), await shops.rotate(), await by_key(shops, name="New")):
+        for answer in (await shops.update(name="New"), await shops.update(), await shops.rotate(), await change_by_key(shops, name="New")):
             assert refused(answer) == NOT_ACTIVE
-    assert await shops.stored() == before
+    assert await shops.stored_rows() == before
     assert await acme.log() == []
 
 
@@ -193,33 +197,33 @@ async def test_plain_members_and_inactive_organizations_are_refused(shops: Works
 @pytest.mark.parametrize("old", ["web", "mobile", "desktop", "api"])
 @pytest.mark.parametrize("new", ["web", "mobile", "desktop", "api"])
 async def test_the_client_secret_depends_on_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
-    await make(shops, old)
+    await set_service_type(shops, old)
     before, secret = (await shops.get()).json, await secret_of(shops)
     answer = body_of(await shops.update(service_type=new, redirect_uris=[URI]))
-    given = answer.pop("client_secret", None)
+    new_secret = answer.pop("client_secret", None)
     assert answer == {**before, "service_type": new} == (await shops.get()).json
     now = await secret_of(shops)
     if new in ("mobile", "desktop"):
-        assert given is now is None
+        assert new_secret is now is None
     elif old in ("web", "api"):
-        assert given is None
+        assert new_secret is None
         assert now == secret
     else:
-        assert now == digest(given)
-        assert given not in str(await acme.log())
-    changed = {} if old == new else {"service_type": {"old": old, "new": new}}
-    assert [entry["details"]["changes"] for entry in await acme.log()] == ([changed] if changed else [])
+        assert now == digest(new_secret)
+        assert new_secret not in str(await acme.log())
+    changes = {} if old == new else {"service_type": {"old": old, "new": new}}
+    assert [entry["details"]["changes"] for entry in await acme.log()] == ([changes] if changes else [])
     assert "secret" not in str(await acme.log())
 
 
 async def test_unchanged_redirect_uris_are_checked_against_the_new_type(shops: Workshop) -> None:
-    await make(shops, "mobile")
+    await set_service_type(shops, "mobile")
     assert body_of(await shops.update(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
-    before = await shops.stored()
+    before = await shops.stored_rows()
     for kind in ("web", "api"):
         assert refused(await shops.update(service_type=kind)) == BAD
         assert refused(await shops.update(service_type=kind, redirect_uris=[*NATIVE, URI])) == BAD
-    assert await shops.stored() == before
+    assert await shops.stored_rows() == before
     assert body_of(await shops.update(service_type="desktop"))["redirect_uris"] == NATIVE
     assert body_of(await shops.update(service_type="web", redirect_uris=NATIVE[1:]))["client_secret"]
 
@@ -232,7 +236,7 @@ async def test_old_invalid_redirect_uris_do_not_prevent_other_changes(shops: Wor
 
 @pytest.mark.parametrize("kind", ["web", "api"])
 async def test_a_rotated_secret_is_new_and_returned_once(shops: Workshop, acme: Tenant, kind: str) -> None:
-    await make(shops, kind)
+    await set_service_type(shops, kind)
     service = (await shops.get()).json
     first, second = body_of(await shops.rotate("admin")), body_of(await shops.rotate())
     assert list(first) == list(second) == ["client_secret"]
@@ -248,7 +252,7 @@ async def test_a_rotated_secret_is_new_and_returned_once(shops: Workshop, acme: 
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])
 async def test_public_clients_have_no_secret_to_rotate(shops: Workshop, acme: Tenant, kind: str) -> None:
-    await make(shops, kind)
+    await set_service_type(shops, kind)
     assert refused(await shops.rotate()) == BAD
     assert await secret_of(shops) is None
     assert await acme.log() == []
@@ -266,7 +270,7 @@ async def test_an_impersonator_cannot_get_a_client_secret(shops: Workshop, acme:
 
 
 async def test_responses_with_secrets_are_not_cached(shops: Workshop) -> None:
-    await make(shops, "mobile")
+    await set_service_type(shops, "mobile")
     for answer in (await shops.update(service_type="web"), await shops.rotate(), await shops.create(slug="other")):
         assert answer.json["client_secret"]
         assert answer.headers["Cache-Control"] == "no-store"
@@ -278,13 +282,13 @@ async def test_responses_with_secrets_are_not_cached(shops: Workshop) -> None:
 async def test_a_key_reads_only_its_service(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
     foreign = await add_service(acme.pool, other_tenant.org)
     other = await add_service(acme.pool, acme.org, "other")
-    own = UUID((await shops.get()).json["id"])
-    for service in (own, other, foreign):
+    service_id = UUID((await shops.get()).json["id"])
+    for service in (service_id, other, foreign):
         key = await add_api_key(acme.pool, service, [Permission.READ_SERVICE])
         answer = await acme.api.get("/api/service/info", headers={"X-Api-Key": key})
         assert (body_of(answer)["id"], list(answer.json)) == (str(service), FIELDS)
-        changed = await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key})
-        assert refused(changed) == FORBIDDEN
+        refusal = await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key})
+        assert refused(refusal) == FORBIDDEN
     assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(other_tenant.org)
 
 
@@ -313,7 +317,7 @@ EARLIER_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", EARLIER_CHANGES)
-async def test_an_update_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_an_update_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, expected = EARLIER_CHANGES[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
@@ -337,7 +341,7 @@ KEY_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", KEY_CHANGES)
-async def test_an_update_by_a_key_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_an_update_by_a_key_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, expected = KEY_CHANGES[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
     headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))}
@@ -357,7 +361,7 @@ async def test_concurrent_updates_of_different_fields_are_all_kept(shops: Worksh
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_type_changes_one_returns_the_valid_secret(shops: Workshop, acme: Tenant) -> None:
-    await make(shops, "mobile")
+    await set_service_type(shops, "mobile")
     answers = await run_concurrently(20, lambda _: shops.update(service_type="web"))
     assert {answer.status for answer in answers} == {200}
     [secret] = [answer.json["client_secret"] for answer in answers if "client_secret" in answer.json]

@@ -63,9 +63,9 @@ async def rows_of(pool: Pool, service: UUID) -> dict[str, int]:
 
 async def end_users(pool: Pool, org: UUID) -> set[UUID]:
     """Return the end users of an organization, and check their total."""
-    found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
-    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
-    return found
+    user_ids = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(user_ids),)]
+    return user_ids
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ async def test_sessions_and_keys_of_a_deleted_service_are_refused(shop: Shop, ac
 
 async def test_a_new_service_with_the_same_slug_inherits_nothing(shop: Shop, acme: Tenant, pool: Pool) -> None:
     await Workshop(acme).delete()
-    made = (await Workshop(acme).created())["service"]
-    assert made["id"] != str(shop.id)
+    new_service = (await Workshop(acme).add_service())["service"]
+    assert new_service["id"] != str(shop.id)
     assert refused(await shop.profile()) == (401, "UNAUTHORIZED")
     assert refused(await shop.info()) == (401, "UNAUTHORIZED")
-    assert await rows_of(pool, UUID(made["id"])) == {**dict.fromkeys(TABLES, 0), "plans": 1}
+    assert await rows_of(pool, UUID(new_service["id"])) == {**dict.fromkeys(TABLES, 0), "plans": 1}
 
 
 async def test_users_of_other_services_stay_end_users(shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock) -> None:
@@ -133,14 +133,14 @@ async def test_a_deletion_is_recorded(shop: Shop, acme: Tenant) -> None:
 
 
 async def test_only_the_owner_can_delete_a_service(shop: Shop, acme: Tenant) -> None:
-    before = await Workshop(acme).stored()
+    before = await Workshop(acme).stored_rows()
     for caller in ("admin", "member"):
         assert refused(await Workshop(acme).delete(caller)) == FORBIDDEN
         assert refused(await Workshop(acme).delete(caller, "unknown")) == FORBIDDEN
     for status in STATUSES:
         await acme.set_status(status)
         assert refused(await Workshop(acme).delete()) == NOT_ACTIVE
-    assert await Workshop(acme).stored() == before
+    assert await Workshop(acme).stored_rows() == before
     assert (await acme.log()) == []
 
 
@@ -174,7 +174,7 @@ async def test_deleting_an_organization_deletes_its_services(
 # Concurrency
 
 
-def holding_the_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
+def changes_under_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
     return {
         "an owner no more": (("update memberships set role = 'admin' where user_id = %s", (acme.people["owner"].id,)), FORBIDDEN),
         "suspended": (("update organizations set status = 'suspended' where id = %s", (acme.org,)), NOT_ACTIVE),
@@ -183,8 +183,8 @@ def holding_the_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("name", ["an owner no more", "suspended", "gone already"])
-async def test_a_deletion_that_waited_sees_the_change_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
-    change, expected = holding_the_lock(acme)[name]
+async def test_a_deletion_sees_the_change_whose_lock_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
+    change, expected = changes_under_lock(acme)[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), change]
     assert refused(await run_during(pool, changes, lambda: Workshop(acme).delete())) == expected
     assert await acme.log() == []

@@ -30,29 +30,29 @@ def outcome(answer: Answer) -> tuple[int, str]:
 
 def routes(app: QuartTrio) -> dict[tuple[str, str], Permission]:
     """Return the permission that each route requires."""
-    found: dict[tuple[str, str], Permission] = {}
+    permissions: dict[tuple[str, str], Permission] = {}
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
         if access.permission is not None:
-            found |= {(method, filled(rule.rule)): access.permission for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
-    return found
+            permissions |= {(method, filled(rule.rule)): access.permission for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
+    return permissions
 
 
 @pytest.mark.slow
 async def test_each_permission_allows_only_its_routes(app: QuartTrio, acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
-    opened: set[Permission] = set()
+    allowing_permissions: set[Permission] = set()
     for permission in Permission:
         key = (await add_api_key(acme.pool, service, [permission])).encode()
         for (method, path), needed in routes(app).items():
             answer = await ask(app, method, path, headers=[(b"x-api-key", key)])
             if needed is permission:
-                opened.add(permission)
+                allowing_permissions.add(permission)
                 assert answer.status in (200, 400, 404), (permission, method, path)
             else:
                 assert outcome(answer) == FORBIDDEN, (permission, method, path)
                 assert needed in answer.json["error"]
-    assert opened == {*Permission}
+    assert allowing_permissions == {*Permission}
 
 
 async def test_the_routes_of_users_require_these_permissions(app: QuartTrio) -> None:
@@ -91,9 +91,9 @@ async def test_all_invalid_keys_are_refused_in_the_same_way(app: QuartTrio, tena
         "not ASCII": "sk_ü",
     }
     sentences = set()
-    for what, key in wrong.items():
+    for case, key in wrong.items():
         answer = await ask(app, "GET", USERS, headers=[(b"x-api-key", key.encode("latin-1"))])
-        assert outcome(answer) == UNAUTHORIZED, what
+        assert outcome(answer) == UNAUTHORIZED, case
         sentences.add(answer.json["error"])
     answer = await ask(app, "GET", USERS)
     assert outcome(answer) == UNAUTHORIZED
@@ -145,15 +145,15 @@ INVALIDATIONS = {
 }
 
 
-@pytest.mark.parametrize("what", INVALIDATIONS)
-async def test_invalidated_keys_are_refused(tenants: Tenants, acme: Tenant, what: str) -> None:
+@pytest.mark.parametrize("case", INVALIDATIONS)
+async def test_invalidated_keys_are_refused(tenants: Tenants, acme: Tenant, case: str) -> None:
     key = await add_api_key(acme.pool, await add_service(acme.pool, acme.org))
     assert (await tenants.api.get(USERS, headers={"X-Api-Key": key})).status == 200
-    await run_sql(acme.pool, INVALIDATIONS[what])
+    await run_sql(acme.pool, INVALIDATIONS[case])
     assert outcome(await tenants.api.get(USERS, headers={"X-Api-Key": key})) == UNAUTHORIZED
 
 
-async def test_the_use_of_a_key_is_stored_once_a_minute_whatever_the_response(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
+async def test_the_use_of_a_key_is_stored_once_a_minute_for_any_response(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
     key = await add_api_key(acme.pool, await add_service(acme.pool, acme.org), ["read:users"])
     ages = []
     for seconds, path in product((0, 30, 30, 59, 1), (USERS, "/api/service/info")):
@@ -174,13 +174,13 @@ async def test_a_key_sees_only_the_users_of_its_service(tenants: Tenants, acme: 
     for number, key in enumerate(keys):
         answer = await tenants.api.post(USERS, {"email": f"n{number}@example.com"}, headers={"X-Api-Key": key})
         user_ids.append(answer.json["id"])
-    for key, own in zip(keys, user_ids, strict=True):
+    for key, user_id in zip(keys, user_ids, strict=True):
         headers = {"X-Api-Key": key}
-        listed = (await tenants.api.get(USERS, headers=headers)).json
-        assert ([user["id"] for user in listed["users"]], listed["total"]) == ([own], 1)
+        listing = (await tenants.api.get(USERS, headers=headers)).json
+        assert ([user["id"] for user in listing["users"]], listing["total"]) == ([user_id], 1)
         for user in user_ids:
-            expected = 200 if user == own else 404
+            expected = 200 if user == user_id else 404
             assert (await tenants.api.get(f"{USERS}/{user}", headers=headers)).status == expected
-            if user != own:
+            if user != user_id:
                 assert (await tenants.api.patch(f"{USERS}/{user}", {"email": "x@example.com"}, headers=headers)).status == 404
                 assert (await tenants.api.delete(f"{USERS}/{user}", headers=headers)).status == 404

@@ -25,20 +25,9 @@ EMAIL = "mine@example.com"
 
 
 @pytest.fixture
-async def shop(acme: Tenant) -> Shop:
-    return await open_shop(acme)
-
-
-@pytest.fixture
 async def other_service(shop: Shop) -> Shop:
     """Another service of the same organization."""
     return await open_shop(shop.tenant, "other_service")
-
-
-@pytest.fixture
-async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
-    return await open_shop(other_tenant)
 
 
 async def use_service(shop: Shop, account: Account, clock: FakeClock) -> list[str]:
@@ -108,11 +97,11 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
     # removed
     for slug in ("gone", "cleared"):
-        gone = await add_organization(tenants.pool, slug)
-        await add_service_user(tenants.ports, await add_service(tenants.pool, gone, slug), account.id)
-        await run_sql(tenants.pool, "delete from organizations where id = %s", gone)
-        await run_sql(tenants.pool, "insert into deleted_organizations (id, deleted_at) values (%s, now())", gone)
-    await run_sql(tenants.pool, "delete from service_users where org_id = %s", gone)
+        deleted_org = await add_organization(tenants.pool, slug)
+        await add_service_user(tenants.ports, await add_service(tenants.pool, deleted_org, slug), account.id)
+        await run_sql(tenants.pool, "delete from organizations where id = %s", deleted_org)
+        await run_sql(tenants.pool, "insert into deleted_organizations (id, deleted_at) values (%s, now())", deleted_org)
+    await run_sql(tenants.pool, "delete from service_users where org_id = %s", deleted_org)
     # A member of this organization, with an invitation
     await acme.join("mine", account, Role.ADMIN)
     invitation = (await acme.invite("guest@example.com", by="mine"))["invitation"]["id"]
@@ -162,24 +151,24 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
 async def test_the_actions_of_a_deleted_account_stay_in_the_audit_log(shop: Shop, tenants: Tenants) -> None:
     account = await shop.add_own_user(EMAIL)
     await shop.tenant.join("mine", account, Role.ADMIN)
-    made = await shop.tenant.invite("guest@example.com", by="mine")
+    invitation = await shop.tenant.invite("guest@example.com", by="mine")
     assert (await shop.delete(account.id)).status == 204
     answer = await tenants.api.get(f"{shop.tenant.path}/audit-log", token=shop.tenant.token("owner"))
-    shown = {entry["action"]: entry["actor"] for entry in answer.json["logs"]}
-    assert shown["user.invited"] == {"id": "unknown", "email": "deleted-user@unknown", "is_platform_owner": False}
-    assert shown["user.removed"]["email"] == shown["invitation.revoked"]["email"] == "api-key@internal"
-    assert (await tenants.api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
+    actors = {entry["action"]: entry["actor"] for entry in answer.json["logs"]}
+    assert actors["user.invited"] == {"id": "unknown", "email": "deleted-user@unknown", "is_platform_owner": False}
+    assert actors["user.removed"]["email"] == actors["invitation.revoked"]["email"] == "api-key@internal"
+    assert (await tenants.api.post("/api/invitations/accept", {"token": invitation["token"]})).status == 400
 
 
 @pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.SIGN_UP])
-@pytest.mark.parametrize("how", ["untouched", "with a password", "with an identity", "a member here"])
+@pytest.mark.parametrize("sign_up", ["untouched", "with a password", "with an identity", "a member here"])
 async def test_accounts_of_each_origin_in_the_organization_are_deleted(
-    shop: Shop, tenants: Tenants, origin: AccountOrigin, how: str
+    shop: Shop, tenants: Tenants, origin: AccountOrigin, sign_up: str
 ) -> None:
-    account = await shop.add_own_user(EMAIL, PASSWORD if how == "with a password" else None, origin)
-    if how == "with an identity":
+    account = await shop.add_own_user(EMAIL, PASSWORD if sign_up == "with a password" else None, origin)
+    if sign_up == "with an identity":
         await link_identity(shop.tenant, account, None)
-    if how == "a member here":
+    if sign_up == "a member here":
         await shop.tenant.join("mine", account)
     assert (await shop.delete(account.id)).status == 204
     assert await run_sql(tenants.pool, "select 1 from users where id = %s", account.id) == []
@@ -260,14 +249,14 @@ async def rows_of(tenants: Tenants, account: Account, without: Shop | None = Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("who", SHARED)
+@pytest.mark.parametrize("origin", SHARED)
 async def test_a_shared_account_is_only_removed_from_the_service(
-    shop: Shop, other_service: Shop, foreign: Shop, tenants: Tenants, clock: FakeClock, who: str
+    shop: Shop, other_service: Shop, foreign: Shop, tenants: Tenants, clock: FakeClock, origin: str
 ) -> None:
-    account = await SHARED[who](shop, foreign, tenants)
+    account = await SHARED[origin](shop, foreign, tenants)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await use_service(shop, bystander, clock)
-    kept = [await use_platform(shop.tenant, account, clock), *await use_service(other_service, account, clock)]
+    tokens = [await use_platform(shop.tenant, account, clock), *await use_service(other_service, account, clock)]
     lost = await use_service(shop, account, clock)
     fresh = (await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).access_token
     before, bystanders = await rows_of(tenants, account, shop), await rows_of(tenants, bystander)
@@ -280,7 +269,7 @@ async def test_a_shared_account_is_only_removed_from_the_service(
     assert await rows_of(tenants, bystander) == bystanders
     await check_counts(tenants.pool)
     assert (await tenants.api.get("/api/user", token=fresh)).status == 401
-    assert [(await renew(shop.tenant, token)).status for token in [*lost, *kept]] == [401, 401, 200, 200, 200]
+    assert [(await renew(shop.tenant, token)).status for token in [*lost, *tokens]] == [401, 401, 200, 200, 200]
     assert [(await one.get(account.id)).status for one in (shop, other_service)] == [404, 200]
     assert (await shop.delete(account.id)).status == 404
     entry = await shop.tenant.entry("user.removed")

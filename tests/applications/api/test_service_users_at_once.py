@@ -11,20 +11,9 @@ from core.kernel.principals import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
 from tests.support.services import add_service_user, sign_in_to
-from tests.support.tenants import Tenant, Tenants
+from tests.support.tenants import Tenants
 
 EMAIL = "mine@example.com"
-
-
-@pytest.fixture
-async def shop(acme: Tenant) -> Shop:
-    return await open_shop(acme)
-
-
-@pytest.fixture
-async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
-    return await open_shop(other_tenant)
 
 
 async def login(shop: Shop, email: str) -> Answer:
@@ -64,7 +53,7 @@ async def test_twenty_creations_by_two_organizations_and_registration_make_one_a
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop) -> None:
-    user = await shop.created(EMAIL)
+    user = await shop.add_user(EMAIL)
     answers = await run_concurrently(20, lambda _: shop.delete(user))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert sorted(entry["action"] for entry in await shop.tenant.log()) == ["user.created", "user.removed"]
@@ -108,18 +97,18 @@ async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, te
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("who", ["user", "member", "platform owner"])
-async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants, who: str) -> None:
+@pytest.mark.parametrize("origin", ["user", "member", "platform owner"])
+async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants, origin: str) -> None:
     """A refresh locks the row of the token and then needs the session. A deletion needs both."""
-    account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=who == "platform owner")
-    if who == "member":
+    account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=origin == "platform owner")
+    if origin == "member":
         await add_member(tenants.pool, shop.tenant.org, account.id)
-    held = [(await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).refresh_token for _ in range(16)]
+    tokens = [(await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).refresh_token for _ in range(16)]
 
     async def act(number: int) -> Answer:
         if number == 3:
             return await shop.delete(account.id)
-        token = held[number % 16]
+        token = tokens[number % 16]
         for _ in range(100):  # the loop ends long before
             answer = await tenants.api.post("/api/auth/refresh", {"refresh_token": token})
             if answer.status != 200:
@@ -134,22 +123,22 @@ async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, 
 
 
 @pytest.mark.slow
-async def test_counters_stay_right_during_concurrent_creations_and_deletions(shop: Shop, tenants: Tenants) -> None:
+async def test_counters_stay_correct_during_concurrent_creations_and_deletions(shop: Shop, tenants: Tenants) -> None:
     second = await open_shop(shop.tenant, "second")
-    mine = [await shop.add_own_user(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
-    for account in mine:
+    accounts = [await shop.add_own_user(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
+    for account in accounts:
         await add_service_user(tenants.ports, second.id, account.id)
-    await run_concurrently(10, lambda number: login(shop, mine[number].email))
+    await run_concurrently(10, lambda number: login(shop, accounts[number].email))
 
     async def act(number: int) -> Answer:
         match number % 4:
             case 0:
-                return await shop.delete(mine[number // 2].id)
+                return await shop.delete(accounts[number // 2].id)
             case 1:
-                return await second.delete(mine[number // 2].id)
+                return await second.delete(accounts[number // 2].id)
             case 2:
                 return await shop.create(f"new-{number}@example.com")
-        return await login(shop, mine[number // 2].email)
+        return await login(shop, accounts[number // 2].email)
 
     answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
@@ -160,27 +149,27 @@ async def test_counters_stay_right_during_concurrent_creations_and_deletions(sho
 @pytest.mark.slow
 async def test_two_organizations_delete_users_with_entries_in_the_same_log(shop: Shop, foreign: Shop, tenants: Tenants) -> None:
     """The entries are in the log of a third organization, and each deletion updates its totals."""
-    former = [await tenants.add(slug, cast={}) for slug in ("former", "earlier")]
+    tenants_without_user = [await tenants.add(slug, cast={}) for slug in ("former", "earlier")]
     people = [await one.add_own_user(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, foreign)]
     for account in people:
         caller = Person(user_id=account.id, email=account.email, session_id=account.id, address="203.0.113.9")
-        for tenant in former:
+        for tenant in tenants_without_user:
             async with tenants.ports.storage.transaction(by=caller, in_session=False) as tx:
                 tx.record(replace(events.password_changed(account.id, "change"), org_id=tenant.org))
     await check_counts(tenants.pool)
     answers = await run_concurrently(16, lambda number: (shop, foreign)[number % 2].delete(people[number].id))
     assert {answer.status for answer in answers} == {204}
-    assert [await tenant.log() for tenant in former] == [[], []]
+    assert [await tenant.log() for tenant in tenants_without_user] == [[], []]
     await check_counts(tenants.pool)
 
 
 @pytest.mark.slow
 async def test_of_concurrent_claims_of_an_address_one_succeeds(shop: Shop, tenants: Tenants) -> None:
-    mine = [await shop.created(f"mine-{number}@example.com") for number in range(10)]
+    user_ids = [await shop.add_user(f"mine-{number}@example.com") for number in range(10)]
 
     async def act(number: int) -> Answer:
         if number < 10:
-            return await shop.update(mine[number], email=EMAIL)
+            return await shop.update(user_ids[number], email=EMAIL)
         return await tenants.api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
     answers = await run_concurrently(20, act)
@@ -188,14 +177,14 @@ async def test_of_concurrent_claims_of_an_address_one_succeeds(shop: Shop, tenan
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 400, 409}
     [(holder,)] = await run_sql(tenants.pool, "select id from users where email = %s", EMAIL)
-    assert (holder in mine) == any("id" in answer.json for answer in answers)
+    assert (holder in user_ids) == any("id" in answer.json for answer in answers)
     assert len(await shop.stored_emails()) == 10
     await check_counts(tenants.pool)
 
 
 @pytest.mark.slow
 async def test_twenty_concurrent_address_changes_leave_one_address(shop: Shop, tenants: Tenants) -> None:
-    user = await shop.created(EMAIL)
+    user = await shop.add_user(EMAIL)
     answers = await run_concurrently(20, lambda number: shop.update(user, email=f"n{number % 3}@example.com"))
     assert {answer.status for answer in answers} == {200}
     [(email,)] = await run_sql(tenants.pool, "select email from users where id = %s", user)
@@ -205,23 +194,23 @@ async def test_twenty_concurrent_address_changes_leave_one_address(shop: Shop, t
 
 # Changes of the account that happen while a request of a key waits for its lock
 
-JOINED = """
+JOIN = """
     with joined as (
         insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %(elsewhere)s, %(user)s, 'member', now())
         returning org_id)
     update organizations o set member_count = member_count + 1 from joined where o.id = joined.org_id"""
-LEFT = """
+LEAVE = """
     with parted as (delete from memberships where org_id = %(elsewhere)s and user_id = %(user)s returning org_id)
     update organizations o set member_count = member_count - 1 from parted where o.id = parted.org_id"""
 CHANGES_DURING_WAIT: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], int, bool]] = {
-    "joined another organization: account stays": (JOINED, lambda shop, account: shop.delete(account.id), 204, True),
+    "joined another organization: account stays": (JOIN, lambda shop, account: shop.delete(account.id), 204, True),
     "became a platform owner: account stays": (
         "update users set is_platform_owner = true where id = %(user)s",
         lambda shop, account: shop.delete(account.id),
         204,
         True,
     ),
-    "left the other organization: account is deleted": (LEFT, lambda shop, account: shop.delete(account.id), 204, False),
+    "left the other organization: account is deleted": (LEAVE, lambda shop, account: shop.delete(account.id), 204, False),
     "got a password: address stays": (
         "update users set password_hash = 'x' where id = %(user)s",
         lambda shop, account: shop.update(account.id, email="new@example.com"),
@@ -229,7 +218,7 @@ CHANGES_DURING_WAIT: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[An
         True,
     ),
     "joined another organization: address stays": (
-        JOINED,
+        JOIN,
         lambda shop, account: shop.update(account.id, email="new@example.com"),
         403,
         True,
@@ -239,16 +228,16 @@ CHANGES_DURING_WAIT: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[An
 
 @pytest.mark.parametrize("case", CHANGES_DURING_WAIT)
 async def test_a_key_sees_the_account_as_it_is_after_the_lock(shop: Shop, foreign: Shop, tenants: Tenants, case: str) -> None:
-    statement, act, status, stays = CHANGES_DURING_WAIT[case]
+    statement, act, status, emails = CHANGES_DURING_WAIT[case]
     account = await shop.add_own_user(EMAIL)
-    if statement is LEFT:
+    if statement is LEAVE:
         await foreign.tenant.join("theirs", account)
     names = {"user": account.id, "elsewhere": foreign.tenant.org}
     changes = [("select 1 from users where id = %(user)s for no key update", names), (statement, names)]
     answer = await run_during(tenants.pool, changes, lambda: act(shop, account))
     assert answer.status == status
-    found = await run_sql(tenants.pool, "select email from users where id = %s", account.id)
-    assert found == ([(EMAIL,)] if stays else [])
+    rows = await run_sql(tenants.pool, "select email from users where id = %s", account.id)
+    assert rows == ([(EMAIL,)] if emails else [])
     await check_counts(tenants.pool)
 
 

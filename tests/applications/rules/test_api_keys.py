@@ -43,17 +43,17 @@ SERVICE = ServiceContext(
 )
 
 
-@pytest.mark.parametrize(("environment", "begins"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
-def test_a_key_is_a_prefix_and_256_random_bits(environment: str | None, begins: str) -> None:
+@pytest.mark.parametrize(("environment", "start"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
+def test_a_key_is_a_prefix_and_256_random_bits(environment: str | None, start: str) -> None:
     key, prefix = generate_key(environment)
-    assert re.fullmatch(f"{begins}[a-z2-7]{{6}}", prefix)
+    assert re.fullmatch(f"{start}[a-z2-7]{{6}}", prefix)
     assert re.fullmatch(f"{prefix}_[A-Za-z0-9_-]{{43}}", key)
 
 
 def test_keys_are_unique() -> None:
-    made = [generate_key() for _ in range(200)]
-    assert len({key for key, _ in made}) == 200
-    assert len({prefix for _, prefix in made}) > 190
+    keys = [generate_key() for _ in range(200)]
+    assert len({key for key, _ in keys}) == 200
+    assert len({prefix for _, prefix in keys}) > 190
     assert len(max(generate_key("live"))) < api_keys_rules.MAX_KEY_LENGTH
 
 

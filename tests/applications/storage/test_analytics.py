@@ -170,11 +170,11 @@ async def test_recent_logins_can_be_continued_from_any_login(
     for number in range(12):  # several logins at the same time
         await login(storage, user, (shop, other, foreign)[number % 3], created_at=NOW - (number // 6) * MICROSECOND)
     async with storage.reading() as read:
-        everything = await read.analytics.recent(shop.org_id, None, 100)
-        assert len(everything) == 8
-        assert all((newer.created_at, newer.id) > (older.created_at, older.id) for newer, older in pairwise(everything))
-        for place, last in enumerate(everything):
-            assert await read.analytics.recent(shop.org_id, last, 3) == everything[place + 1 : place + 4]
+        all_logins = await read.analytics.recent(shop.org_id, None, 100)
+        assert len(all_logins) == 8
+        assert all((newer.created_at, newer.id) > (older.created_at, older.id) for newer, older in pairwise(all_logins))
+        for place, last in enumerate(all_logins):
+            assert await read.analytics.recent(shop.org_id, last, 3) == all_logins[place + 1 : place + 4]
 
 
 # Usage of a service
@@ -186,11 +186,11 @@ async def test_new_and_active_users_are_counted_since_the_given_time(
     since = NOW - 30 * DAY
     people = [(await add(storage, account(email))).id for email in (ADA, EVE, "grace@example.com", "silent@example.com")]
 
-    async def use(service: ServiceContext, user: UUID, *signed_in: Any, born: Any = None) -> None:
+    async def use(service: ServiceContext, user: UUID, *login_times: Any, born: Any = None) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
             if born is not None:
                 await tx.end_users.enroll(service.id, user, born, signed_in=False)
-            for at in signed_in:
+            for at in login_times:
                 await tx.end_users.enroll(service.id, user, at, signed_in=True)
 
     await use(shop, people[0], since - DAY, since)  # an old user who signed in again

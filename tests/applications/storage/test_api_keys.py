@@ -16,7 +16,7 @@ from tests.support.services import add_service, service_context
 
 
 def key(org: UUID, service: UUID, **changes: Any) -> ApiKey:
-    plain = ApiKey(
+    default = ApiKey(
         id=uuid4(),
         org_id=org,
         service_id=service,
@@ -28,13 +28,13 @@ def key(org: UUID, service: UUID, **changes: Any) -> ApiKey:
         created_by=uuid4(),
         created_at=NOW - HOUR,
     )
-    return replace(plain, **changes)
+    return replace(default, **changes)
 
 
 async def store(storage: Postgres, *keys: ApiKey) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in keys:
-            await tx.api_keys.add(one, digest(str(one.id)))
+        for key in keys:
+            await tx.api_keys.add(key, digest(str(key.id)))
 
 
 async def test_all_fields_of_a_key_are_stored_and_returned(storage: Postgres, pool: Pool, acme: UUID) -> None:
@@ -65,14 +65,14 @@ async def test_the_record_of_a_key_is_found_by_the_whole_hash(storage: Postgres,
         assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY) is None
         assert await read.api_keys.by_hash(digest(str(one.id))[:31], NOW) is None
         assert await read.api_keys.by_hash(digest("x"), NOW) is None
-        for there, at in ((True, NOW + DAY - MICROSECOND), (False, NOW + DAY)):
-            assert await read.api_keys.is_live(service, one.id, at) == there
+        for is_returned, at in ((True, NOW + DAY - MICROSECOND), (False, NOW + DAY)):
+            assert await read.api_keys.is_live(service, one.id, at) == is_returned
         assert not await read.api_keys.is_live(uuid4(), one.id, NOW)
     await run_sql(pool, "update organizations set status = 'suspended'")
     async with storage.reading() as read:
-        found = await read.api_keys.by_hash(digest(str(one.id)), NOW)
-        assert found is not None
-        assert found.service.status is OrganizationStatus.SUSPENDED
+        stored_record = await read.api_keys.by_hash(digest(str(one.id)), NOW)
+        assert stored_record is not None
+        assert stored_record.service.status is OrganizationStatus.SUSPENDED
 
 
 async def test_a_key_is_found_and_removed_only_with_its_service_and_organization(
@@ -81,9 +81,9 @@ async def test_a_key_is_found_and_removed_only_with_its_service_and_organization
     services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))]
     keys = [key(org, service) for org, service in zip((acme, acme, other_tenant), services, strict=True)]
     await store(storage, *keys)
-    wrong = [(acme, services[1]), (other_tenant, services[0]), (other_tenant, services[2]), (uuid4(), services[0]), (acme, uuid4())]
+    wrong_owners = [(acme, services[1]), (other_tenant, services[0]), (other_tenant, services[2]), (uuid4(), services[0]), (acme, uuid4())]
     async with storage.transaction(by=SYSTEM) as tx:
-        for org, service in wrong:
+        for org, service in wrong_owners:
             assert await tx.api_keys.by_id(org, service, keys[0].id) is None
             await tx.api_keys.remove(org, service, keys[0].id)
         for one in keys:

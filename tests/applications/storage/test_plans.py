@@ -16,7 +16,7 @@ from tests.support.services import add_service
 
 
 def plan(org: UUID, service: UUID, **changes: Any) -> Plan:
-    plain = Plan(
+    default = Plan(
         id=uuid4(),
         org_id=org,
         service_id=service,
@@ -28,19 +28,19 @@ def plan(org: UUID, service: UUID, **changes: Any) -> Plan:
         created_at=NOW - DAY,
         updated_at=NOW - HOUR,
     )
-    return replace(plain, **changes)
+    return replace(default, **changes)
 
 
 async def put(storage: Postgres, *plans: Plan) -> Plan:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in plans:
-            await tx.plans.add(one)
+        for plan in plans:
+            await tx.plans.add(plan)
     return plans[0]
 
 
-async def by_id(storage: Postgres, one: Plan) -> Plan | None:
+async def by_id(storage: Postgres, plan: Plan) -> Plan | None:
     async with storage.reading() as read:
-        return await read.plans.by_id(one.org_id, one.service_id, one.id)
+        return await read.plans.by_id(plan.org_id, plan.service_id, plan.id)
 
 
 @pytest.fixture
@@ -70,20 +70,20 @@ async def test_a_plan_is_found_only_in_its_service_and_organization(storage: Pos
 
 async def test_plans_are_listed_oldest_first_from_any_plan_on(storage: Postgres, home: tuple[UUID, UUID]) -> None:
     ages = [3, 2, 2, 2, 1]
-    made = [plan(*home, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, age in enumerate(ages, 1)]
-    await put(storage, *reversed(made))
+    plans = [plan(*home, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, age in enumerate(ages, 1)]
+    await put(storage, *reversed(plans))
     async with storage.reading() as read:
-        assert await read.plans.list_after(*home, None, 100) == made
-        assert await read.plans.list_after(*home, None, 2) == made[:2]
-        for number, one in enumerate(made):
-            assert await read.plans.list_after(*home, one, 100) == made[number + 1 :]
-        assert await read.plans.list_after(*home, made[0], 2) == made[1:3]
+        assert await read.plans.list_after(*home, None, 100) == plans
+        assert await read.plans.list_after(*home, None, 2) == plans[:2]
+        for number, one in enumerate(plans):
+            assert await read.plans.list_after(*home, one, 100) == plans[number + 1 :]
+        assert await read.plans.list_after(*home, plans[0], 2) == plans[1:3]
 
 
 async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, home: tuple[UUID, UUID]) -> None:
     one, other = plan(*home), plan(*home)
     await put(storage, one, other)
-    changed = plan(
+    new_plan = plan(
         *home,
         id=one.id,
         name="Silver",
@@ -93,10 +93,10 @@ async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, 
         billing_price_id=None,
         updated_at=NOW,
     )
-    await within(storage, lambda tx: tx.plans.save(replace(changed, service_id=uuid4(), created_at=NOW)))
-    assert await by_id(storage, one) == changed
-    await within(storage, lambda tx: tx.plans.save(replace(changed, org_id=uuid4(), name="Foreign")))
-    assert await by_id(storage, one) == changed
+    await within(storage, lambda tx: tx.plans.save(replace(new_plan, service_id=uuid4(), created_at=NOW)))
+    assert await by_id(storage, one) == new_plan
+    await within(storage, lambda tx: tx.plans.save(replace(new_plan, org_id=uuid4(), name="Foreign")))
+    assert await by_id(storage, one) == new_plan
     assert await by_id(storage, other) == other
 
 

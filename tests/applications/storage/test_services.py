@@ -1,23 +1,18 @@
-"""Statements about services: fields, order, deletion, and isolation.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""Statements about services: fields, order and isolation."""
 
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications import services
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceType
-from core.kernel.principals import SYSTEM
-from core.kernel.values import Email, Slug, digest
-from tests.support.builders import add_organization, run_concurrently, run_sql
-from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked, within
+from core.kernel.values import Slug, digest
+from tests.applications.storage.services import by_id, put, service
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import HOUR, NOW, within
 from tests.support.services import add_plan
 
 BARE: dict[str, Any] = {
@@ -29,40 +24,6 @@ BARE: dict[str, Any] = {
     "device_activation_uri": None,
     "pkce_without_secret": False,
 }
-
-
-def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
-    plain = Service(
-        id=uuid4(),
-        org_id=org,
-        slug=Slug(slug),
-        name="Shop",
-        service_type=ServiceType.WEB,
-        client_id=uuid4(),
-        client_secret_hash=digest("secret"),
-        codehost_scopes=("read:user", "user:email"),
-        websuite_scopes=("openid",),
-        officesuite_scopes=(),
-        redirect_uris=("https://b.example.com/", "https://a.example.com/"),
-        device_activation_uri="https://example.com/device",
-        subscription_count=0,
-        created_at=NOW - DAY,
-        updated_at=NOW - HOUR,
-        pkce_without_secret=True,
-    )
-    return replace(plain, **changes)
-
-
-async def put(storage: Postgres, *services: Service) -> Service:
-    async with storage.transaction(by=SYSTEM) as tx:
-        for one in services:
-            await tx.services.add(one)
-    return services[0]
-
-
-async def by_id(storage: Postgres, one: Service) -> Service | None:
-    async with storage.reading() as read:
-        return await read.services.by_id(one.org_id, one.id)
 
 
 @pytest.mark.parametrize("kind", list(ServiceType))
@@ -112,7 +73,7 @@ async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, 
     one, other = service(org), service(org, "other")
     await put(storage, one, other)
     await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # counters of other transactions
-    changed = service(
+    new_service = service(
         org,
         id=one.id,
         client_id=one.client_id,
@@ -127,10 +88,10 @@ async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, 
         subscription_count=8,
         updated_at=NOW,
     )
-    elsewhere = replace(changed, slug=Slug("x"), client_id=uuid4(), created_at=NOW, subscription_count=99)
-    await within(storage, lambda tx: tx.services.save(elsewhere))
-    assert await by_id(storage, one) == changed
-    bare = replace(changed, **BARE)
+    other_fields = replace(new_service, slug=Slug("x"), client_id=uuid4(), created_at=NOW, subscription_count=99)
+    await within(storage, lambda tx: tx.services.save(other_fields))
+    assert await by_id(storage, one) == new_service
+    bare = replace(new_service, **BARE)
     await within(storage, lambda tx: tx.services.save(bare))
     assert await by_id(storage, one) == bare
     await within(storage, lambda tx: tx.services.save(replace(bare, org_id=uuid4(), name="Foreign")))
@@ -150,19 +111,19 @@ async def slugs(storage: Postgres, org: UUID, kind: ServiceType | None, after: S
 async def test_services_are_listed_oldest_first_from_any_service_on(storage: Postgres, pool: Pool) -> None:
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ages = {"a": 3, "b": 2, "c": 2, "d": 2, "e": 1}
-    made = [service(org, slug, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, (slug, age) in enumerate(ages.items(), 1)]
+    services = [service(org, slug, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, (slug, age) in enumerate(ages.items(), 1)]
     mobile: dict[str, Any] = {"service_type": ServiceType.MOBILE, "client_secret_hash": None}
-    made[1], made[4] = replace(made[1], **mobile), replace(made[4], **mobile)
-    await put(storage, *reversed(made), service(other_tenant))
+    services[1], services[4] = replace(services[1], **mobile), replace(services[4], **mobile)
+    await put(storage, *reversed(services), service(other_tenant))
     assert await slugs(storage, org, None, None, 100, 0) == ["a", "b", "c", "d", "e"]
     assert await slugs(storage, org, None, None, 2, 1) == ["b", "c"]
     assert await slugs(storage, org, None, None, 2, 2**31 - 1) == []
-    for number, one in enumerate(made):
+    for number, one in enumerate(services):
         assert await slugs(storage, org, None, one, 100, 0) == ["a", "b", "c", "d", "e"][number + 1 :]
-    assert await slugs(storage, org, None, made[0], 2, 0) == ["b", "c"]
+    assert await slugs(storage, org, None, services[0], 2, 0) == ["b", "c"]
     assert await slugs(storage, org, ServiceType.MOBILE, None, 100, 0) == ["b", "e"]
     assert await slugs(storage, org, ServiceType.MOBILE, None, 100, 1) == ["e"]
-    assert await slugs(storage, org, ServiceType.MOBILE, made[1], 100, 0) == ["e"]
+    assert await slugs(storage, org, ServiceType.MOBILE, services[1], 100, 0) == ["e"]
     assert await slugs(storage, org, ServiceType.API, None, 100, 0) == []
 
 
@@ -175,289 +136,5 @@ async def test_a_listed_service_counts_its_plans_without_deleted_ones(storage: P
     await run_sql(pool, "update plans set removed_at = now() where name = 'Old'")
     await run_sql(pool, "update services set subscription_count = 4 where id = %s", one.id)
     async with storage.reading() as read:
-        listed = await read.services.list_after(org, None, None, 100, 0)
-    assert [(each.service, each.plan_count) for each in listed] == [(replace(one, subscription_count=4), 2), (other, 0)]
-
-
-# Deletion
-
-
-async def delete(storage: Postgres, one: Service) -> None:
-    """Delete a service as the use case does, under the lock on the organization."""
-    async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.organizations.lock(one.org_id)
-        await services.remove(tx, one.org_id, one.id, NOW)
-
-
-async def enroll(storage: Postgres, one: Service, *people: UUID) -> None:
-    for user_id in people:
-        async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.end_users.enroll(one.id, user_id, NOW, signed_in=True)
-
-
-HANGING = (
-    *("plans", "subscriptions", "api_keys", "identities", "oauth_credentials", "service_users", "login_totals", "login_events"),
-    *(
-        "saml_configurations",
-        "saml_certificates",
-        "saml_sign_ons",
-        "saml_name_ids",
-        "saml_sessions",
-    ),
-)
-
-
-async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
-    """Add a row of the service to every table."""
-    plan = await add_plan(pool, one.id)
-    values = {"org": one.org_id, "service": one.id, "user": user_id, "plan": plan, "key": one.id.bytes}
-    for statement in (
-        """insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
-           values (gen_random_uuid(), %(org)s, %(service)s, %(user)s, %(plan)s, 'active', now(), now(), now())""",
-        """insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
-           values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', %(key)s, '{read:users}', %(user)s, now())""",
-        """insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
-           values (gen_random_uuid(), %(user)s, %(service)s, 'codehost', '1', now())""",
-        """insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
-           values (%(service)s, 'codehost', %(org)s, 'x', 'x', now())""",
-        """insert into saml_configurations (service_id, org_id, enabled, name_id_format, sign_assertions, sign_response, updated_at)
-           values (%(service)s, %(org)s, false, 'x', true, true, now())""",
-        """insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
-           values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', now(), now(), now())""",
-        """insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
-                                      expires_at)
-           values (%(key)s, 'x', %(org)s, %(service)s, 'x', false, false, now(), now())""",
-        """insert into saml_name_ids (service_id, user_id, org_id, name_id, created_at)
-           values (%(service)s, %(user)s, %(org)s, 'x', now())""",
-        """with session as (
-             insert into sessions (id, user_id, created_at, expires_at, ends_at)
-             values (gen_random_uuid(), %(user)s, now(), now(), now()) returning id)
-           insert into saml_sessions (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
-           select id, %(service)s, %(org)s, 'x', 'x', 'x', now() from session""",
-        "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%(org)s, %(service)s, now(), 'password', 0, 1)",
-        """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-           values (gen_random_uuid(), %(user)s, %(org)s, %(service)s, 'password', true, now())""",
-    ):
-        async with pool.connection() as connection:
-            await connection.execute(statement, values)
-
-
-async def rows_of(pool: Pool, one: Service) -> dict[str, int]:
-    return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", one.id))[0][0] for table in HANGING}  # noqa: S608
-
-
-async def end_users(pool: Pool, org: UUID) -> set[UUID]:
-    """Return the end users of an organization, and check their total."""
-    found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
-    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
-    return found
-
-
-async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgres, pool: Pool) -> None:
-    await add(storage, user := account(), eve := account(EVE))
-    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    gone, other, foreign = service(org), service(org, "other"), service(other_tenant)
-    await put(storage, gone, other, foreign)
-    await enroll(storage, gone, user.id, eve.id)
-    await enroll(storage, other, eve.id)
-    await enroll(storage, foreign, user.id, eve.id)
-    for one in (gone, other, foreign):
-        await fill(pool, one, eve.id)
-    before = [await rows_of(pool, one) for one in (other, foreign)]
-    assert all(all(counts.values()) for counts in before)
-    beside = "insert into login_events (id, user_id, provider, success, created_at) values (gen_random_uuid(), %s, 'x', true, now())"
-    await run_sql(pool, beside, user.id)
-    await delete(storage, gone)
-    assert await rows_of(pool, gone) == dict.fromkeys(HANGING, 0)
-    assert [await rows_of(pool, one) for one in (other, foreign)] == before
-    assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
-    # Users of other services are still end users.
-    assert await end_users(pool, org) == {eve.id}
-    assert await end_users(pool, other_tenant) == {user.id, eve.id}
-    assert await run_sql(pool, "select count(*) from users") == [(2,)]
-    assert await run_sql(pool, "select count(*) from login_events where service_id is null") == [(1,)]
-    assert await run_sql(pool, "select id, deleted_at from deleted_services") == [(gone.id, NOW)]
-
-
-async def test_users_are_removed_in_batches(storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = [account(f"{number}@example.com") for number in range(7)]
-    await add(storage, *people)
-    org = await add_organization(pool, "acme")
-    gone, other = service(org), service(org, "other")
-    await put(storage, gone, other)
-    await enroll(storage, gone, *(person.id for person in people))
-    await enroll(storage, other, people[3].id)
-    ids = sorted(person.id for person in people)
-    async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.services.lock_users(org, gone.id, None, 3) == ids[2]
-        assert await tx.services.lock_users(org, gone.id, ids[2], 3) == ids[5]
-        assert await tx.services.lock_users(org, gone.id, ids[5], 3) == ids[6]
-        assert await tx.services.lock_users(org, gone.id, ids[6], 3) is None
-    monkeypatch.setattr(services, "USER_BATCH", 3)
-    await delete(storage, gone)
-    assert await end_users(pool, org) == {people[3].id}
-    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, people[3].id)]
-
-
-async def test_a_deletion_with_another_organization_changes_nothing(storage: Postgres, pool: Pool) -> None:
-    user = await add(storage, account())
-    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    one = await put(storage, service(org))
-    await enroll(storage, one, user.id)
-    await delete(storage, replace(one, org_id=other_tenant))
-    assert await by_id(storage, one) == one
-    assert await run_sql(pool, "select user_count from services") == [(1,)]
-    assert await end_users(pool, org) == {user.id}
-    assert await run_sql(pool, "select count(*) from service_users") == [(1,)]
-    assert await run_sql(pool, "select * from deleted_services") == []
-
-
-async def test_logins_are_purged_in_batches_newest_first(storage: Postgres, pool: Pool) -> None:
-    org = await add_organization(pool, "acme")
-    one, other = service(org), service(org, "other")
-    await put(storage, one, other)
-    await add(storage, account())
-    login = """
-        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-        select gen_random_uuid(), id, %s, %s, %s, true, %s from users"""
-    for number in range(3):
-        for of in (one, other):
-            await run_sql(pool, login, org, of.id, str(number), NOW + number * SECOND)
-    providers = "select provider from login_events where service_id = %s order by created_at"
-    await within(storage, lambda tx: tx.services.purge(one.id, 2))
-    assert await run_sql(pool, providers, one.id) == [("0",)]
-    await within(storage, lambda tx: tx.services.purge(one.id, 2))
-    assert await run_sql(pool, providers, one.id) == []
-    assert await run_sql(pool, providers, other.id) == [("0",), ("1",), ("2",)]
-
-
-# Concurrency
-
-
-async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(storage: Postgres, pool: Pool) -> None:
-    user = await add(storage, account())
-    one = await put(storage, service(await add_organization(pool, "acme")))
-    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.accounts.lock(user.id)
-        assert await tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)
-        nursery.start_soon(delete, storage, one)
-        await until_blocked(pool)
-    assert await by_id(storage, one) is None
-    assert await rows_of(pool, one) == dict.fromkeys(HANGING, 0)
-    assert await end_users(pool, one.org_id) == set()
-
-
-async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postgres, pool: Pool) -> None:
-    user = await add(storage, account())
-    one = await put(storage, service(await add_organization(pool, "acme")))
-    async with storage.transaction(by=SYSTEM) as tx:
-        await tx.services.delete(one.org_id, one.id, NOW)
-        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)))
-    assert added is False
-    assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
-    assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
-
-
-async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
-    """The deletion starts while the user has no other service, and reaches their row when they have one."""
-    await add(storage, user := account(), eve := account(EVE))
-    org = await add_organization(pool, "acme")
-    gone, other = service(org), service(org, "other")
-    await put(storage, gone, other)
-    await enroll(storage, gone, user.id, eve.id)
-    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(other.id, user.id, NOW, signed_in=True)
-        nursery.start_soon(delete, storage, gone)
-        await until_blocked(pool)
-    assert await end_users(pool, org) == {user.id}
-    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, user.id)]
-
-
-async def test_a_user_who_joins_another_service_after_the_deletion_is_a_new_end_user(storage: Postgres, pool: Pool) -> None:
-    user = await add(storage, account())
-    org = await add_organization(pool, "acme")
-    gone, other = service(org), service(org, "other")
-    await put(storage, gone, other)
-    await enroll(storage, gone, user.id)
-    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        await tx.services.delete(org, gone.id, NOW)
-        assert await tx.services.lock_users(org, gone.id, None, 10) == user.id
-        nursery.start_soon(enroll, storage, other, user.id)
-        await until_blocked(pool)
-        await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
-    assert await end_users(pool, org) == {user.id}
-    assert await run_sql(pool, "select service_id, user_count from service_users join services on id = service_id") == [(other.id, 1)]
-
-
-@pytest.mark.parametrize("first", ["the deletion", "the change"])
-async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storage: Postgres, pool: Pool, first: str) -> None:
-    """An email change updates both tables from which a deletion removes rows. The second of the two waits, and there is no deadlock."""
-    user = await add(storage, account())
-    org = await add_organization(pool, "acme")
-    gone, other = service(org), service(org, "other")
-    await put(storage, gone, other)
-    await enroll(storage, gone, user.id)
-
-    async def change() -> None:
-        await within(storage, lambda tx: tx.accounts.change_email(user.id, Email("new@example.com"), NOW))
-
-    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        if first == "the change":
-            await tx.accounts.change_email(user.id, Email("new@example.com"), NOW)
-            nursery.start_soon(delete, storage, gone)
-            await until_blocked(pool)
-        else:
-            await tx.services.delete(org, gone.id, NOW)
-            await tx.services.lock_users(org, gone.id, None, 10)
-            nursery.start_soon(change)
-            await until_blocked(pool)
-            await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
-    assert await run_sql(pool, "select email from users") == [("new@example.com",)]
-    assert await end_users(pool, org) == set()
-    assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
-
-
-async def test_a_purge_skips_locked_logins(storage: Postgres, pool: Pool) -> None:
-    user = await add(storage, account())
-    one = await put(storage, service(await add_organization(pool, "acme")))
-    await fill(pool, one, user.id)
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("select 1 from login_events for update")
-        with trio.fail_after(5):
-            await in_another_task(lambda: within(storage, lambda tx: tx.services.purge(one.id, 10)))
-    assert (await rows_of(pool, one))["login_events"] == 1
-
-
-async def test_locking_the_organization_does_not_lock_its_services(storage: Postgres, pool: Pool) -> None:
-    """Logins update counters of the service. They must not wait for other changes of the organization."""
-    one = await put(storage, service(await add_organization(pool, "acme")))
-    async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.organizations.lock(one.org_id)
-        assert await tx.services.by_slug(one.org_id, "shop")
-        assert not await is_locked(pool, "services", "id = %s", one.id)
-
-
-@pytest.mark.slow
-async def test_counters_stay_right_when_a_service_is_deleted_during_logins(storage: Postgres, pool: Pool) -> None:
-    people = [account(f"{number}@example.com") for number in range(19)]
-    await add(storage, *people)
-    org = await add_organization(pool, "acme")
-    gone, other = service(org), service(org, "other")
-    await put(storage, gone, other)
-    await enroll(storage, gone, *(person.id for person in people[:10]))
-
-    async def act(number: int) -> None:
-        if number == 19:
-            await delete(storage, gone)
-            return
-        async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.accounts.lock(people[number].id)
-            # Half of the logins are to the other service, and half of those users also use the
-            # deleted one.
-            await tx.end_users.enroll((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
-
-    await run_concurrently(20, act)
-    stay = {people[number].id for number in range(19) if number % 2}
-    assert await end_users(pool, org) == stay
-    assert set(await run_sql(pool, "select service_id, user_id from service_users")) == {(other.id, user_id) for user_id in stay}
-    assert await run_sql(pool, "select id, user_count from services") == [(other.id, len(stay))]
+        services = await read.services.list_after(org, None, None, 100, 0)
+    assert [(each.service, each.plan_count) for each in services] == [(replace(one, subscription_count=4), 2), (other, 0)]

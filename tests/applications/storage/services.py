@@ -1,0 +1,45 @@
+"""Services, and functions that store and load them."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from adapters.postgres.engine.storage import Postgres
+from core.applications.services_rules import Service, ServiceType
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Slug, digest
+from tests.support.rows import DAY, HOUR, NOW
+
+
+def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
+    default = Service(
+        id=uuid4(),
+        org_id=org,
+        slug=Slug(slug),
+        name="Shop",
+        service_type=ServiceType.WEB,
+        client_id=uuid4(),
+        client_secret_hash=digest("secret"),
+        codehost_scopes=("read:user", "user:email"),
+        websuite_scopes=("openid",),
+        officesuite_scopes=(),
+        redirect_uris=("https://b.example.com/", "https://a.example.com/"),
+        device_activation_uri="https://example.com/device",
+        subscription_count=0,
+        created_at=NOW - DAY,
+        updated_at=NOW - HOUR,
+        pkce_without_secret=True,
+    )
+    return replace(default, **changes)
+
+
+async def put(storage: Postgres, *services: Service) -> Service:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for service in services:
+            await tx.services.add(service)
+    return services[0]
+
+
+async def by_id(storage: Postgres, service: Service) -> Service | None:
+    async with storage.reading() as read:
+        return await read.services.by_id(service.org_id, service.id)
