@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from structlog.testing import capture_logs
+
 from core.kernel.values import rfc3339
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import MONTH, SECRET, Object, event, sign, subscription
@@ -15,6 +17,9 @@ from tests.support.services import add_api_key, add_plan, add_service
 from tests.support.tenants import Tenant
 
 RECEIVER = "/webhooks/billing"
+CREATED, UPDATED, DELETED = (f"customer.subscription.{change}" for change in ("created", "updated", "deleted"))
+PAYMENT_PAGE = "https://invoice.provider.example/i/1?s=ap"
+DAY = 86400  # seconds, as in events
 
 
 @dataclass(slots=True)
@@ -66,10 +71,30 @@ class Till:
         answer = await self.send(event(type_, about, self.now if at is None else at, **changes))
         assert (answer.status, answer.json) == (200, {"status": "success"}), answer.text
 
+    async def deliver_for_effects(self, type_: str, about: Mapping[str, Any], at: int) -> list[str]:
+        """Send an event, and return the effects that are logged."""
+        with capture_logs() as logs:
+            await self.deliver(type_, about, at)
+        return [line["effect"] for line in logs if line["event"] == "billing_event"]
+
     async def reset(self) -> None:
         """Delete all traces of events and subscriptions."""
         for table in ("subscriptions", "billing_events", "billing_facts", "billing_checkouts", "billing_cancellations", "mails"):
             await run_sql(self.tenant.pool, f"delete from {table}")  # noqa: S608
+
+    async def stored_rows(self) -> list[tuple[Any, ...]]:
+        """Return all rows that events can create."""
+        tables = (
+            "billing_events",
+            "billing_facts",
+            "billing_customers",
+            "billing_checkouts",
+            "subscriptions",
+            "audit_log",
+            "events",
+            "mails",
+        )
+        return [row for table in tables for row in await run_sql(self.tenant.pool, f"select '{table}', t::text from {table} t")]  # noqa: S608
 
     async def rows(self) -> list[tuple[str, str, str]]:
         """Return status, plan and end of the period of all subscriptions, oldest first."""

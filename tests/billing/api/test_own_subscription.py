@@ -70,13 +70,13 @@ async def test_the_response_has_every_field(shop: Shop) -> None:
     )
 
 
-async def test_it_returns_the_live_subscription_or_else_the_newest(shop: Shop, clock: FakeClock) -> None:
-    live = await shop.subscribe("active")
+async def test_the_live_subscription_is_returned_or_else_the_newest(shop: Shop, clock: FakeClock) -> None:
+    subscription = await shop.subscribe("active")
     for status in ("cancelled", "expired"):
         clock.advance(SECOND)
         newest = await shop.subscribe(status)
-    assert ((await shop.get()).json["id"], (await shop.get()).json["status"]) == (str(live), "active")
-    await run_sql(shop.tenant.pool, "update subscriptions set status = 'cancelled' where id = %s", live)
+    assert ((await shop.get()).json["id"], (await shop.get()).json["status"]) == (str(subscription), "active")
+    await run_sql(shop.tenant.pool, "update subscriptions set status = 'cancelled' where id = %s", subscription)
     assert ((await shop.get()).json["id"], (await shop.get()).json["status"]) == (str(newest), "expired")
 
 
@@ -87,7 +87,7 @@ async def test_a_subscription_expires_at_the_end_of_its_period(shop: Shop, clock
     assert (await shop.get()).json["status"] == "expired"
 
 
-async def test_without_a_subscription_it_returns_404_even_if_the_service_has_a_free_plan(shop: Shop) -> None:
+async def test_a_user_without_a_subscription_gets_404_even_if_the_service_has_a_free_plan(shop: Shop) -> None:
     await add_plan(shop.tenant.pool, shop.service, "Free")
     assert refused(await shop.get()) == MISSING
 
@@ -105,8 +105,8 @@ async def test_tokens_without_a_service_are_refused(shop: Shop) -> None:
     await shop.subscribe()
     tenant = shop.tenant
     await tenant.join("ada", shop.user)
-    own = (await sign_in(tenant.ports, shop.user)).access_token
-    for token in (own, tenant.token("ada"), await impersonate(tenant.ports, await add_platform_owner(tenant.ports), shop.user)):
+    own_token = (await sign_in(tenant.ports, shop.user)).access_token
+    for token in (own_token, tenant.token("ada"), await impersonate(tenant.ports, await add_platform_owner(tenant.ports), shop.user)):
         answer = await tenant.api.get(PATH, token=token)
         assert refused(answer) == BAD
         assert "service" in answer.json["error"]

@@ -104,7 +104,7 @@ def in_status(status: str) -> ProviderSubscription:
         (lambda facts: replace(facts, price_id="price_else"), False),
     ],
 )
-def test_newer_facts_about_the_status_are_recognized_even_if_it_is_the_same(
+def test_newer_facts_are_recognized_even_if_the_status_is_the_same(
     add_fact: Callable[[SubscriptionFacts], SubscriptionFacts], *, is_newer: bool
 ) -> None:
     facts = SubscriptionFacts(id="sub_1").with_subscription(in_status("past_due"), NOW)
@@ -113,7 +113,7 @@ def test_newer_facts_about_the_status_are_recognized_even_if_it_is_the_same(
 
 def test_a_repeated_failure_or_payment_is_no_newer_fact() -> None:
     facts = SubscriptionFacts(id="sub_1").with_subscription(in_status("active"), NOW)
-    for again in (SubscriptionFacts.with_failure, lambda facts, at: facts.with_payment(at, None)):
-        once = again(facts, NOW + SECOND)
-        assert once.has_newer_status_than(facts)
-        assert not again(once, NOW + SECOND).has_newer_status_than(once)
+    for repeat in (SubscriptionFacts.with_failure, lambda facts, at: facts.with_payment(at, None)):
+        facts_after = repeat(facts, NOW + SECOND)
+        assert facts_after.has_newer_status_than(facts)
+        assert not repeat(facts_after, NOW + SECOND).has_newer_status_than(facts_after)

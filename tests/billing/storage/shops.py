@@ -39,7 +39,7 @@ class Shop:
         return Cancellation(self.ref("gone"), self.subscription, self.org, self.metadata.service_id, NOW)
 
     @property
-    def sold(self) -> Subscription:
+    def owned_subscription(self) -> Subscription:
         return Subscription(
             id=self.subscription,
             org_id=self.org,
@@ -69,7 +69,7 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
         other = Checkout(id=uuid4(), metadata=shop.metadata, price_id=PRICE, success_url="", cancel_url="", created_at=NOW)
         await tx.checkouts.add(other, NOW + HOUR)
         await tx.checkouts.complete(other.id, shop.ref("cs_other"), shop.ref("sub"), None, None)
-        await tx.subscriptions.add(shop.sold)
+        await tx.subscriptions.add(shop.owned_subscription)
         facts = await tx.billing.lock_facts(shop.ref("sub"), NOW)
         await tx.billing.save_facts(replace(facts, org_id=org, customer_id=shop.ref("cus")), NOW, check_at=NOW + DAY)
         await tx.cancellations.request(shop.cancellation)

@@ -125,7 +125,7 @@ async def test_statements_with_the_id_of_another_organization_find_and_change_no
     assert findings == []
 
 
-async def test_the_same_statements_with_the_right_organization_find_or_change_something(
+async def test_the_same_statements_with_the_right_organization_find_or_change_rows(
     storage: Postgres, shop: Shop, other_tenant: Shop
 ) -> None:
     findings = []
@@ -167,7 +167,7 @@ async def test_without_an_organization_the_customer_decides_which_rows_change(
 async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(
     storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
 ) -> None:
-    assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) == shop.sold
+    assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) == shop.owned_subscription
     await run_sql(pool, "update billing_facts set org_id = %s", other_tenant.org)
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) is None
 

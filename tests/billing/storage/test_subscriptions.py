@@ -35,7 +35,7 @@ class Shop:
         return self.org, self.service
 
     def subscription(self, user: UUID, **changes: Any) -> Subscription:
-        plain = Subscription(
+        default = Subscription(
             id=uuid4(),
             org_id=self.org,
             service_id=self.service,
@@ -46,7 +46,7 @@ class Shop:
             provider_subscription_id=None,
             created_at=NOW - DAY,
         )
-        return replace(plain, **changes)
+        return replace(default, **changes)
 
 
 async def add_shop(pool: Pool, org: UUID, slug: str = "shop") -> Shop:
@@ -125,7 +125,7 @@ async def test_saving_writes_only_the_fields_that_can_change(
     one, untouched = shop.subscription(user), shop.subscription(other_user)
     await add_subscriptions(storage, one, untouched)
     silver = await add_plan(pool, shop.service, "Silver", features=())
-    changed = replace(
+    new_values = replace(
         one,
         plan=SubscribedPlan(silver, shop.service, "Silver", (), False, None),
         status=PAST_DUE,
@@ -134,34 +134,34 @@ async def test_saving_writes_only_the_fields_that_can_change(
         user_id=other_user,
         created_at=NOW,
     )
-    await within(storage, lambda tx: tx.subscriptions.save(changed, NOW))
+    await within(storage, lambda tx: tx.subscriptions.save(new_values, NOW))
     async with storage.reading() as read:
         stored = await read.subscriptions.of_user(*shop.ids, user, NOW)
         assert await read.subscriptions.of_user(*shop.ids, other_user, NOW) == untouched
-    assert stored == replace(changed, provider_subscription_id=None, user_id=user, created_at=one.created_at)
+    assert stored == replace(new_values, provider_subscription_id=None, user_id=user, created_at=one.created_at)
     assert await run_sql(pool, "select updated_at from subscriptions where id = %s", one.id) == [(NOW,)]
 
 
-async def test_other_services_and_organizations_neither_see_nor_change_it(
+async def test_other_services_and_organizations_neither_see_nor_change_a_subscription(
     storage: Postgres, pool: Pool, shop: Shop, other: Shop, other_tenant: Shop, user: UUID
 ) -> None:
     one = await add_subscriptions(storage, shop.subscription(user, current_period_end=NOW), shop.subscription(user, status=EXPIRED))
     # The last two combine the organization of one service with the id of another.
-    for elsewhere in (
+    for condition in (
         other,
         other_tenant,
         Shop(other_tenant.org, shop.service, shop.plan),
         Shop(shop.org, other_tenant.service, shop.plan),
     ):
         async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.subscriptions.of_user(*elsewhere.ids, user, NOW) is None
-            assert await tx.subscriptions.lock_of_user(*elsewhere.ids, user, NOW) is None
-            assert await tx.subscriptions.expire_of_user(*elsewhere.ids, user, NOW) == []
-            assert set((await tx.subscriptions.counts(*elsewhere.ids, NOW)).values()) == {0}
+            assert await tx.subscriptions.of_user(*condition.ids, user, NOW) is None
+            assert await tx.subscriptions.lock_of_user(*condition.ids, user, NOW) is None
+            assert await tx.subscriptions.expire_of_user(*condition.ids, user, NOW) == []
+            assert set((await tx.subscriptions.counts(*condition.ids, NOW)).values()) == {0}
             for status in (None, *SubscriptionStatus):
-                assert await tx.subscriptions.page(*elsewhere.ids, status, 50, 0, NOW) == PageResult([], 0)
-    for elsewhere in (other, other_tenant):
-        assert await entitlement(storage, elsewhere, user) == Entitlement()
+                assert await tx.subscriptions.page(*condition.ids, status, 50, 0, NOW) == PageResult([], 0)
+    for condition in (other, other_tenant):
+        assert await entitlement(storage, condition, user) == Entitlement()
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.subscriptions.save(replace(one, org_id=other_tenant.org, status=CANCELLED), NOW)
         await tx.subscriptions.remove(other_tenant.org, one.id)
@@ -187,12 +187,12 @@ async def test_adding_and_removing_updates_the_counter(
 async def test_a_second_live_subscription_is_refused_on_add_and_on_save(
     storage: Postgres, pool: Pool, shop: Shop, other: Shop, user: UUID, existing: SubscriptionStatus, new: SubscriptionStatus
 ) -> None:
-    ended = shop.subscription(user, status=CANCELLED)
-    await add_subscriptions(storage, shop.subscription(user, status=existing), ended, other.subscription(user, status=new))
+    ended_subscription = shop.subscription(user, status=CANCELLED)
+    await add_subscriptions(storage, shop.subscription(user, status=existing), ended_subscription, other.subscription(user, status=new))
     with pytest.raises(AlreadySubscribed):
         await add_subscriptions(storage, shop.subscription(user, status=new))
     with pytest.raises(AlreadySubscribed):
-        await within(storage, lambda tx: tx.subscriptions.save(replace(ended, status=new), NOW))
+        await within(storage, lambda tx: tx.subscriptions.save(replace(ended_subscription, status=new), NOW))
     assert await counters(pool) == {shop.service: 2, other.service: 1}
     await add_subscriptions(storage, shop.subscription(user, status=EXPIRED), shop.subscription(user, status=CANCELLED))
 
@@ -254,8 +254,8 @@ async def test_the_live_subscription_gives_the_entitlement_and_then_the_newest(
     storage: Postgres, pool: Pool, shop: Shop, user: UUID
 ) -> None:
     silver = SubscribedPlan(await add_plan(pool, shop.service, "Silver", features=()), shop.service, "Silver", (), False, None)
-    live = shop.subscription(user, current_period_end=NOW + SECOND)
-    await add_subscriptions(storage, live, shop.subscription(user, plan=silver, status=CANCELLED, created_at=NOW))
+    subscription = shop.subscription(user, current_period_end=NOW + SECOND)
+    await add_subscriptions(storage, subscription, shop.subscription(user, plan=silver, status=CANCELLED, created_at=NOW))
     assert await entitlement(storage, shop, user) == Entitlement("Gold of shop", ACTIVE, ("exports", "shop"))
     assert await entitlement(storage, shop, user, NOW + SECOND) == Entitlement("Silver", CANCELLED, ())
 
@@ -286,7 +286,7 @@ async def test_a_deleted_plan_still_appears_in_its_subscriptions(storage: Postgr
 
 
 @pytest.mark.parametrize(
-    ("status", "ends", "provider", "used"),
+    ("status", "ends", "provider", "is_used"),
     [
         (ACTIVE, NOW + MICROSECOND, None, True),
         (ACTIVE, NOW, None, False),
@@ -297,12 +297,12 @@ async def test_a_deleted_plan_still_appears_in_its_subscriptions(storage: Postgr
     ],
 )
 async def test_a_plan_is_in_use_while_it_has_live_subscriptions(
-    storage: Postgres, pool: Pool, shop: Shop, user: UUID, status: SubscriptionStatus, ends: datetime, provider: str | None, used: bool
+    storage: Postgres, pool: Pool, shop: Shop, user: UUID, status: SubscriptionStatus, ends: datetime, provider: str | None, is_used: bool
 ) -> None:
     silver = await add_plan(pool, shop.service, "Silver")
     await add_subscriptions(storage, shop.subscription(user, status=status, current_period_end=ends, provider_subscription_id=provider))
     async with storage.reading() as read:
-        assert await read.subscriptions.uses_plan(shop.org, shop.plan.id, NOW) is used
+        assert await read.subscriptions.uses_plan(shop.org, shop.plan.id, NOW) is is_used
         assert not await read.subscriptions.uses_plan(shop.org, silver, NOW)
         assert not await read.subscriptions.uses_plan(uuid4(), shop.plan.id, NOW)
 

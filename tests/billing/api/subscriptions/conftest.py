@@ -1,0 +1,32 @@
+"""Services whose API keys manage subscriptions."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from core.kernel.principals import Role
+from tests.billing.api.subscriptions.shop import Shop, add_shop
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+def cast() -> Mapping[str, Role]:
+    """Organizations have only an owner, because the callers are API keys."""
+    return {"owner": Role.OWNER}
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> Shop:
+    return await add_shop(acme)
+
+
+@pytest.fixture
+async def other(acme: Tenant) -> Shop:
+    """Another service of the same organization."""
+    return await add_shop(acme, "other")
+
+
+@pytest.fixture
+async def foreign(other_tenant: Tenant) -> Shop:
+    """A service of another organization."""
+    return await add_shop(other_tenant)
