@@ -1,5 +1,6 @@
-"""Tests of sessions that started before the second factor was enabled: they can use the account,
-but not sign in elsewhere (security A-10, V-3, X-8).
+"""Sessions that started before the second factor was enabled.
+
+They can use the account, but not sign in elsewhere (security A-10, V-3, X-8).
 """
 
 import re
@@ -25,28 +26,28 @@ from tests.support.services import add_service_user, service_context
 from tests.support.tenants import Tenant
 
 TWO_FACTOR = "/app/account/two-factor"
-PASSIVE: dict[str, Any] = {"IsPassive": "true"}
+IS_PASSIVE: dict[str, Any] = {"IsPassive": "true"}
 
 
-class Ada:
+class OldSession:
     """A user with a browser session and a token, both from before the second factor was enabled."""
 
     def __init__(self, api: Api, browser: SamlBrowser, token: str, clock: FakeClock) -> None:
         self.api, self.browser, self.token, self.clock = api, browser, token, clock
 
-    async def switch_on(self, token: str) -> Authenticator:
+    async def enable_mfa(self, token: str) -> Authenticator:
         setup = await self.api.post("/api/user/mfa/setup", token=token)
         app = Authenticator(setup.json["secret"], self.clock)
         answer = await self.api.post("/api/user/mfa/verify", {"code": app.code(-1)}, token=token)
         assert answer.status == 200, answer.text
         return app
 
-    async def switch_on_here(self) -> Authenticator:
+    async def enable_mfa_in_browser(self) -> Authenticator:
         """Enable the second factor in the browser."""
         page = await self.browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
-        found = re.search(r"secret=([A-Z2-7]+)", page.text)
-        assert found, page.text
-        app = Authenticator(found[1], self.clock)
+        match = re.search(r"secret=([A-Z2-7]+)", page.text)
+        assert match, page.text
+        app = Authenticator(match[1], self.clock)
         answer = await self.browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(page), code=app.code(-1))
         assert answer.status == 200, answer.text
         return app
@@ -58,112 +59,120 @@ class Ada:
 
 
 @pytest.fixture
-async def at_home(api: Api, ports: Ports, user: Account, acme: Tenant, browser: SamlBrowser, clock: FakeClock) -> Ada:
+async def old_session(api: Api, ports: Ports, user: Account, acme: Tenant, browser: SamlBrowser, clock: FakeClock) -> OldSession:
     await add_member(acme.pool, acme.org, user.id)
     assert leads_to(await browser.sign_in()) == ACCOUNT
-    return Ada(api, browser, (await sign_in(ports, user)).access_token, clock)
+    return OldSession(api, browser, (await sign_in(ports, user)).access_token, clock)
 
 
 @pytest.fixture
-async def elsewhere(ports: Ports, user: Account) -> str:
+async def new_token(ports: Ports, user: Account) -> str:
     """Return the token of another session, which enables the second factor."""
     return (await sign_in(ports, user)).access_token
 
 
 @pytest.fixture
-async def party(acme: Tenant, browser: SamlBrowser, user: Account, ports: Ports) -> RelyingParty:
-    found = await add_relying_party(acme, browser, "store")
-    await add_service_user(ports, found.service, user.id)
-    return found
+async def application(acme: Tenant, browser: SamlBrowser, user: Account, ports: Ports) -> RelyingParty:
+    application = await add_relying_party(acme, browser, "store")
+    await add_service_user(ports, application.service, user.id)
+    return application
 
 
-async def test_the_account_stays_usable(at_home: Ada, elsewhere: str) -> None:
-    await at_home.switch_on(elsewhere)
-    assert await at_home.browser.is_in()
-    assert (await at_home.api.get("/api/user", token=at_home.token)).status == 200
+async def test_the_account_stays_usable(old_session: OldSession, new_token: str) -> None:
+    await old_session.enable_mfa(new_token)
+    assert await old_session.browser.is_in()
+    assert (await old_session.api.get("/api/user", token=old_session.token)).status == 200
 
 
-async def test_no_saml_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
-    await at_home.browser.sign_on(shop)
-    app = await at_home.switch_on(elsewhere)
-    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Responder", "NoPassive"]
-    path = await at_home.browser.start_sign_on(shop)
-    assert await at_home.browser.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
-    assert leads_to(await at_home.browser.show_code(app.code(), next=path)) == path
-    assert posted_response(await at_home.browser.open(path)).statuses == ["Success"]
-    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
+async def test_no_saml_assertion_without_the_second_factor(old_session: OldSession, new_token: str, shop: SamlApplication) -> None:
+    await old_session.browser.sign_on(shop)
+    app = await old_session.enable_mfa(new_token)
+    assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Responder", "NoPassive"]
+    path = await old_session.browser.start_sign_on(shop)
+    assert await old_session.browser.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
+    assert leads_to(await old_session.browser.show_code(app.code(), next=path)) == path
+    assert posted_response(await old_session.browser.open(path)).statuses == ["Success"]
+    assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
 
 
-async def test_no_idp_initiated_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
-    await at_home.switch_on(elsewhere)
-    answer = await at_home.api.get(f"{shop.management}/login", token=at_home.token)
+async def test_no_idp_initiated_assertion_without_the_second_factor(old_session: OldSession, new_token: str, shop: SamlApplication) -> None:
+    await old_session.enable_mfa(new_token)
+    answer = await old_session.api.get(f"{shop.management}/login", token=old_session.token)
     assert refused(answer) == FORBIDDEN
     assert "Sign in again" in answer.text
-    assert (await at_home.api.get(f"{shop.management}/login", token=elsewhere)).status == 200
+    assert (await old_session.api.get(f"{shop.management}/login", token=new_token)).status == 200
 
 
-async def test_no_authorization_code_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty) -> None:
-    await party.code()
-    app = await at_home.switch_on(elsewhere)
-    path = party.request()
-    to_sign_in = leads_to(await at_home.browser.open(path))
+async def test_no_authorization_code_without_the_second_factor(old_session: OldSession, new_token: str, application: RelyingParty) -> None:
+    await application.code()
+    app = await old_session.enable_mfa(new_token)
+    path = application.request()
+    to_sign_in = leads_to(await old_session.browser.open(path))
     assert to_sign_in == f"{SIGN_IN}?next={quote(path, safe='')}"
-    assert (await at_home.browser.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
-    await at_home.sign_in_at(path, app)
-    place, fields = redirect_parts(await at_home.browser.open(path))
-    assert (place, set(fields)) == (party.redirect_uri, {"code", "state", "iss"})
+    assert (await old_session.browser.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
+    await old_session.sign_in_at(path, app)
+    place, fields = redirect_parts(await old_session.browser.open(path))
+    assert (place, set(fields)) == (application.redirect_uri, {"code", "state", "iss"})
 
 
-async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
-    party = await add_relying_party(acme, at_home.browser, "new")
+async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent(
+    old_session: OldSession, new_token: str, acme: Tenant
+) -> None:
+    application = await add_relying_party(acme, old_session.browser, "new")
     await run_sql(acme.pool, "delete from memberships where user_id = (select id from users where email = %s)", EMAIL)
-    question = await party.open_request()
+    question = await application.open_request()
     assert 'name="answer"' in question.text
-    await at_home.switch_on(elsewhere)
-    answer = await at_home.browser.send(party.request(), answer="continue", form_token=form_token(question))
-    assert leads_to(answer) == f"{SIGN_IN}?next={quote(party.request(), safe='')}"
+    await old_session.enable_mfa(new_token)
+    answer = await old_session.browser.send(application.request(), answer="continue", form_token=form_token(question))
+    assert leads_to(answer) == f"{SIGN_IN}?next={quote(application.request(), safe='')}"
 
 
-async def test_no_device_approval_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
-    cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
+async def test_no_device_approval_without_the_second_factor(
+    old_session: OldSession, new_token: str, application: RelyingParty, pool: Pool
+) -> None:
+    cli = DeviceClient(old_session.api, pool, old_session.clock, await service_context(pool, application.service))
     user_code = await cli.begin()
-    form = form_token(await at_home.browser.open(VERIFY))
-    app = await at_home.switch_on(elsewhere)
-    answer = await at_home.api.post(VERIFY, {"user_code": user_code, "action": "approve"}, token=at_home.token)
+    form = form_token(await old_session.browser.open(VERIFY))
+    app = await old_session.enable_mfa(new_token)
+    answer = await old_session.api.post(VERIFY, {"user_code": user_code, "action": "approve"}, token=old_session.token)
     assert refused(answer) == FORBIDDEN
     path = f"{VERIFY}?user_code={user_code}"
-    assert leads_to(await at_home.browser.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
+    assert leads_to(await old_session.browser.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
         f"{SIGN_IN}?next={quote(path, safe='')}"
     )
-    assert leads_to(await at_home.browser.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
+    assert leads_to(await old_session.browser.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
     assert await cli.status() == ["pending"]
-    await at_home.sign_in_at(path, app)
-    page = await at_home.browser.submit(VERIFY, VERIFY, user_code=user_code, action="approve")
+    await old_session.sign_in_at(path, app)
+    page = await old_session.browser.submit(VERIFY, VERIFY, user_code=user_code, action="approve")
     assert page.status == 200
     assert await cli.status() == ["approved"]
 
 
-async def test_a_device_can_be_denied_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
-    cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
+async def test_a_device_can_be_denied_without_the_second_factor(
+    old_session: OldSession, new_token: str, application: RelyingParty, pool: Pool
+) -> None:
+    cli = DeviceClient(old_session.api, pool, old_session.clock, await service_context(pool, application.service))
     user_code = await cli.begin()
-    await at_home.switch_on(elsewhere)
-    answer = await at_home.api.post(VERIFY, {"user_code": user_code, "action": "deny"}, token=at_home.token)
+    await old_session.enable_mfa(new_token)
+    answer = await old_session.api.post(VERIFY, {"user_code": user_code, "action": "deny"}, token=old_session.token)
     assert (answer.status, answer.json) == (200, {"status": "denied"})
 
 
-async def test_the_session_that_enabled_the_factor_keeps_its_rights(at_home: Ada, shop: SamlApplication, app: QuartTrio) -> None:
-    authenticator = await at_home.switch_on_here()
-    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
-    newcomer = SamlBrowser(app, at_home.clock)
+async def test_the_session_that_enabled_the_factor_keeps_its_rights(old_session: OldSession, shop: SamlApplication, app: QuartTrio) -> None:
+    authenticator = await old_session.enable_mfa_in_browser()
+    assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
+    newcomer = SamlBrowser(app, old_session.clock)
     assert leads_to(await newcomer.sign_in()) == CODE
     assert leads_to(await newcomer.show_code(authenticator.code())) == ACCOUNT
-    assert (await newcomer.sign_on(shop, **PASSIVE)).statuses == ["Success"]
+    assert (await newcomer.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
 
 
-async def test_disabling_the_second_factor_restores_the_rights_of_old_sessions(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
-    await at_home.switch_on(elsewhere)
-    assert (await at_home.api.delete("/api/user/mfa", token=elsewhere)).status == 200
-    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
-    await at_home.switch_on_here()
-    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"], "this session enabled it"
-    assert refused(await at_home.api.get(f"{shop.management}/login", token=elsewhere)) == FORBIDDEN
+async def test_disabling_the_second_factor_restores_the_rights_of_old_sessions(
+    old_session: OldSession, new_token: str, shop: SamlApplication
+) -> None:
+    await old_session.enable_mfa(new_token)
+    assert (await old_session.api.delete("/api/user/mfa", token=new_token)).status == 200
+    assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
+    await old_session.enable_mfa_in_browser()
+    assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"], "this session enabled it"
+    assert refused(await old_session.api.get(f"{shop.management}/login", token=new_token)) == FORBIDDEN

@@ -1,5 +1,6 @@
-"""Tests of changes that wait for a lock while their session ends or their account is anonymized
-(security J-4, Z-5, Z-6, Y-2; decision 46).
+"""Changes that wait for a lock while their session ends or their account is anonymized.
+
+Covers security J-4, Z-5, Z-6 and Y-2, and decision 46.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from tests.support.tenants import Tenant
 pytestmark = pytest.mark.slow
 
 # Requests of an owner. `{org}` is the path of the organization, `{eve}` the id of a member.
-IN_THE_ORGANIZATION: Final[Mapping[str, tuple[str, str, Any]]] = {
+ORGANIZATION_REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "rename": ("PATCH", "{org}", {"name": "New"}),
     "delete": ("DELETE", "{org}", None),
     "invite": ("POST", "{org}/invitations", {"email": "new@example.com", "role": "admin"}),
@@ -38,7 +39,7 @@ IN_THE_ORGANIZATION: Final[Mapping[str, tuple[str, str, Any]]] = {
     "branding": ("PATCH", "{org}/branding", {"product_name": "New"}),
     "forget": ("DELETE", "/api/privacy/forget/{eve}", None),
 }
-ON_THE_PLATFORM: Final[Mapping[str, tuple[str, str, Any]]] = {
+PLATFORM_REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "promote": ("POST", "/api/platform/owners", {"user_id": "{eve}"}),
     "second factor": ("DELETE", "/api/platform/users/{eve}/mfa?reason=lost", None),
     "forget": ("DELETE", "/api/privacy/forget/{eve}", None),
@@ -48,10 +49,10 @@ TABLES: Final = (
 )  # fmt: skip
 
 
-async def state(pool: Pool) -> dict[str, Any]:
+async def stored_rows(pool: Pool) -> dict[str, Any]:
     """Return the rows of all tables that these requests change."""
-    found: dict[str, Any] = {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in TABLES}  # noqa: S608
-    return found | {"users": await run_sql(pool, "select id, email, is_platform_owner, anonymized_at from users order by id")}
+    rows: dict[str, Any] = {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in TABLES}  # noqa: S608
+    return rows | {"users": await run_sql(pool, "select id, email, is_platform_owner, anonymized_at from users order by id")}
 
 
 @pytest.fixture
@@ -59,39 +60,39 @@ def cast() -> Mapping[str, Role]:
     return {"owner": Role.OWNER, "admin": Role.ADMIN, "eve": Role.MEMBER}
 
 
-@pytest.mark.parametrize("name", IN_THE_ORGANIZATION)
+@pytest.mark.parametrize("name", ORGANIZATION_REQUESTS)
 async def test_a_session_that_ends_during_the_request_cannot_change_an_organization(acme: Tenant, pool: Pool, name: str) -> None:
     await add_service(pool, acme.org)
-    method, path, body = IN_THE_ORGANIZATION[name]
-    eve, before = acme.id("eve"), await state(pool)
-    held = [
+    method, path, body = ORGANIZATION_REQUESTS[name]
+    eve, before = acme.id("eve"), await stored_rows(pool)
+    changes = [
         ("select 1 from organizations where id = %s for update", (acme.org,)),
         ("update sessions set ended_at = now() where user_id = %s", (acme.people["owner"].id,)),
     ]
-    filled = None if body is None else {key: eve if value == "{eve}" else value for key, value in body.items()}
+    payload = None if body is None else {key: eve if value == "{eve}" else value for key, value in body.items()}
     address = path.replace("{org}", acme.path).replace("{eve}", eve)
-    answer = await run_during(pool, held, lambda: acme.api.call(method, address, filled, token=acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: acme.api.call(method, address, payload, token=acme.token("owner")))
     assert refused(answer) == UNAUTHORIZED
-    assert await state(pool) == before
+    assert await stored_rows(pool) == before
 
 
-@pytest.mark.parametrize("name", ON_THE_PLATFORM)
+@pytest.mark.parametrize("name", PLATFORM_REQUESTS)
 async def test_a_session_that_ends_during_the_request_cannot_change_the_platform(
     platform: Platform, ports: Ports, pool: Pool, name: str
 ) -> None:
     eve = await add_account(ports, "eve@example.com", None)
     await add_mfa(ports, eve)
-    method, path, body = ON_THE_PLATFORM[name]
-    before = await state(pool)
-    held = [
+    method, path, body = PLATFORM_REQUESTS[name]
+    before = await stored_rows(pool)
+    changes = [
         ("select 1 from users where id = %s for update", (eve.id,)),
         ("update sessions set ended_at = now() where user_id = %s", (platform.account.id,)),
     ]
-    filled = None if body is None else {"user_id": str(eve.id)}
+    payload = None if body is None else {"user_id": str(eve.id)}
     address = path.replace("{eve}", str(eve.id))
-    answer = await run_during(pool, held, lambda: platform.api.call(method, address, filled, token=platform.token))
+    answer = await run_during(pool, changes, lambda: platform.api.call(method, address, payload, token=platform.token))
     assert refused(answer) == UNAUTHORIZED
-    assert await state(pool) == before
+    assert await stored_rows(pool) == before
 
 
 async def test_a_request_may_end_its_own_session(acme: Tenant, pool: Pool) -> None:
@@ -116,7 +117,7 @@ async def test_an_anonymized_user_changes_nothing_and_leaves_no_address(acme: Te
     statuses = await run_concurrently(20, act)
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 201, 401}
-    [(kept, later)] = await run_sql(
+    [(unredacted, late)] = await run_sql(
         pool,
         """
         select count(*) filter (where address <> '0.0.0.0' or agent <> 'anonymized'),
@@ -125,26 +126,26 @@ async def test_an_anonymized_user_changes_nothing_and_leaves_no_address(acme: Te
         admin.id,
         admin.id,
     )
-    assert (kept, later) == (0, 0)
+    assert (unredacted, late) == (0, 0)
 
 
-# Right attempts
+# Right passwords and codes
 
 
 async def test_the_right_password_is_not_counted_when_the_session_ends_during_the_request(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
-    held = [
+    changes = [
         ("select 1 from users where id = %s for no key update", (account.id,)),
         ("update sessions set ended_at = now() where user_id = %s", (account.id,)),
     ]
     body = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
-    assert refused(await run_during(pool, held, lambda: api.post("/api/user/change-password", body, token=token))) == UNAUTHORIZED
+    assert refused(await run_during(pool, changes, lambda: api.post("/api/user/change-password", body, token=token))) == UNAUTHORIZED
     assert await run_sql(pool, "select * from guesses") == []
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowPasswords:
     """Passwords whose hashes take so long that the second factor is disabled before they end."""
 
     passwords: Passwords
@@ -162,9 +163,9 @@ class Slow:
 async def test_a_right_backup_code_is_not_counted_when_the_second_factor_is_disabled_during_the_request(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, user: Account, factor: Authenticator
 ) -> None:
-    waiting = (await api.login()).json["access_token"]
-    change_ports(app, passwords=Slow(ports.passwords, pool))
-    answer = await api.post("/api/auth/mfa/verify", {"code": factor.backup_codes[0]}, token=waiting)
+    token = (await api.login()).json["access_token"]
+    change_ports(app, passwords=SlowPasswords(ports.passwords, pool))
+    answer = await api.post("/api/auth/mfa/verify", {"code": factor.backup_codes[0]}, token=token)
     assert refused(answer) == UNAUTHORIZED
     assert "continued" in answer.json["error"]
     assert await run_sql(pool, "select * from guesses where secret = 'mfa'") == []

@@ -56,17 +56,17 @@ async def test_the_tokens_name_the_user_and_the_impersonator(support: Support) -
     payload = claims(impersonation["access_token"])
     assert (payload["sub"], payload["email"], payload["sid"]) == (str(support.user.id), support.user.email, impersonation["session_id"])
     assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
-    own = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
-    assert not {"impersonator", "impersonation_session"} & own.keys()
+    own_claims = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
+    assert not {"impersonator", "impersonation_session"} & own_claims.keys()
 
 
 async def test_the_tokens_name_both_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
     await add_member(pool, await add_organization(pool, "acme"), support.user.id)
     impersonation = await support.begin()
     renewed = (await refresh(support.api, impersonation["refresh_token"])).json
-    selected = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
-    last = (await refresh(support.api, selected["refresh_token"])).json
-    for pair in (renewed, selected, last):
+    selection = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
+    last = (await refresh(support.api, selection["refresh_token"])).json
+    for pair in (renewed, selection, last):
         payload = claims(pair["access_token"])
         assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
     assert claims(last["access_token"])["org"] == "acme"
@@ -105,7 +105,7 @@ async def test_an_impersonation_is_not_recorded_as_a_login(support: Support, met
 # The context
 
 
-async def test_without_a_context_only_the_platform_records_it(support: Support, acme: Tenant, pool: Pool) -> None:
+async def test_an_impersonation_without_a_context_is_recorded_by_the_platform_only(support: Support, acme: Tenant, pool: Pool) -> None:
     impersonation = await support.begin(target=acme.id("member"))
     assert "org" not in claims(impersonation["access_token"])
     assert await acme.log() == []
@@ -166,8 +166,8 @@ async def test_the_context_must_belong_to_the_user(support: Support, acme: Tenan
     for context, refusal in refusals:
         assert refused(await support.ask(target=member, **context)) == refusal, context
     assert await support.everything() == before
-    let_in: list[dict[str, Any]] = [{"org_slug": "acme", "service_slug": None}, {"org_slug": "twin", "service_slug": "twin-shop"}]
-    for context in let_in:
+    allowed_contexts: list[dict[str, Any]] = [{"org_slug": "acme", "service_slug": None}, {"org_slug": "twin", "service_slug": "twin-shop"}]
+    for context in allowed_contexts:
         assert (await support.ask(target=member, **context)).status == 200, context
 
 
@@ -176,9 +176,9 @@ async def test_an_inactive_organization_is_refused_as_context(support: Support, 
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
     await acme.set_status(status)
     before = await support.everything()
-    for named in ({"org_slug": "acme"}, {"org_slug": "acme", "service_slug": "shop"}, {"org_slug": "acme", "service_slug": "nothing"}):
-        assert refused(await support.ask(target=acme.id("member"), **named)) == NOT_ACTIVE
-        assert refused(await support.ask(**named)) == NOT_ACTIVE
+    for slugs in ({"org_slug": "acme"}, {"org_slug": "acme", "service_slug": "shop"}, {"org_slug": "acme", "service_slug": "nothing"}):
+        assert refused(await support.ask(target=acme.id("member"), **slugs)) == NOT_ACTIVE
+        assert refused(await support.ask(**slugs)) == NOT_ACTIVE
     assert await support.everything() == before
     assert (await support.ask(target=acme.id("member"))).status == 200, "without a context it works"
 
@@ -275,18 +275,18 @@ async def test_the_organization_sees_the_impersonator_but_not_the_reason(support
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
     impersonation = await support.begin(target=acme.id("member"), org_slug="acme", service_slug=service)
     [entry] = (await support.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"]
-    who = {"id": str(support.account.id), "email": support.account.email}
+    impersonator = {"id": str(support.account.id), "email": support.account.email}
     assert (entry["action"], entry["target_type"], entry["target_id"]) == ("user.impersonated", "user", acme.id("member"))
-    assert entry["actor"] == {**who, "is_platform_owner": True}
+    assert entry["actor"] == {**impersonator, "is_platform_owner": True}
     assert entry["details"] == {
         "session_id": impersonation["session_id"],
         "expires_at": impersonation["expires_at"],
         "service_slug": service,
-        "impersonator": who,
+        "impersonator": impersonator,
     }
-    [kept] = await support.log()
-    assert entry["id"] != impersonation["audit_log_id"] == str(kept["id"])
-    assert (kept["details"]["reason"], kept["details"]["org_id"]) == (REASON, str(acme.org))
+    [log_entry] = await support.log()
+    assert entry["id"] != impersonation["audit_log_id"] == str(log_entry["id"])
+    assert (log_entry["details"]["reason"], log_entry["details"]["org_id"]) == (REASON, str(acme.org))
     [(_, target, data)] = await acme.webhook_events()
     assert target == acme.id("member")
     assert "reason" not in data

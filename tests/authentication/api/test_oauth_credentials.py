@@ -14,27 +14,27 @@ from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOW
 
-GIVEN = {"client_id": "0oa1b2c3", "client_secret": "the provider's own secret"}
-SHOWN = {"provider": "codehost", "client_id": "0oa1b2c3", "has_secret": True, "updated_at": NOW}
+CREDENTIALS = {"client_id": "0oa1b2c3", "client_secret": "the provider's own secret"}
+RESPONSE = {"provider": "codehost", "client_id": "0oa1b2c3", "has_secret": True, "updated_at": NOW}
 
 
 def path(team: Tenant, provider: str = "codehost", service: str = "shop") -> str:
     return f"{team.path}/services/{service}/oauth-credentials/{provider}"
 
 
-async def put(team: Tenant, body: Any = GIVEN, by: str = "owner", **where: str) -> Answer:
-    return await team.api.call("PUT", path(team, **where), body, token=team.token(by))
+async def put(team: Tenant, body: Any = CREDENTIALS, by: str = "owner", **path_values: str) -> Answer:
+    return await team.api.call("PUT", path(team, **path_values), body, token=team.token(by))
 
 
-async def look(team: Tenant, by: str = "owner", **where: str) -> Answer:
-    return await team.api.get(path(team, **where), token=team.token(by))
+async def get(team: Tenant, by: str = "owner", **path_values: str) -> Answer:
+    return await team.api.get(path(team, **path_values), token=team.token(by))
 
 
-async def remove(team: Tenant, by: str = "owner", **where: str) -> Answer:
-    return await team.api.delete(path(team, **where), token=team.token(by))
+async def remove(team: Tenant, by: str = "owner", **path_values: str) -> Answer:
+    return await team.api.delete(path(team, **path_values), token=team.token(by))
 
 
-async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
+async def stored_credentials(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
     """Return the client id and the decrypted secret by service and provider."""
     rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
     return {
@@ -46,11 +46,11 @@ async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_admins_can_set_the_credentials_of_a_service(acme: Tenant, by: str) -> None:
     service = await add_service(acme.pool, acme.org)
-    assert (await look(acme, by)).status == 404
+    assert (await get(acme, by)).status == 404
     answer = await put(acme, by=by)
-    assert (answer.status, answer.json) == (200, SHOWN)
-    assert (await look(acme, by)).json == SHOWN
-    assert await stored(acme) == {(service, "codehost"): ("0oa1b2c3", "the provider's own secret")}
+    assert (answer.status, answer.json) == (200, RESPONSE)
+    assert (await get(acme, by)).json == RESPONSE
+    assert await stored_credentials(acme) == {(service, "codehost"): ("0oa1b2c3", "the provider's own secret")}
     details = {"service_slug": "shop", "provider": "codehost", "client_id": "0oa1b2c3"}
     assert await acme.recorded() == [("service.oauth_credentials.updated", "service", str(service), acme.people[by].id, details)]
     assert await acme.webhook_events() == [("service.oauth_credentials.updated", str(service), details)]
@@ -61,14 +61,14 @@ async def test_new_credentials_replace_the_old_ones(acme: Tenant, clock: FakeClo
     await put(acme)
     clock.advance(timedelta(minutes=1))
     answer = await put(acme, {"client_id": "another id", "client_secret": "another secret"})
-    assert answer.json == {**SHOWN, "client_id": "another id", "updated_at": "2026-03-14T15:10:26.535897Z"} == (await look(acme)).json
-    assert await stored(acme) == {(service, "codehost"): ("another id", "another secret")}
+    assert answer.json == {**RESPONSE, "client_id": "another id", "updated_at": "2026-03-14T15:10:26.535897Z"} == (await get(acme)).json
+    assert await stored_credentials(acme) == {(service, "codehost"): ("another id", "another secret")}
     assert [entry["details"]["client_id"] for entry in await acme.log()] == ["0oa1b2c3", "another id"]
 
 
 async def test_no_response_contains_the_secret(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
-    answers = [await put(acme), await look(acme), await put(acme, {**GIVEN, "client_id": 5}), await remove(acme)]
+    answers = [await put(acme), await get(acme), await put(acme, {**CREDENTIALS, "client_id": 5}), await remove(acme)]
     assert all("secret" not in answer.text.replace("has_secret", "") for answer in answers)
     written = [*await acme.recorded(), *await acme.webhook_events(), *await run_sql(acme.pool, "select * from oauth_credentials")]
     assert "own secret" not in str(written)
@@ -79,8 +79,8 @@ async def test_each_provider_has_separate_credentials(acme: Tenant) -> None:
     for provider in Provider:
         assert (await put(acme, {"client_id": f"at {provider}", "client_secret": "s"}, provider=provider)).json["provider"] == provider
     assert (await remove(acme, provider="websuite")).status == 204
-    assert [(await look(acme, provider=provider)).status for provider in Provider] == [200, 404, 200]
-    assert await stored(acme) == {(service, name): (f"at {name}", "s") for name in ("codehost", "officesuite")}
+    assert [(await get(acme, provider=provider)).status for provider in Provider] == [200, 404, 200]
+    assert await stored_credentials(acme) == {(service, name): (f"at {name}", "s") for name in ("codehost", "officesuite")}
 
 
 async def test_removed_credentials_are_deleted_and_the_removal_is_logged(acme: Tenant, clock: FakeClock) -> None:
@@ -88,7 +88,7 @@ async def test_removed_credentials_are_deleted_and_the_removal_is_logged(acme: T
     await put(acme)
     clock.advance(timedelta(seconds=1))
     assert (await remove(acme)).status == 204
-    assert [(await look(acme)).status, (await remove(acme)).status] == [404, 404]
+    assert [(await get(acme)).status, (await remove(acme)).status] == [404, 404]
     details = {"service_slug": "shop", "provider": "codehost", "client_id": None}
     entry = ("service.oauth_credentials.updated", "service", str(service), acme.people["owner"].id, details)
     assert (await acme.recorded())[1:] == [entry]
@@ -97,57 +97,62 @@ async def test_removed_credentials_are_deleted_and_the_removal_is_logged(acme: T
 async def test_services_of_other_organizations_are_not_found(acme: Tenant, other_tenant: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await put(acme)
-    theirs = await add_service(other_tenant.pool, other_tenant.org, "theirs")
+    foreign_service = await add_service(other_tenant.pool, other_tenant.org, "theirs")
     await put(other_tenant, service="theirs")
-    before = await stored(acme)
-    for team, service in ((other_tenant, "shop"), (acme, "theirs"), (acme, str(theirs)), (acme, "SHOP"), (acme, "nothing")):
-        answers = [await act(team, service=service) for act in (put, look, remove)]
+    before = await stored_credentials(acme)
+    for team, service in ((other_tenant, "shop"), (acme, "theirs"), (acme, str(foreign_service)), (acme, "SHOP"), (acme, "nothing")):
+        answers = [await act(team, service=service) for act in (put, get, remove)]
         assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, service
-    assert await stored(acme) == before
+    assert await stored_credentials(acme) == before
     # Two services with the same slug have separate credentials.
     await add_service(other_tenant.pool, other_tenant.org)
-    assert (await look(other_tenant)).status == 404
-    await put(other_tenant, {**GIVEN, "client_id": "twin's"})
-    assert ((await look(acme)).json["client_id"], (await look(other_tenant)).json["client_id"]) == ("0oa1b2c3", "twin's")
+    assert (await get(other_tenant)).status == 404
+    await put(other_tenant, {**CREDENTIALS, "client_id": "twin's"})
+    assert ((await get(acme)).json["client_id"], (await get(other_tenant)).json["client_id"]) == ("0oa1b2c3", "twin's")
     assert (await remove(other_tenant)).status == 204
-    assert (await look(acme)).json == SHOWN
+    assert (await get(acme)).json == RESPONSE
 
 
 async def test_an_unknown_service_or_provider_is_refused_before_the_body_is_validated(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
-    for where in ({"service": "nothing"}, {"provider": "Codehost"}, {"provider": "other"}, {"service": "nothing", "provider": "other"}):
+    for path_values in (
+        {"service": "nothing"},
+        {"provider": "Codehost"},
+        {"provider": "other"},
+        {"service": "nothing", "provider": "other"},
+    ):
         answers = [
-            await acme.api.call("PUT", path(acme, **where), raw=raw, token=acme.token("owner"), headers=headers)
+            await acme.api.call("PUT", path(acme, **path_values), raw=raw, token=acme.token("owner"), headers=headers)
             for raw, headers in ((b"{", {}), (b'{"client_id": 5}', {}), (b"x", {"Content-Type": "text/plain"}), (None, {}))
         ]
-        answers += [await look(acme, **where), await remove(acme, **where)]
-        assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, where
+        answers += [await get(acme, **path_values), await remove(acme, **path_values)]
+        assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, path_values
         assert len({answer.json["error"] for answer in answers}) == 1
 
 
 async def test_malformed_credentials_are_refused(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     texts = ["", " ", " x", "x ", "x\n", "x\0", "x\ty", "schlüssel", "\u202ex", "x" * 2049, None, 5, ["x"]]
-    for body in (*({**GIVEN, name: text} for name in GIVEN for text in texts), *({name: "x"} for name in GIVEN), {}):
+    for body in (*({**CREDENTIALS, name: text} for name in CREDENTIALS for text in texts), *({name: "x"} for name in CREDENTIALS), {}):
         answer = await put(acme, body)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
-    assert await stored(acme) == {}
-    longest = dict.fromkeys(GIVEN, "x" * 2048)
+    assert await stored_credentials(acme) == {}
+    longest = dict.fromkeys(CREDENTIALS, "x" * 2048)
     assert (await put(acme, longest)).json["client_id"] == "x" * 2048
 
 
 async def test_only_admins_can_use_the_credentials(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await put(acme)
-    assert {(await act(acme, by="member")).status for act in (put, look, remove)} == {403}
-    assert (await look(acme)).json == SHOWN
+    assert {(await act(acme, by="member")).status for act in (put, get, remove)} == {403}
+    assert (await get(acme)).json == RESPONSE
 
 
 async def test_credentials_are_deleted_with_their_service(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     await put(acme)
     await run_sql(acme.pool, "delete from services where id = %s", service)
-    assert await stored(acme) == {}
+    assert await stored_credentials(acme) == {}
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,6 @@ async def test_twenty_concurrent_changes_leave_one_and_are_all_recorded(acme: Te
     service = await add_service(acme.pool, acme.org)
     answers = await run_concurrently(20, lambda number: put(acme, {"client_id": f"id {number}", "client_secret": f"secret {number}"}))
     assert {answer.status for answer in answers} == {200}
-    [(key, (client_id, secret))] = (await stored(acme)).items()
+    [(key, (client_id, secret))] = (await stored_credentials(acme)).items()
     assert (key, secret) == ((service, "codehost"), client_id.replace("id", "secret"))
     assert await acme.actions() == {"service.oauth_credentials.updated": 20}

@@ -69,10 +69,10 @@ async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Po
     org = await add_organization(pool, "acme")
     user, _ = await add_person(ports, pool, "ada", org)
     signed_in = await sign_in(ports, user)
-    selected = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
+    selection = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
     # The token right before the current one, within the grace period: two tabs may race.
     assert (await refresh(api, signed_in.refresh_token)).status == 401
-    renewed = (await refresh(api, selected["refresh_token"])).json
+    renewed = (await refresh(api, selection["refresh_token"])).json
     assert (claims(renewed["access_token"])["org"], claims(renewed["access_token"])["org_id"]) == ("acme", str(org))
     # Later, or an older token: it was stolen, so the session ends.
     clock.advance(timedelta(seconds=11))
@@ -119,13 +119,13 @@ async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock
     [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where user_id = %s order by created_at desc limit 1", user.id)
     for _ in range(3):
         clock.advance(timedelta(minutes=14))
-        selected = (await api.post(f"{ACME}/select", token=pair[0])).json
-        pair = selected["access_token"], selected["refresh_token"]
+        selection = (await api.post(f"{ACME}/select", token=pair[0])).json
+        pair = selection["access_token"], selection["refresh_token"]
     while clock.now() < ends_at - timedelta(days=20):
         clock.advance(timedelta(days=20))
         renewed = (await refresh(api, pair[1])).json
-        selected = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
-        pair = selected["access_token"], selected["refresh_token"]
+        selection = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
+        pair = selection["access_token"], selection["refresh_token"]
     clock.advance(ends_at - clock.now() - timedelta(seconds=3))
     renewed = (await refresh(api, pair[1])).json
     last = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
@@ -141,13 +141,13 @@ async def test_a_selection_keeps_the_impersonator_and_the_end(api: Api, ports: P
     support = await add_platform_owner(ports)
     token = await impersonate(ports, support, user)
     clock.advance(timedelta(minutes=14))
-    selected = (await api.post(f"{ACME}/select", token=token)).json
-    token = selected["access_token"]
+    selection = (await api.post(f"{ACME}/select", token=token)).json
+    token = selection["access_token"]
     assert (await api.delete(ACME, token=token)).status == 403
     await api.patch(ACME, {"name": "New"}, token=token)
     assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
-    ended = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
-    assert await run_sql(pool, ended, support.id) == [(timedelta(hours=1), timedelta(hours=1))]
+    query = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
+    assert await run_sql(pool, query, support.id) == [(timedelta(hours=1), timedelta(hours=1))]
     for minutes in (14, 14, 14):
         clock.advance(timedelta(minutes=minutes))
         token = (await api.post(f"{ACME}/select", token=token)).json["access_token"]
@@ -165,7 +165,7 @@ async def live_tokens(pool: Pool) -> int:
 
 
 @pytest.mark.slow
-async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_twenty_concurrent_selections_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     user = await add_account(ports)
     await add_member(pool, org, user.id)
@@ -175,9 +175,9 @@ async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports
     assert await live_tokens(pool) == 1
     assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
     # A reused token would end the session, so only the newest one is sent.
-    [(live,)] = await run_sql(pool, "select token_hash from refresh_tokens where rotated_at is null")
-    given = sorted((answer.json["refresh_token"] for answer in answers), key=lambda token: digest(token) != live)
-    assert [(await refresh(api, token)).status for token in given] == [200] + [401] * 19
+    [(live_hash,)] = await run_sql(pool, "select token_hash from refresh_tokens where rotated_at is null")
+    returned_tokens = sorted((answer.json["refresh_token"] for answer in answers), key=lambda token: digest(token) != live_hash)
+    assert [(await refresh(api, token)).status for token in returned_tokens] == [200] + [401] * 19
 
 
 @pytest.mark.slow
@@ -203,14 +203,14 @@ async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: 
         signed_in = await sign_in(ports, user)
         await run_sql(pool, "delete from sessions where id <> %s", signed_in.session_id)
 
-        async def act(number: int, mine: Any = signed_in) -> Answer:
+        async def act(number: int, session: Any = signed_in) -> Answer:
             match number % 3:
                 case 0:
-                    return await refresh(api, mine.refresh_token)
+                    return await refresh(api, session.refresh_token)
                 case 1:
-                    return await api.post(f"{ACME}/select", token=mine.access_token)
+                    return await api.post(f"{ACME}/select", token=session.access_token)
                 case _:
-                    return await api.post("/api/organizations/twin/select", token=mine.access_token)
+                    return await api.post("/api/organizations/twin/select", token=session.access_token)
 
         answers = await run_concurrently(20, act)
         # A late refresh finds its token used. If that token is older than the previous one, the

@@ -27,7 +27,7 @@ class Grants:
     approved: DeviceClient
 
 
-async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
+async def test_every_protocol_refuses_a_user_that_the_directory_blocks(
     acme: Tenant, user: Account, browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     """Only the block changes: sessions, codes and approvals from before it are still live."""
@@ -69,7 +69,7 @@ async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
     before, after = await grant(), await grant()
     outcome = await allowed(before)
     assert outcome == dict.fromkeys(outcome, True)
-    await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
+    await add_provisioned(pool, acme.org, user.id, provisioned=False, blocked=True)
     assert await allowed(after) == dict.fromkeys(outcome, False)
     async with ports.storage.reading() as read:
         assert not await may_use_service(read, acme.org, user.id)

@@ -102,7 +102,7 @@ async def test_an_outdated_hash_is_renewed_at_login(api: Api, ports: Ports, pool
     assert (await api.login()).status == 200
 
 
-async def test_ten_wrong_passwords_lock_the_address_known_or_not(api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_ten_wrong_passwords_lock_known_and_unknown_addresses(api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports)
     for email in (EMAIL, "nobody@example.com"):
         statuses = [(await api.login(email, "wrong password")).status for _ in range(10)]
@@ -139,8 +139,8 @@ async def test_a_password_reset_lifts_the_lock_and_sessions_survive_the_lock(api
     await add_account(ports)
     tokens = (await api.login()).json
     for _ in range(11):
-        last = await api.login(password="wrong password")
-    assert last.status == 429
+        answer = await api.login(password="wrong password")
+    assert answer.status == 429
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 200
     assert (await refresh(api, tokens["refresh_token"])).status == 200
 
@@ -153,7 +153,7 @@ async def test_wrong_current_passwords_count_as_attempts(api: Api, ports: Ports)
     assert statuses == [401] * 10 + [429]
 
 
-async def test_a_full_hashing_queue_refuses_at_once(api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_hashing_queue_refuses_immediately(api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_: object) -> bool:
         raise Limited(1)
 
@@ -326,8 +326,8 @@ async def test_a_token_of_an_organization_works_while_the_membership_exists(api:
     await run_sql(pool, "delete from memberships where org_id = %s", org)
     answer = await api.get("/api/user", token=tokens["access_token"])
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
-    refused = await refresh(api, tokens["refresh_token"])
-    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    refusal = await refresh(api, tokens["refresh_token"])
+    assert (refusal.status, refusal.code) == (403, "FORBIDDEN")
     assert (await api.post("/api/auth/logout", token=tokens["access_token"])).status == 200
 
 
@@ -336,8 +336,8 @@ async def test_a_suspension_refuses_refreshes_until_the_activation(api: Api, por
     tokens = (await api.login()).json
     await join(pool, account.id, status="suspended")
     for _ in range(2):
-        refused = await refresh(api, tokens["refresh_token"])
-        assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+        answer = await refresh(api, tokens["refresh_token"])
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 200
     await run_sql(pool, "update organizations set status = 'active'")
     assert (await refresh(api, tokens["refresh_token"])).status == 200
@@ -352,8 +352,8 @@ async def test_a_token_of_a_deleted_organization_is_invalid_for_its_successor(ap
     successor = await add_organization(pool, "acme")
     await add_member(pool, successor, account.id)
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 403
-    refused = await refresh(api, tokens["refresh_token"])
-    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    answer = await refresh(api, tokens["refresh_token"])
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
 
 
 # Logout
@@ -361,12 +361,12 @@ async def test_a_token_of_a_deleted_organization_is_invalid_for_its_successor(ap
 
 async def test_logout_ends_access_and_refresh_of_this_session_only(api: Api, ports: Ports) -> None:
     await add_account(ports)
-    mine, other = (await api.login()).json, (await api.login()).json
-    answer = await api.post("/api/auth/logout", token=mine["access_token"])
+    tokens, other = (await api.login()).json, (await api.login()).json
+    answer = await api.post("/api/auth/logout", token=tokens["access_token"])
     assert (answer.status, set(answer.json)) == (200, {"message"})
-    assert (await api.get("/api/user", token=mine["access_token"])).code == "UNAUTHORIZED"
-    assert (await refresh(api, mine["refresh_token"])).status == 401
-    assert (await api.post("/api/auth/logout", token=mine["access_token"])).status == 401
+    assert (await api.get("/api/user", token=tokens["access_token"])).code == "UNAUTHORIZED"
+    assert (await refresh(api, tokens["refresh_token"])).status == 401
+    assert (await api.post("/api/auth/logout", token=tokens["access_token"])).status == 401
     assert (await api.get("/api/user", token=other["access_token"])).status == 200
 
 

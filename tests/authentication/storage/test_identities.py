@@ -38,18 +38,18 @@ async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provide
 
 async def test_identities_are_found_by_user_and_context(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    shop, theirs = await add_service(pool, acme), await add_service(pool, other_tenant)
+    shop, foreign_shop = await add_service(pool, acme), await add_service(pool, other_tenant)
     await add_identity(pool, user, FIRST, subject="1", email="ada@codehost.example", linked_at=NOW)
     await add_identity(pool, user, OTHER, subject="2", linked_at=NOW - HOUR)
     await add_identity(pool, user, FIRST, shop, subject="3", linked_at=NOW - DAY)
-    await add_identity(pool, eve, FIRST, theirs, subject="4", linked_at=NOW)
+    await add_identity(pool, eve, FIRST, foreign_shop, subject="4", linked_at=NOW)
     assert await of_person(storage, user) == [
         LinkedIdentity(OTHER, "2", None, NOW - HOUR),
         LinkedIdentity(FIRST, "1", "ada@codehost.example", NOW),
     ]
     assert await of_person(storage, user, shop) == [LinkedIdentity(FIRST, "3", None, NOW - DAY)]
-    assert await of_person(storage, eve, theirs) == [LinkedIdentity(FIRST, "4", None, NOW)]
-    for target, service in ((user, theirs), (eve, shop), (user, uuid4())):
+    assert await of_person(storage, eve, foreign_shop) == [LinkedIdentity(FIRST, "4", None, NOW)]
+    for target, service in ((user, foreign_shop), (eve, shop), (user, uuid4())):
         assert await of_person(storage, target, service) == []
         assert await remove(storage, target, service) is False
     assert await of_person(storage, eve) == [] == await of_person(storage, uuid4())
@@ -63,10 +63,10 @@ async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
     storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    shop, theirs = await add_service(pool, acme), await add_service(pool, other_tenant)
+    shop, foreign_shop = await add_service(pool, acme), await add_service(pool, other_tenant)
     for target, provider, service in (
         (user, FIRST, None),
-        (user, FIRST, theirs),
+        (user, FIRST, foreign_shop),
         (user, OTHER, shop),
         (eve, FIRST, None),
         (eve, FIRST, shop),
@@ -76,10 +76,10 @@ async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
         assert await read.identities.list_providers(user) == sorted([FIRST, OTHER])
         assert await read.identities.list_providers(eve) == [FIRST]
         assert await read.identities.list_providers(uuid4()) == []
-    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST))) == {None, theirs}
+    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST))) == {None, foreign_shop}
     assert await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST)) == []
-    kept = await run_sql(pool, "select user_id, provider, service_id from identities")
-    assert set(kept) == {(user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
+    rows = await run_sql(pool, "select user_id, provider, service_id from identities")
+    assert set(rows) == {(user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
 
 
 async def test_all_identities_of_a_user_are_removed_together(storage: Postgres, pool: Pool, acme: UUID) -> None:
@@ -109,8 +109,8 @@ async def test_a_token_is_read_as_it_was_stored(storage: Postgres, pool: Pool, a
     assert await token(storage, user) == ProviderToken("of ada", NOW, ("repo", "user"), can_be_renewed=True)
     assert await token(storage, user, shop) == ProviderToken("of ada in the shop", None, (), can_be_renewed=True)
     assert await token(storage, eve) == ProviderToken("of eve", None, (), can_be_renewed=True)
-    nothing = ((user, None, OTHER), (eve, shop, FIRST), (user, shop, OTHER), (uuid4(), None, FIRST), (user, uuid4(), FIRST))
-    assert [await token(storage, *of) for of in nothing] == [None] * len(nothing)
+    misses = ((user, None, OTHER), (eve, shop, FIRST), (user, shop, OTHER), (uuid4(), None, FIRST), (user, uuid4(), FIRST))
+    assert [await token(storage, *of) for of in misses] == [None] * len(misses)
 
 
 async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgres, pool: Pool) -> None:
@@ -123,8 +123,8 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
         (await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_token_context(str(name))
     )
     moves = ["refresh_token", "(select i.access_token from identities i where i.user_id <> identities.user_id)"]
-    for moved in moves:
-        await run_sql(pool, f"update identities set access_token = {moved} where id = %s", name)  # noqa: S608
+    for move in moves:
+        await run_sql(pool, f"update identities set access_token = {move} where id = %s", name)  # noqa: S608
         with pytest.raises(SealBroken):
             await token(storage, user)
 
@@ -132,29 +132,29 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
 async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool, acme: UUID) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
-    live = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
-    ended = (await begin(storage, user, "ended")).id
-    await within(storage, lambda tx: tx.sessions.end(ended, NOW))
-    lapsed = (await begin(storage, user, "lapsed", expires_at=NOW)).id
-    plain = LinkTicket(digest("a ticket"), user, live, None, FIRST, NOW, NOW + HOUR)
-    of_shop = LinkTicket(digest("another"), user, live, shop, OTHER, NOW, NOW + DAY)
+    live_session = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
+    ended_session = (await begin(storage, user, "ended")).id
+    await within(storage, lambda tx: tx.sessions.end(ended_session, NOW))
+    expired_session = (await begin(storage, user, "lapsed", expires_at=NOW)).id
+    valid_ticket = LinkTicket(digest("a ticket"), user, live_session, None, FIRST, NOW, NOW + HOUR)
+    of_shop = LinkTicket(digest("another"), user, live_session, shop, OTHER, NOW, NOW + DAY)
 
     async def keep(ticket: LinkTicket) -> bool:
         return await within(storage, lambda tx: tx.identities.add_ticket(ticket))
 
-    for session, target in ((ended, user), (lapsed, user), (uuid4(), user), (live, eve)):
-        assert await keep(replace(plain, session_id=session, user_id=target)) is False
-    assert [await keep(ticket) for ticket in (plain, of_shop)] == [True, True]
+    for session, target in ((ended_session, user), (expired_session, user), (uuid4(), user), (live_session, eve)):
+        assert await keep(replace(valid_ticket, session_id=session, user_id=target)) is False
+    assert [await keep(ticket) for ticket in (valid_ticket, of_shop)] == [True, True]
     columns = "token_hash, user_id, session_id, service_id, provider, created_at, expires_at"
-    kept = await run_sql(pool, f"select {columns} from link_tickets order by expires_at")  # noqa: S608
-    assert kept == [astuple(plain), astuple(of_shop)]
+    rows = await run_sql(pool, f"select {columns} from link_tickets order by expires_at")  # noqa: S608
+    assert rows == [astuple(valid_ticket), astuple(of_shop)]
 
 
 async def test_tickets_are_deleted_with_their_session_and_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
     user, shop = (await add(storage, account())).id, await add_service(pool, acme)
-    for gone in ("sessions", "services", "users"):
-        session = (await begin(storage, user, gone)).id
-        ticket = LinkTicket(digest(gone), user, session, shop if gone == "services" else None, FIRST, NOW, NOW + HOUR)
+    for table in ("sessions", "services", "users"):
+        session = (await begin(storage, user, table)).id
+        ticket = LinkTicket(digest(table), user, session, shop if table == "services" else None, FIRST, NOW, NOW + HOUR)
         await within(storage, lambda tx, ticket=ticket: tx.identities.add_ticket(ticket))  # type: ignore[misc]
-        await run_sql(pool, f"delete from {gone}")  # noqa: S608
-        assert await run_sql(pool, "select count(*) from link_tickets") == [(0,)], gone
+        await run_sql(pool, f"delete from {table}")  # noqa: S608
+        assert await run_sql(pool, "select count(*) from link_tickets") == [(0,)], table

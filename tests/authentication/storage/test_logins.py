@@ -17,7 +17,19 @@ from core.kernel.principals import ServiceContext
 from core.maintenance.housekeeping_rules import Sweep
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, make_vault, run_concurrently, run_during, run_sql
-from tests.support.rows import DAY, EVE, MICROSECOND, NOW, account, add, in_another_task, session, within
+from tests.support.rows import (
+    DAY,
+    EVE,
+    MICROSECOND,
+    NOW,
+    SECOND,
+    account,
+    add,
+    begin,
+    in_another_task,
+    session,
+    within,
+)
 from tests.support.services import add_service, service_context
 
 TODAY = date(2026, 3, 14)
@@ -84,27 +96,27 @@ async def test_each_service_day_and_provider_has_a_total(
         (other_tenant, "password", NOW),
     ):
         await login(storage, user, service, provider, created_at=at)
-    counted = await run_sql(
+    rows = await run_sql(
         pool,
         "select org_id, service_id, (created_at at time zone 'UTC')::date, provider, count(*)::int from login_events group by 1, 2, 3, 4",
     )
-    assert sorted(await totals(pool)) == sorted(counted)
-    assert len(counted) == 5
+    assert sorted(await totals(pool)) == sorted(rows)
+    assert len(rows) == 5
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12", "America/New_York", "UTC"])
 async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
     conninfo: str, pool: Pool, clock: FakeClock, shop: ServiceContext, user: UUID, zone: str
 ) -> None:
-    elsewhere = Pool(make_conninfo(conninfo, options=f"-c timezone={zone}"), size=1)
-    there = Postgres(elsewhere, make_vault(), clock)
+    zone_pool = Pool(make_conninfo(conninfo, options=f"-c timezone={zone}"), size=1)
+    zone_storage = Postgres(zone_pool, make_vault(), clock)
     midnight = datetime(2026, 3, 15, tzinfo=UTC)
     try:
-        assert await run_sql(elsewhere, "show timezone") == [(zone,)]
+        assert await run_sql(zone_pool, "show timezone") == [(zone,)]
         for at, provider in ((midnight - MICROSECOND, "a"), (midnight, "b"), (midnight + timedelta(days=1) - MICROSECOND, "c")):
-            await login(there, user, shop, provider, created_at=at)
+            await login(zone_storage, user, shop, provider, created_at=at)
     finally:
-        await elsewhere.aclose()
+        await zone_pool.aclose()
     assert [row[2:] for row in await totals(pool)] == [(TODAY, "a", 1), (date(2026, 3, 15), "b", 1), (date(2026, 3, 15), "c", 1)]
 
 
@@ -211,3 +223,29 @@ async def test_a_subtraction_during_a_merge_is_not_lost(storage: Postgres, pool:
     housekeeper = (SWEEPS[Sweep.LOGIN_TOTALS], {"before": NOW, "limit": 100})
     await run_during(pool, [housekeeper], lambda: within(storage, lambda tx: tx.logins.remove(user)))
     assert await shards(pool) == [(shop.id, TODAY - DAY, 0, 3 + 4)]
+
+
+# Login records
+
+
+async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
+    user = await add(storage, account())
+    new_session = await begin(storage, user.id, "token")
+    await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
+    async with storage.autocommit() as count:
+        await count.logins.record_failure(user.id, "password", NOW + SECOND, "2001:db8::1", None)
+    query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
+    assert await run_sql(pool, query) == [
+        (user.id, new_session.id, "websuite", True, new_session.address, new_session.agent, new_session.created_at, None),
+        (user.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
+    ]
+
+
+async def test_recording_a_failed_login_leaves_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
+    user = await add(storage, account())
+    async with pool.connection() as connection:
+        before = await connection.row("show synchronous_commit")
+    async with storage.autocommit() as count:
+        await count.logins.record_failure(user.id, "password", NOW, None, None)
+    async with pool.connection() as connection:
+        assert await connection.row("show synchronous_commit") == before

@@ -28,19 +28,19 @@ async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = F
 
 async def test_credentials_are_found_by_organization_service_and_provider(storage: Postgres, pool: Pool) -> None:
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    shop, desk, theirs = await add_service(pool, acme), await add_service(pool, acme, "desk"), await add_service(pool, other_tenant)
-    mine = ServiceOAuthCredentials(FIRST, "shop's", NOW)
-    await put(storage, acme, shop, mine)
+    shop, desk, foreign_shop = await add_service(pool, acme), await add_service(pool, acme, "desk"), await add_service(pool, other_tenant)
+    shop_credentials = ServiceOAuthCredentials(FIRST, "shop's", NOW)
+    await put(storage, acme, shop, shop_credentials)
     await put(storage, acme, shop, second := ServiceOAuthCredentials(SECOND, "shop's second", NOW - HOUR))
-    await put(storage, other_tenant, theirs, other := ServiceOAuthCredentials(FIRST, "twin's", NOW))
-    assert [await of(storage, acme, shop, provider) for provider in Provider] == [mine, second, None]
-    assert await of(storage, other_tenant, theirs) == other
-    for org, service in ((other_tenant, shop), (acme, theirs), (acme, desk), (uuid4(), shop), (acme, uuid4())):
+    await put(storage, other_tenant, foreign_shop, other := ServiceOAuthCredentials(FIRST, "twin's", NOW))
+    assert [await of(storage, acme, shop, provider) for provider in Provider] == [shop_credentials, second, None]
+    assert await of(storage, other_tenant, foreign_shop) == other
+    for org, service in ((other_tenant, shop), (acme, foreign_shop), (acme, desk), (uuid4(), shop), (acme, uuid4())):
         assert await of(storage, org, service) is None
         assert await within(storage, lambda tx, org=org, service=service: tx.oauth_credentials.remove(org, service, FIRST)) is False  # type: ignore[misc]
     assert await within(storage, lambda tx: tx.oauth_credentials.remove(acme, shop, FIRST)) is True
     assert [await of(storage, acme, shop, provider) for provider in Provider] == [None, second, None]
-    assert await of(storage, other_tenant, theirs) == other
+    assert await of(storage, other_tenant, foreign_shop) == other
 
 
 async def test_new_credentials_replace_the_old_ones(storage: Postgres, pool: Pool) -> None:

@@ -23,22 +23,22 @@ async def user(storage: Postgres) -> Account:
 
 async def live_of(storage: Postgres, person: Account, limit: int = 10) -> tuple[list[LiveSession], int]:
     async with storage.reading() as read:
-        found = await read.sessions.list_live(person.id, limit, NOW)
-    return [*found.items], found.total
+        page = await read.sessions.list_live(person.id, limit, NOW)
+    return [*page.items], page.total
 
 
 async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, pool: Pool, user: Account) -> None:
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org, "shop")
-    plain = session(user.id)
-    await within(storage, lambda tx: tx.sessions.begin_in_browser(plain, digest("cookie")))
+    default = session(user.id)
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(default, digest("cookie")))
     of_service = await begin(storage, user.id, "service", created_at=NOW - 2 * HOUR)
     await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, of_service.id)
     in_org = await begin(storage, user.id, "org", created_at=NOW - 3 * HOUR, address=None, agent=None)
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, in_org.id)
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
     support = await begin(storage, user.id, "support", created_at=NOW - 4 * HOUR, impersonator_id=eve)
-    common = LiveSession(plain.id, NOW - HOUR, plain.expires_at, "203.0.113.9", "tests", None, None, by_support=False, in_browser=True)
+    common = LiveSession(default.id, NOW - HOUR, default.expires_at, "203.0.113.9", "tests", None, None, by_support=False, in_browser=True)
     other = replace(common, in_browser=False)
     assert await live_of(storage, user) == (
         [
@@ -87,18 +87,18 @@ async def test_an_impersonation_is_listed_only_while_it_is_live(storage: Postgre
 async def test_only_the_newest_sessions_are_listed_and_all_are_counted(storage: Postgres, user: Account) -> None:
     new_session = [await begin(storage, user.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
     items, total = await live_of(storage, user, 2)
-    assert ([one.id for one in items], total) == ([new_session[0].id, new_session[1].id], 3)
+    assert ([item.id for item in items], total) == ([new_session[0].id, new_session[1].id], 3)
 
 
 async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, pool: Pool, user: Account) -> None:
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
-    mine, other = await begin(storage, user.id, "mine"), await begin(storage, user.id, "other")
-    lapsed, hers = await begin(storage, user.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
-    for session_id in (hers.id, lapsed.id, uuid4()):
+    own_session, other = await begin(storage, user.id, "mine"), await begin(storage, user.id, "other")
+    expired_session, eves_session = await begin(storage, user.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
+    for session_id in (eves_session.id, expired_session.id, uuid4()):
         assert not await within(storage, lambda tx, id_=session_id: tx.sessions.end_one(user.id, id_, NOW))  # type: ignore[misc]
-    assert await within(storage, lambda tx: tx.sessions.end_one(user.id, mine.id, NOW))
-    assert not await within(storage, lambda tx: tx.sessions.end_one(user.id, mine.id, NOW + SECOND)), "it has already ended"
-    assert await run_sql(pool, "select id, ended_at from sessions where ended_at is not null") == [(mine.id, NOW)]
+    assert await within(storage, lambda tx: tx.sessions.end_one(user.id, own_session.id, NOW))
+    assert not await within(storage, lambda tx: tx.sessions.end_one(user.id, own_session.id, NOW + SECOND)), "it has already ended"
+    assert await run_sql(pool, "select id, ended_at from sessions where ended_at is not null") == [(own_session.id, NOW)]
     assert [one.id for one in (await live_of(storage, user))[0]] == [other.id]
 
 

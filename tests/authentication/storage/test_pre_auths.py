@@ -35,7 +35,7 @@ async def begin(storage: Postgres, email: Email = EVE) -> PendingSignIn:
     return sign_in
 
 
-async def take(storage: Postgres, sign_in: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
+async def count_attempt(storage: Postgres, sign_in: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
     async with storage.autocommit() as count:
         tried = await count.pre_auths.count_attempt(
             sign_in.id, sign_in.user_id, MAX_CODE_ATTEMPTS, attempt_subject(sign_in.user_id), AttemptLimit(12, TTL), NOW + after
@@ -56,27 +56,30 @@ async def failures(pool: Pool, user_id: UUID) -> int:
 
 async def test_an_attempt_returns_the_pending_sign_in(storage: Postgres) -> None:
     sign_in = await begin(storage)
-    assert await take(storage, sign_in) == sign_in
+    assert await count_attempt(storage, sign_in) == sign_in
     without = replace(sign_in, id=uuid4(), service_id=None)
     await within(storage, lambda tx: tx.pre_auths.add(without))
-    assert await take(storage, without) == without
-    assert await take(storage, replace(sign_in, id=uuid4())) is None
+    assert await count_attempt(storage, without) == without
+    assert await count_attempt(storage, replace(sign_in, id=uuid4())) is None
 
 
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
 UNLINKED = PendingIdentity(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
-BARE = PendingIdentity(
+WITHOUT_EMAIL = PendingIdentity(
     None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
 )
 
 
-@pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
+@pytest.mark.parametrize("unlinked", [UNLINKED, WITHOUT_EMAIL])
 async def test_the_pending_identity_is_stored_with_the_sign_in(storage: Postgres, unlinked: PendingIdentity) -> None:
     person = await add(storage, account())
-    sign_in, plain = replace(pending(person.id), provider="codehost", identity=unlinked), replace(pending(person.id), provider="codehost")
-    for one in (sign_in, plain):
+    sign_in, without_identity = (
+        replace(pending(person.id), provider="codehost", identity=unlinked),
+        replace(pending(person.id), provider="codehost"),
+    )
+    for one in (sign_in, without_identity):
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
-    assert [await take(storage, one) for one in (sign_in, plain, sign_in)] == [sign_in, plain, sign_in]
+    assert [await count_attempt(storage, one) for one in (sign_in, without_identity, sign_in)] == [sign_in, without_identity, sign_in]
 
 
 async def test_tokens_are_encrypted_for_their_sign_in_and_column(storage: Postgres, pool: Pool) -> None:
@@ -86,27 +89,27 @@ async def test_tokens_are_encrypted_for_their_sign_in_and_column(storage: Postgr
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
     rows = await run_sql(pool, "select access_token, refresh_token from pre_auths")
     assert not any(b"token" in value for row in rows for value in row)
-    for moved in ("refresh_token", "(select p.access_token from pre_auths p where p.id <> pre_auths.id)"):
-        await run_sql(pool, f"update pre_auths set access_token = {moved} where id = %s", sign_in.id)  # noqa: S608
+    for expression in ("refresh_token", "(select p.access_token from pre_auths p where p.id <> pre_auths.id)"):
+        await run_sql(pool, f"update pre_auths set access_token = {expression} where id = %s", sign_in.id)  # noqa: S608
         with pytest.raises(SealBroken):
-            await take(storage, sign_in)
-    assert await take(storage, other) == other
+            await count_attempt(storage, sign_in)
+    assert await count_attempt(storage, other) == other
 
 
 async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres, pool: Pool) -> None:
     sign_in = await begin(storage)
-    taken = await run_concurrently(20, lambda _: take(storage, sign_in))
-    assert sum(one is not None for one in taken) == MAX_CODE_ATTEMPTS
+    results = await run_concurrently(20, lambda _: count_attempt(storage, sign_in))
+    assert sum(result is not None for result in results) == MAX_CODE_ATTEMPTS
     assert await failures(pool, sign_in.user_id) == MAX_CODE_ATTEMPTS
 
 
 async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_attempt_does_not(storage: Postgres, pool: Pool) -> None:
     sign_in = await begin(storage)
-    others = [replace(sign_in, id=uuid4()) for _ in range(3)]
-    for other in others:
+    other_sign_ins = [replace(sign_in, id=uuid4()) for _ in range(3)]
+    for other in other_sign_ins:
         await within(storage, lambda tx, other=other: tx.pre_auths.add(other))  # type: ignore[misc]
-    taken = await run_concurrently(20, lambda number: take(storage, [sign_in, *others][number % 4]))
-    assert sum(one is not None for one in taken) == 12
+    results = await run_concurrently(20, lambda number: count_attempt(storage, [sign_in, *other_sign_ins][number % 4]))
+    assert sum(result is not None for result in results) == 12
     assert await failures(pool, sign_in.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.autocommit() as count:
@@ -119,13 +122,13 @@ async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_a
 
 async def test_a_pending_sign_in_lives_until_it_expires(storage: Postgres) -> None:
     sign_in = await begin(storage)
-    assert await take(storage, sign_in, after=TTL - SECOND) == sign_in
-    assert await take(storage, sign_in, after=TTL) is None
-    assert await end(storage, sign_in, at=NOW + TTL) is None
-    assert await end(storage, sign_in, at=NOW + TTL - SECOND) is True
+    assert await count_attempt(storage, sign_in, after=TTL - SECOND) == sign_in
+    assert await count_attempt(storage, sign_in, after=TTL) is None
+    assert await complete(storage, sign_in, at=NOW + TTL) is None
+    assert await complete(storage, sign_in, at=NOW + TTL - SECOND) is True
 
 
-async def end(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
+async def complete(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
     """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(sign_in.user_id, "SECRET", NOW)
@@ -135,15 +138,15 @@ async def end(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: d
 
 async def test_exactly_one_request_completes_a_sign_in(storage: Postgres) -> None:
     sign_in = await begin(storage)
-    outcomes = await run_concurrently(20, lambda number: end(storage, sign_in, number + 1))
+    outcomes = await run_concurrently(20, lambda number: complete(storage, sign_in, number + 1))
     assert Counter(outcomes) == {None: 19, True: 1}
-    assert await take(storage, sign_in) is None
+    assert await count_attempt(storage, sign_in) is None
 
 
 async def test_another_user_cannot_complete_a_sign_in(storage: Postgres) -> None:
     sign_in, other = await begin(storage), await begin(storage, Email("grace@example.com"))
-    assert await end(storage, replace(sign_in, user_id=other.user_id)) is None
-    assert await take(storage, sign_in) == sign_in
+    assert await complete(storage, replace(sign_in, user_id=other.user_id)) is None
+    assert await count_attempt(storage, sign_in) == sign_in
 
 
 async def test_removing_all_sign_ins_of_a_user_keeps_those_of_others(storage: Postgres, pool: Pool) -> None:

@@ -27,8 +27,8 @@ async def test_signing_keys_are_read_with_every_field_newest_first(storage: Post
         assert await read.signing_keys.live(NOW) == [new, replace(old, retires_at=NOW + HOUR)]
         assert await read.signing_keys.live(NOW + HOUR - MICROSECOND) == [new, replace(old, retires_at=NOW + HOUR)]
         assert await read.signing_keys.live(NOW + HOUR) == [new]
-    sealed = await run_sql(pool, "select private_key from signing_keys")
-    assert all(b"pem" not in bytes(value) for (value,) in sealed)
+    sealed_keys = await run_sql(pool, "select private_key from signing_keys")
+    assert all(b"pem" not in bytes(value) for (value,) in sealed_keys)
 
 
 async def test_only_one_key_can_be_active(storage: Postgres) -> None:
@@ -57,16 +57,16 @@ async def test_rotations_run_one_at_a_time_while_reads_continue(storage: Postgre
 
         assert await in_another_task(read) == []
 
-    inside = 0
+    running = 0
 
     async def rotate(_: int) -> int:
-        nonlocal inside
+        nonlocal running
         async with storage.transaction(by=SYSTEM) as tx:
             await tx.signing_keys.lock()
-            inside += 1
-            most = inside
+            running += 1
+            most = running
             await tx.signing_keys.has_active()
-            inside -= 1
+            running -= 1
             return most
 
     assert await run_concurrently(6, rotate) == [1] * 6

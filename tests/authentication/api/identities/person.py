@@ -1,0 +1,64 @@
+"""A user with identities at providers, for the account and for services."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from core.accounts.accounts_rules import Account
+from tests.support.builders import Answer, Api, SignedIn, run_sql
+from tests.support.identities import add_identity
+from tests.support.tenants import Tenants
+
+PATH = "/api/user/identities"
+PLATFORM, SHOP, DESK = "platform", "shop", "desk"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user without a password, with a session of the account and sessions of two services of two organizations."""
+
+    tenants: Tenants
+    account: Account
+    services: dict[str, UUID]
+    sessions: dict[str, SignedIn]
+
+    @property
+    def api(self) -> Api:
+        return self.tenants.api
+
+    def token(self, context: str = PLATFORM) -> str:
+        return self.sessions[context].access_token
+
+    async def add_identity(self, provider: str = "codehost", context: str = PLATFORM, **fields: Any) -> UUID:
+        return await add_identity(self.tenants.pool, self.account.id, provider, self.services.get(context), **fields)
+
+    async def set_password(self) -> None:
+        await run_sql(self.tenants.pool, "update users set password_hash = 'hash' where id = %s", self.account.id)
+
+    async def list_identities(self, context: str = PLATFORM) -> Any:
+        answer = await self.api.get(PATH, token=self.token(context))
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def list_providers(self, context: str = PLATFORM) -> list[str]:
+        return sorted(identity["provider"] for identity in await self.list_identities(context))
+
+    async def link(self, provider: str = "codehost", context: str = PLATFORM) -> Answer:
+        return await self.api.post(f"{PATH}/{provider}/link", token=self.token(context))
+
+    async def unlink(self, provider: str = "codehost", context: str = PLATFORM) -> Answer:
+        return await self.api.delete(f"{PATH}/{provider}", token=self.token(context))
+
+    async def get_provider_token(self, provider: str = "codehost", context: str = PLATFORM) -> Answer:
+        return await self.api.get(f"/api/provider-token/{provider}", token=self.token(context))
+
+    async def tickets(self) -> list[tuple[Any, ...]]:
+        columns = "token_hash, user_id, session_id, service_id, provider, expires_at - created_at, created_at"
+        return await run_sql(self.tenants.pool, f"select {columns} from link_tickets order by provider")  # noqa: S608
+
+    async def changed_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows of all tables that linking and unlinking change."""
+        pool, records = self.tenants.pool, "where t.{} like 'security.%%'"
+        tables = {"identities": "", "link_tickets": "", "audit_log": records.format("action"), "events": records.format("name")}
+        rows = [await run_sql(pool, f"select t::text from {table} t {which} order by 1") for table, which in tables.items()]  # noqa: S608
+        return [row for table_row in rows for row in table_row]

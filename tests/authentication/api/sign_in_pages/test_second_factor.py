@@ -1,0 +1,139 @@
+"""The second factor on our pages (decision 42; security A-10, J-8)."""
+
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.kernel.values import digest
+from ports import Ports
+from tests.authentication.api.sign_in_pages.paths import count_sessions
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, leads_to, set_cookies
+from tests.support.builders import EMAIL, PASSWORD, Api, run_sql, sign_in
+from tests.support.mfa import Authenticator
+from tests.support.services import add_service
+from tests.support.tenants import Tenants
+
+
+async def test_a_password_alone_gives_no_session_if_a_code_is_required(browser: FakeBrowser, factor: Authenticator, pool: Pool) -> None:
+    assert leads_to(await browser.sign_in()) == CODE
+    assert "gatehouse-session" not in browser.cookies
+    assert await count_sessions(pool) == 0
+    assert not await browser.is_in()
+    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+    assert "gatehouse-pre-auth" not in browser.cookies
+    assert await browser.is_in()
+
+
+async def test_a_malformed_code_is_400_and_not_counted(browser: FakeBrowser, factor: Authenticator) -> None:
+    await browser.sign_in()
+    for code in ("", "12345", "1234567", "abcd-efgh", "\uff11\uff12\uff13\uff14\uff15\uff16", " 123456"):
+        answer = await browser.show_code(code)
+        assert answer.status == 400, code
+        assert 'aria-invalid="true"' in answer.text
+    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+
+
+async def test_a_code_works_once_and_a_wrong_code_allows_another_attempt(
+    browser: FakeBrowser, factor: Authenticator, app: QuartTrio
+) -> None:
+    await browser.sign_in_with(factor)
+    other = FakeBrowser(app)
+    await other.sign_in()
+    for code in (factor.code(), factor.wrong()):
+        answer = await other.show_code(code)
+        assert answer.status == 401
+        assert "This code is wrong" in answer.text
+    assert leads_to(await other.show_code(factor.code(1))) == ACCOUNT
+
+
+async def test_a_backup_code_works_once(browser: FakeBrowser, factor: Authenticator, app: QuartTrio) -> None:
+    await browser.sign_in()
+    assert leads_to(await browser.show_code(factor.backup_codes[0])) == ACCOUNT
+    other = FakeBrowser(app)
+    await other.sign_in()
+    assert (await other.show_code(factor.backup_codes[0])).status == 401
+
+
+@pytest.mark.slow
+async def test_five_wrong_codes_lead_back_to_the_sign_in_page(browser: FakeBrowser, factor: Authenticator) -> None:
+    await browser.sign_in()
+    for _ in range(5):
+        assert (await browser.show_code(factor.wrong())).status == 401
+    page = await browser.show_code(factor.code())
+    assert page.status == 401
+    assert "Sign in again." in page.text
+    assert "<h1>Sign in</h1>" in page.text
+    assert "gatehouse-pre-auth" not in browser.cookies
+    assert not await browser.is_in()
+
+
+async def test_a_pending_sign_in_expires_after_ten_minutes(browser: FakeBrowser, factor: Authenticator, clock: FakeClock) -> None:
+    assert set_cookies(await browser.sign_in())["gatehouse-pre-auth"]["max-age"] == "600"
+    clock.advance(timedelta(seconds=600))
+    answer = await browser.show_code(factor.code())
+    assert answer.status == 401
+    assert "<h1>Sign in</h1>" in answer.text
+
+
+async def test_a_sign_in_that_an_application_started_cannot_continue_on_our_pages(
+    browser: FakeBrowser, factor: Authenticator, api: Api, tenants: Tenants, pool: Pool
+) -> None:
+    acme = await tenants.add("acme")
+    await add_service(pool, acme.org, "shop")
+    began = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"})
+    await browser.open(SIGN_IN)
+    browser.cookies["gatehouse-pre-auth"] = began.json["access_token"]
+    before = await count_sessions(pool)
+    answer = await browser.show_code(factor.code())
+    assert (answer.status, "gatehouse-session" in browser.cookies, await count_sessions(pool)) == (401, False, before)
+
+
+async def test_the_code_page_needs_a_pending_sign_in(browser: FakeBrowser, factor: Authenticator) -> None:
+    assert leads_to(await browser.open(CODE)) == SIGN_IN
+    assert leads_to(await browser.submit(CODE, SIGN_IN, code=factor.code())) == SIGN_IN
+    browser.cookies["gatehouse-pre-auth"] = "made.up.token"
+    assert (await browser.show_code(factor.code())).status == 401
+
+
+async def test_an_access_token_is_not_a_pre_auth_token(browser: FakeBrowser, factor: Authenticator, ports: Ports, user: Account) -> None:
+    browser.cookies["gatehouse-pre-auth"] = (await sign_in(ports, user)).access_token
+    assert (await browser.show_code(factor.code())).status == 401
+    assert not await browser.is_in()
+
+
+async def test_a_trusted_browser_skips_the_code_until_the_trust_ends(
+    browser: FakeBrowser, factor: Authenticator, clock: FakeClock, app: QuartTrio
+) -> None:
+    await browser.sign_in_with(factor, trust="yes")
+    await browser.submit("/app/sign-out")
+    assert leads_to(await browser.sign_in()) == ACCOUNT
+    other = FakeBrowser(app)
+    assert leads_to(await other.sign_in()) == CODE, "only this browser is trusted"
+    other.cookies["gatehouse-device"] = browser.cookies["gatehouse-device"]
+    assert leads_to(await other.sign_in()) == CODE, "the device id alone is not trusted"
+    await browser.submit("/app/sign-out")
+    clock.advance(timedelta(days=30))
+    assert leads_to(await browser.sign_in()) == CODE
+
+
+async def test_trust_is_only_given_on_request(browser: FakeBrowser, factor: Authenticator) -> None:
+    await browser.sign_in_with(factor)
+    assert "gatehouse-trust" not in browser.cookies
+    await browser.submit("/app/sign-out")
+    assert leads_to(await browser.sign_in()) == CODE
+
+
+async def test_a_browser_is_one_device_for_all_its_sign_ins(browser: FakeBrowser, user: Account, pool: Pool, app: QuartTrio) -> None:
+    for _ in range(2):
+        await browser.sign_in()
+        await browser.submit("/app/sign-out")
+    device_id = browser.cookies["gatehouse-device"]
+    assert await run_sql(pool, "select name, client_hash, device_type from devices") == [
+        ("Firefox on Linux", digest(device_id), "browser"),
+    ]
+    await FakeBrowser(app).sign_in()
+    assert await run_sql(pool, "select count(*) from devices") == [(2,)]

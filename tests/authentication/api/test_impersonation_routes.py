@@ -1,0 +1,205 @@
+"""The routes that are allowed or forbidden during an impersonation (decisions 149, 150; security I-3, I-4, J-9)."""
+
+from uuid import uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http.edge.access import access_of
+from ports import Ports
+from tests.support.builders import (
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.support.impersonator import Support
+from tests.support.refusals import FORBIDDEN, refused
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+
+# All routes that need a user's token are in one of two sets: forbidden to impersonators ...
+REFUSED = {
+    # password, email address
+    ("PATCH", "/api/user"),
+    ("POST", "/api/user/set-password"),
+    ("POST", "/api/user/change-password"),
+    # the second factor
+    ("POST", "/api/user/mfa/setup"),
+    ("POST", "/api/user/mfa/verify"),
+    ("DELETE", "/api/user/mfa"),
+    ("POST", "/api/user/mfa/backup-codes/regenerate"),
+    # devices
+    ("PATCH", "/api/user/devices/<device_id>"),
+    ("DELETE", "/api/user/devices/<device_id>"),
+    # identities and provider tokens
+    ("POST", "/api/user/identities/<provider>/link"),
+    ("DELETE", "/api/user/identities/<provider>"),
+    ("GET", "/api/provider-token/<provider>"),
+    # privacy
+    ("GET", "/api/privacy/export/<user_id>"),
+    ("DELETE", "/api/privacy/forget/<user_id>"),
+    # invitations
+    ("POST", "/api/invitations/accept"),
+    ("POST", "/api/organizations/<org_slug>/invitations/<invitation_id>/accept"),
+    # secrets of applications
+    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/api-keys"),
+    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/rotate-secret"),
+    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate"),
+    ("POST", "/api/organizations/<org_slug>/scim-tokens"),
+    ("POST", "/api/organizations/<org_slug>/webhooks"),
+    ("POST", "/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret"),
+    # the organization itself
+    ("POST", "/api/organizations/<org_slug>/transfer-ownership"),
+    ("DELETE", "/api/organizations/<org_slug>"),
+    # sign-ins elsewhere
+    ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
+    ("POST", "/auth/device/verify"),
+}
+# ... or allowed. A new route must be added to one of them.
+ALLOWED = {
+    ("GET", "/api/user"),
+    ("GET", "/api/user/mfa/status"),
+    ("GET", "/api/user/devices"),
+    ("GET", "/api/user/devices/<device_id>"),
+    ("GET", "/api/user/identities"),
+    ("GET", "/api/subscription"),
+    ("POST", "/api/auth/logout"),
+    ("GET", "/api/invitations"),
+    ("POST", "/api/invitations/decline"),
+    ("GET", "/api/organizations"),
+    ("POST", "/api/organizations"),
+    *((method, "/api/organizations/<org_slug>") for method in ("GET", "PATCH")),
+    *(
+        (method, f"/api/organizations/<org_slug>/{path}")
+        for methods, path in [
+            ("POST", "select"),
+            ("GET", "members"),
+            ("PATCH POST", "members/<user_id>"),
+            ("GET POST", "invitations"),
+            ("POST", "invitations/<invitation_id>"),
+            ("GET POST", "services"),
+            ("GET PATCH DELETE", "services/<service_slug>"),
+            ("GET POST", "services/<service_slug>/plans"),
+            ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),
+            ("GET", "services/<service_slug>/api-keys"),
+            ("GET DELETE", "services/<service_slug>/api-keys/<api_key_id>"),
+            ("GET PUT DELETE", "services/<service_slug>/oauth-credentials/<provider>"),
+            ("GET POST DELETE", "services/<service_slug>/saml"),
+            ("GET", "services/<service_slug>/saml/certificate"),
+            ("POST", "services/<service_slug>/checkout"),
+            ("GET", "users"),
+            ("GET", "users/<user_id>"),
+            ("DELETE", "users/<user_id>/sessions"),
+            ("GET", "analytics/login-trends"),
+            ("GET", "analytics/logins-by-service"),
+            ("GET", "analytics/logins-by-provider"),
+            ("GET", "analytics/recent-logins"),
+            ("GET", "audit-log"),
+            ("GET", "audit-log/event-types"),
+            ("GET POST DELETE", "smtp"),
+            ("POST", "smtp/test"),
+            ("GET", "scim-tokens"),
+            ("DELETE", "scim-tokens/<token_id>"),
+            ("GET POST DELETE", "siem"),
+            ("POST", "siem/test"),
+            ("GET", "webhooks"),
+            ("GET", "webhooks/event-types"),
+            ("GET PATCH DELETE", "webhooks/<webhook_id>"),
+            ("GET", "webhooks/<webhook_id>/deliveries"),
+            ("POST", "webhooks/<webhook_id>/test"),
+            ("POST", "webhooks/<webhook_id>/deliveries/<delivery_id>/replay"),
+            ("GET PATCH", "branding"),
+            ("GET POST DELETE", "domain"),
+            ("POST", "domain/verify"),
+            ("GET PUT", "hrd"),
+        ]
+        for method in methods.split()
+    ),
+}
+
+
+async def test_every_route_is_listed_as_allowed_or_forbidden(app: QuartTrio) -> None:
+    routes: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for rule in app.url_map.iter_rules():
+        access = access_of(app.view_functions[rule.endpoint])
+        if access.security == "bearer" and access.name != "pre_auth":
+            routes[access.impersonated] |= {(method, rule.rule) for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
+    of_the_platform = {(method, rule) for method, rule in routes[False] if rule.startswith("/api/platform/")}
+    assert routes[False] == REFUSED | of_the_platform
+    assert len(of_the_platform) >= 16
+    assert routes[True] == ALLOWED
+
+
+@pytest.mark.slow
+async def test_forbidden_requests_are_refused_before_validation(support: Support, acme: Tenant, pool: Pool) -> None:
+    await add_service(acme.pool, acme.org)
+    token = await impersonate(support.ports, support.account, acme.people["owner"], acme.org)
+    examples = {"org_slug": "acme", "service_slug": "shop", "provider": "codehost", "user_id": acme.id("owner")}
+    tables = ("users", "memberships", "organizations", "services", "api_keys", "mfa", "devices", "identities", "mails")
+    before = [await run_sql(pool, f"select * from {table} order by 1") for table in tables]  # noqa: S608
+    for method, rule in sorted(REFUSED | {("GET", "/api/platform/tiers"), ("POST", "/api/platform/impersonate/<user_id>")}):
+        path = "/".join(examples.get(part[1:-1], str(uuid4())) if part.startswith("<") else part for part in rule.split("/"))
+        for body in (None if method == "GET" else {}, None if method == "GET" else {"reason": 5, "token": 5}):
+            answer = await support.api.call(method, path, body, token=token)
+            assert refused(answer) == FORBIDDEN, (method, rule, answer.text)
+            assert "impersonating" in answer.json["error"]
+    assert [await run_sql(pool, f"select * from {table} order by 1") for table in tables] == before  # noqa: S608
+
+
+async def test_an_impersonator_does_not_confirm_a_membership(support: Support, acme: Tenant) -> None:
+    await add_member(acme.pool, acme.org, support.user.id)
+    impersonation = await support.begin(org_slug="acme")
+    assert (await support.api.get(f"{acme.path}/members", token=impersonation["access_token"])).status == 200
+    assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.user.id) == [(None,)]
+
+
+CHANGES = {
+    ("PATCH", "/api/user"): {"email": "moved@example.com"},
+    ("POST", "/api/user/set-password"): {"new_password": "another good password"},
+    ("POST", "/api/user/change-password"): {"current_password": PASSWORD, "new_password": "another good password"},
+}
+
+
+async def test_an_impersonator_cannot_change_password_or_address(api: Api, ports: Ports, pool: Pool) -> None:
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    token = await impersonate(ports, support, user)
+    before = await run_sql(pool, "select * from users order by id")
+    for (method, path), body in CHANGES.items():
+        for sent in (body, {}, {"email": 5, "new_password": 5}):
+            answer: Answer = await api.call(method, path, sent, token=token)
+            assert (answer.status, answer.code) == FORBIDDEN
+            assert "impersonating" in answer.json["error"]
+        assert (await api.call(method, path, raw=b"{", token=token)).status == 403
+    assert await run_sql(pool, "select * from users order by id") == before
+    assert await run_sql(pool, "select count(*) from mails") == [(0,)]
+    assert (await api.get("/api/user", token=token)).json["email"] == user.email
+
+
+async def test_an_impersonators_logout_ends_only_the_impersonation(api: Api, ports: Ports) -> None:
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    user_token, support_token = (await sign_in(ports, user)).access_token, (await sign_in(ports, support)).access_token
+    token = await impersonate(ports, support, user)
+    assert (await api.post("/api/auth/logout", token=token)).status == 200
+    assert [(await api.get("/api/user", token=one)).status for one in (token, user_token, support_token)] == [401, 200, 200]
+
+
+async def test_an_impersonators_actions_are_recorded_with_both_users(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, user.id, "owner")
+    token = await impersonate(ports, support, user, org)
+    answer = await api.post("/api/organizations/acme/invitations", {"email": "new@example.com", "role": "member"}, token=token)
+    assert answer.status == 200
+    both = (user.id, support.id)
+    assert await run_sql(pool, "select distinct actor_id, impersonator_id from audit_log") == [both]
+    assert await run_sql(pool, "select distinct actor_id, impersonator_id from events") == [both]
+    [entry] = (await api.get("/api/organizations/acme/audit-log", token=token)).json["logs"]
+    assert (entry["actor"]["id"], entry["details"]["impersonator"]["id"]) == (str(user.id), str(support.id))
