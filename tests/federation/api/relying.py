@@ -123,7 +123,9 @@ async def add_relying_party(tenant: Tenant, browser: FakeBrowser, slug: str = "s
     return RelyingParty(tenant, browser, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
 
 
-async def sign_in_browser(relying_party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
+async def sign_in_browser(
+    relying_party: RelyingParty, account: Account, *, provider: str | None = "websuite", is_known: bool = True
+) -> UUID:
     """Sign the account in in the application's browser, without hashing. Return the session id.
 
     Unless `known` is false, the account is already a user of the service.
@@ -144,6 +146,6 @@ async def sign_in_browser(relying_party: RelyingParty, account: Account, *, prov
         digest(cookie),
     )
     relying_party.browser.cookies["gatehouse-session"] = cookie
-    if known:
+    if is_known:
         await add_service_user(ports, relying_party.service, account.id, signed_in=False)
     return session_id

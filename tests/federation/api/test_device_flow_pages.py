@@ -37,7 +37,7 @@ def browser(app: QuartTrio) -> FakeBrowser:
 
 
 @pytest.fixture
-async def signed_in(app: QuartTrio, ports: Ports, user: Account) -> FakeBrowser:
+async def signed_in_browser(app: QuartTrio, ports: Ports, user: Account) -> FakeBrowser:
     browser = FakeBrowser(app)
     browser.cookies["gatehouse-session"] = await begin_in_browser(ports, user)
     return browser
@@ -72,10 +72,10 @@ async def test_the_second_factor_is_required_first(browser: FakeBrowser, cli: De
     assert (await browser.open(path)).status == 200
 
 
-async def test_the_page_shows_the_request_before_any_decision(signed_in: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_the_page_shows_the_request_before_any_decision(signed_in_browser: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
     requested_at, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
-    page = await send_form(signed_in, user_code.lower())
+    page = await send_form(signed_in_browser, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
     for part in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(requested_at), "Only approve this if you started it"):  # noqa: S104
@@ -83,35 +83,39 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in: FakeBro
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"
     assert await cli.status() == ["pending"]
-    approved = await signed_in.send(VERIFY, form_token=form_token(page), user_code=user_code, action="approve")
+    approved = await signed_in_browser.send(VERIFY, form_token=form_token(page), user_code=user_code, action="approve")
     assert approved.status == 200
     assert "Your device is signed in" in approved.text
     assert await cli.status() == ["approved"]
 
 
-async def test_a_user_denies_the_device(signed_in: FakeBrowser, cli: DeviceClient) -> None:
-    page = await send_form(signed_in, await cli.begin(), "deny")
+async def test_a_user_denies_the_device(signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
+    page = await send_form(signed_in_browser, await cli.begin(), "deny")
     assert page.status == 200
     assert "Device denied" in page.text
     assert await cli.status() == ["denied"]
 
 
-async def test_names_and_user_agents_are_escaped(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
+async def test_names_and_user_agents_are_escaped(signed_in_browser: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     evil = "<script>alert(1)</script>"
     user_code = await cli.begin()
     await run_sql(pool, "update services set name = %s", evil)
     await run_sql(pool, "update organizations set name = %s", evil)
     await run_sql(pool, "update device_codes set agent = %s, address = null", evil)
-    pages = [await send_form(signed_in, user_code), await send_form(signed_in, user_code, "approve"), await send_form(signed_in, evil)]
-    for page in (*pages, await signed_in.open(f"{VERIFY}?{urlencode({'user_code': evil})}")):
+    pages = [
+        await send_form(signed_in_browser, user_code),
+        await send_form(signed_in_browser, user_code, "approve"),
+        await send_form(signed_in_browser, evil),
+    ]
+    for page in (*pages, await signed_in_browser.open(f"{VERIFY}?{urlencode({'user_code': evil})}")):
         assert evil not in page.text
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_device_without_a_user_agent_is_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
+async def test_a_device_without_a_user_agent_is_shown(signed_in_browser: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
-    page = await send_form(signed_in, user_code)
+    page = await send_form(signed_in_browser, user_code)
     assert "<dt>Program</dt><dd>unknown" in page.text
     assert "<dt>IP address</dt><dd>unknown" in page.text
 
@@ -126,10 +130,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
 async def test_the_form_is_shown_again_after_an_error(
-    signed_in: FakeBrowser, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
+    signed_in_browser: FakeBrowser, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
 ) -> None:
     await cli.begin()
-    page = await send_form(signed_in, typed, action)
+    page = await send_form(signed_in_browser, typed, action)
     assert page.status == status
     assert sentence in page.text
     assert "<title>Error: Connect a device" in page.text
@@ -137,36 +141,36 @@ async def test_the_form_is_shown_again_after_an_error(
     assert await cli.status() == ["pending"]
 
 
-async def test_an_unknown_action_does_nothing(signed_in: FakeBrowser, cli: DeviceClient) -> None:
-    page = await send_form(signed_in, await cli.begin(), "destroy")
+async def test_an_unknown_action_does_nothing(signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
+    page = await send_form(signed_in_browser, await cli.begin(), "destroy")
     assert page.status == 400
     assert "Choose whether to approve or deny the device." in page.text
     assert await cli.status() == ["pending"]
 
 
-async def test_an_expired_code_is_reported(signed_in: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_an_expired_code_is_reported(signed_in_browser: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
     user_code = await cli.begin()
     clock.advance(timedelta(minutes=5))
     for action in (None, "approve"):
-        page = await send_form(signed_in, user_code, action)
+        page = await send_form(signed_in_browser, user_code, action)
         assert page.status == 400
         assert "The code has expired." in page.text
 
 
 @pytest.mark.slow
-async def test_showing_a_request_counts_as_an_attempt(signed_in: FakeBrowser, cli: DeviceClient) -> None:
+async def test_showing_a_request_counts_as_an_attempt(signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
     for _ in range(10):
-        assert (await send_form(signed_in, "BCDF-GHJK")).status == 400
-    page = await send_form(signed_in, await cli.begin())
+        assert (await send_form(signed_in_browser, "BCDF-GHJK")).status == 400
+    page = await send_form(signed_in_browser, await cli.begin())
     assert page.status == 429
     assert "Too many codes." in page.text
     assert page.headers["Retry-After"] == "900"
 
 
-async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
+async def test_devices_of_a_suspended_organization_are_not_shown(signed_in_browser: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
-    page = await send_form(signed_in, user_code)
+    page = await send_form(signed_in_browser, user_code)
     assert page.status == 403
     assert "Shop" not in page.text
 
@@ -174,31 +178,33 @@ async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: Fake
 # Form tokens
 
 
-async def test_a_form_without_its_token_does_nothing(signed_in: FakeBrowser, cli: DeviceClient) -> None:
+async def test_a_form_without_its_token_does_nothing(signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
     user_code = await cli.begin()
     for token in ("", "0" * 64):
-        answer = await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")
+        answer = await signed_in_browser.send(VERIFY, form_token=token, user_code=user_code, action="approve")
         assert answer.status == 403
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert await cli.status() == ["pending"]
 
 
-async def test_a_form_of_another_site_does_nothing(signed_in: FakeBrowser, cli: DeviceClient, app: QuartTrio) -> None:
+async def test_a_form_of_another_site_does_nothing(signed_in_browser: FakeBrowser, cli: DeviceClient, app: QuartTrio) -> None:
     user_code = await cli.begin()
-    fields = {"form_token": form_token(await signed_in.open(VERIFY)), "user_code": user_code, "action": "approve"}
-    assert (await signed_in.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
-    elsewhere = FakeBrowser(app, "https://evil.example")
-    elsewhere.cookies = signed_in.cookies
-    assert (await elsewhere.send(VERIFY, **fields)).status == 403
+    fields = {"form_token": form_token(await signed_in_browser.open(VERIFY)), "user_code": user_code, "action": "approve"}
+    assert (await signed_in_browser.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
+    other_browser = FakeBrowser(app, "https://evil.example")
+    other_browser.cookies = signed_in_browser.cookies
+    assert (await other_browser.send(VERIFY, **fields)).status == 403
     assert await cli.status() == ["pending"]
 
 
-async def test_the_token_of_another_session_does_nothing(signed_in: FakeBrowser, cli: DeviceClient, app: QuartTrio, ports: Ports) -> None:
+async def test_the_token_of_another_session_does_nothing(
+    signed_in_browser: FakeBrowser, cli: DeviceClient, app: QuartTrio, ports: Ports
+) -> None:
     user_code = await cli.begin()
     eve = FakeBrowser(app)
     eve.cookies["gatehouse-session"] = await begin_in_browser(ports, await add_account(ports, "eve@example.com"))
     token = form_token(await eve.open(VERIFY))
-    assert (await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")).status == 403
+    assert (await signed_in_browser.send(VERIFY, form_token=token, user_code=user_code, action="approve")).status == 403
     assert await cli.status() == ["pending"]
 
 
@@ -210,10 +216,10 @@ async def test_without_a_session_the_form_is_refused(browser: FakeBrowser, cli: 
     assert await cli.status() == ["pending"]
 
 
-async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in: FakeBrowser, cli: DeviceClient) -> None:
+async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
     """Other sites cannot send JSON without a CORS preflight, and our page sends none."""
     user_code = await cli.begin()
-    cookie = (b"cookie", f"gatehouse-session={signed_in.cookies['gatehouse-session']}".encode())
+    cookie = (b"cookie", f"gatehouse-session={signed_in_browser.cookies['gatehouse-session']}".encode())
     body = f'{{"user_code": "{user_code}", "action": "approve"}}'.encode()
     answer = await ask(app, "POST", VERIFY, headers=[cookie, (b"content-type", b"application/json")], body=body)
     assert answer.status == 415
@@ -222,13 +228,13 @@ async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed
 
 
 async def test_an_access_token_takes_precedence_over_the_cookie(
-    app: QuartTrio, signed_in: FakeBrowser, cli: DeviceClient, ports: Ports, user: Account
+    app: QuartTrio, signed_in_browser: FakeBrowser, cli: DeviceClient, ports: Ports, user: Account
 ) -> None:
     user_code = await cli.begin()
     support = await impersonate(ports, await add_platform_owner(ports), user)
-    token = form_token(await signed_in.open(VERIFY))
+    token = form_token(await signed_in_browser.open(VERIFY))
     bearer = (b"authorization", f"Bearer {support}".encode())
-    assert (await signed_in.send(VERIFY, bearer, form_token=token, user_code=user_code, action="approve")).status == 403
+    assert (await signed_in_browser.send(VERIFY, bearer, form_token=token, user_code=user_code, action="approve")).status == 403
     assert await cli.status() == ["pending"]
 
 

@@ -58,7 +58,7 @@ async def session(ports: Ports, pool: Pool, user: Account) -> SignedIn:
 
 
 @pytest.fixture
-async def approved(cli: DeviceClient, session: SignedIn) -> DeviceClient:
+async def approved_device(cli: DeviceClient, session: SignedIn) -> DeviceClient:
     await cli.begin()
     assert (await cli.decide(session.access_token)).status == 200
     return cli
@@ -73,13 +73,13 @@ def claims(answer: Answer) -> dict[str, Any]:
 # Tokens
 
 
-async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceClient, user: Account, metrics: FakeMetrics) -> None:
-    answer = await approved.poll()
+async def test_an_approved_device_gets_tokens_for_its_service(approved_device: DeviceClient, user: Account, metrics: FakeMetrics) -> None:
+    answer = await approved_device.poll()
     token_claims = claims(answer)
     assert answer.json == {**answer.json, "token_type": "Bearer", "expires_in": 900}
     assert set(answer.json) == {"access_token", "token_type", "expires_in", "refresh_token"}
     assert answer.headers["Cache-Control"] == "no-store"
-    assert token_claims["aud"] == str(approved.service.client_id)
+    assert token_claims["aud"] == str(approved_device.service.client_id)
     assert (token_claims["sub"], token_claims["email"], token_claims["org"], token_claims["service"]) == (
         str(user.id),
         EMAIL,
@@ -87,14 +87,14 @@ async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceCl
         "shop",
     )
     assert (metrics.tokens_issued, metrics.login_failures) == (1, {})
-    assert await approved.status() == ["redeemed"]
-    profile = await approved.api.get("/api/user", token=answer.json["access_token"])
+    assert await approved_device.status() == ["redeemed"]
+    profile = await approved_device.api.get("/api/user", token=answer.json["access_token"])
     assert profile.json == {"id": str(user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
-async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, user: Account, clock: FakeClock) -> None:
-    pool, now, service = approved.pool, clock.now(), approved.service
-    sid = UUID(claims(await approved.poll())["sid"])
+async def test_the_sign_in_of_a_device_is_recorded(approved_device: DeviceClient, user: Account, clock: FakeClock) -> None:
+    pool, now, service = approved_device.pool, clock.now(), approved_device.service
+    sid = UUID(claims(await approved_device.poll())["sid"])
     [(device,)] = await run_sql(pool, "select device_id from sessions where id = %s", sid)
     columns = "user_id, service_id, org_id, provider, grant_type, address, agent, created_at"
     assert await run_sql(pool, f"select {columns} from sessions where id = %s", sid) == [  # noqa: S608
@@ -113,13 +113,13 @@ async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, user:
     ]
 
 
-async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient, session: SignedIn) -> None:
-    assert (await approved.poll()).status == 200
-    await approved.begin()
-    await approved.decide(session.access_token)
-    assert (await approved.poll()).status == 200
-    assert await run_sql(approved.pool, "select count(*) from devices") == [(1,)]
-    assert await run_sql(approved.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
+async def test_a_device_that_signs_in_again_is_recognized(approved_device: DeviceClient, session: SignedIn) -> None:
+    assert (await approved_device.poll()).status == 200
+    await approved_device.begin()
+    await approved_device.decide(session.access_token)
+    assert (await approved_device.poll()).status == 200
+    assert await run_sql(approved_device.pool, "select count(*) from devices") == [(1,)]
+    assert await run_sql(approved_device.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
 
 
 async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, user: Account) -> None:
@@ -132,24 +132,24 @@ async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, us
 
 
 async def test_the_tokens_contain_the_users_subscription(
-    approved: DeviceClient, ports: Ports, pool: Pool, user: Account, clock: FakeClock
+    approved_device: DeviceClient, ports: Ports, pool: Pool, user: Account, clock: FakeClock
 ) -> None:
-    plan = await add_plan(pool, approved.service.id, "Gold", features=["exports"])
-    await add_subscription(ports, pool, approved.service.id, user.id, plan, ends=clock.now() + timedelta(days=30))
-    token_claims = claims(await approved.poll())
+    plan = await add_plan(pool, approved_device.service.id, "Gold", features=["exports"])
+    await add_subscription(ports, pool, approved_device.service.id, user.id, plan, ends=clock.now() + timedelta(days=30))
+    token_claims = claims(await approved_device.poll())
     assert (token_claims["plan"], token_claims["features"], token_claims["subscription_status"]) == ("Gold", ["exports"], "active")
 
 
-async def test_the_device_code_needs_no_client_id(approved: DeviceClient) -> None:
-    assert (await approved.api.post(TOKEN, {"device_code": approved.codes["device_code"]})).status == 200
+async def test_the_device_code_needs_no_client_id(approved_device: DeviceClient) -> None:
+    assert (await approved_device.api.post(TOKEN, {"device_code": approved_device.codes["device_code"]})).status == 200
 
 
-async def test_a_device_refreshes_without_a_client_secret(approved: DeviceClient) -> None:
-    pair = (await approved.poll()).json
-    renewed = await approved.api.post(TOKEN, {"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
-    assert claims(renewed)["aud"] == str(approved.service.client_id)
-    named = {"refresh_token": renewed.json["refresh_token"], "client_id": str(approved.service.client_id)}
-    assert (await approved.api.post(TOKEN, named)).status == 200
+async def test_a_device_refreshes_without_a_client_secret(approved_device: DeviceClient) -> None:
+    pair = (await approved_device.poll()).json
+    answer = await approved_device.api.post(TOKEN, {"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
+    assert claims(answer)["aud"] == str(approved_device.service.client_id)
+    form = {"refresh_token": answer.json["refresh_token"], "client_id": str(approved_device.service.client_id)}
+    assert (await approved_device.api.post(TOKEN, form)).status == 200
 
 
 # Refusals
@@ -186,21 +186,21 @@ async def test_parallel_early_polls_are_all_counted(cli: DeviceClient) -> None:
     assert await run_sql(cli.pool, "select interval_seconds from device_codes") == [(50,)]
 
 
-async def test_a_device_code_expires(approved: DeviceClient, clock: FakeClock) -> None:
+async def test_a_device_code_expires(approved_device: DeviceClient, clock: FakeClock) -> None:
     clock.advance(TTL - timedelta(microseconds=1))
-    await approved.begin()
-    first = approved.codes
+    await approved_device.begin()
+    first = approved_device.codes
     clock.advance(TTL)
-    approved.codes = first
-    assert oauth_error(await approved.poll()) == EXPIRED
-    assert oauth_error(await approved.poll()) == EXPIRED
+    approved_device.codes = first
+    assert oauth_error(await approved_device.poll()) == EXPIRED
+    assert oauth_error(await approved_device.poll()) == EXPIRED
 
 
-async def test_an_approval_expires_as_well(approved: DeviceClient, clock: FakeClock) -> None:
-    before = await approved.count_rows()
+async def test_an_approval_expires_as_well(approved_device: DeviceClient, clock: FakeClock) -> None:
+    before = await approved_device.count_rows()
     clock.advance(TTL)
-    assert oauth_error(await approved.poll()) == EXPIRED
-    assert await approved.count_rows() == before
+    assert oauth_error(await approved_device.poll()) == EXPIRED
+    assert await approved_device.count_rows() == before
 
 
 async def test_a_denied_device_gets_access_denied(cli: DeviceClient, session: SignedIn) -> None:
@@ -212,26 +212,26 @@ async def test_a_denied_device_gets_access_denied(cli: DeviceClient, session: Si
     assert await cli.count_rows() == before
 
 
-async def test_a_device_code_works_once(approved: DeviceClient, metrics: FakeMetrics) -> None:
-    assert (await approved.poll()).status == 200
-    before = await approved.count_rows()
-    assert oauth_error(await approved.poll_after_interval()) == INVALID
-    assert await approved.count_rows() == before
+async def test_a_device_code_works_once(approved_device: DeviceClient, metrics: FakeMetrics) -> None:
+    assert (await approved_device.poll()).status == 200
+    before = await approved_device.count_rows()
+    assert oauth_error(await approved_device.poll_after_interval()) == INVALID
+    assert await approved_device.count_rows() == before
     assert metrics.login_failures == {"device_code": 1}
 
 
-async def test_an_unknown_device_code_is_refused(approved: DeviceClient) -> None:
-    for unknown in ("x" * 43, "\u00e9", approved.codes["user_code"]):
-        assert oauth_error(await approved.poll(device_code=unknown)) == INVALID
-    assert await approved.status() == ["approved"]
+async def test_an_unknown_device_code_is_refused(approved_device: DeviceClient) -> None:
+    for unknown in ("x" * 43, "\u00e9", approved_device.codes["user_code"]):
+        assert oauth_error(await approved_device.poll(device_code=unknown)) == INVALID
+    assert await approved_device.status() == ["approved"]
 
 
-async def test_the_device_code_of_another_client_is_refused(approved: DeviceClient, acme: Tenant, other_tenant: Tenant) -> None:
+async def test_the_device_code_of_another_client_is_refused(approved_device: DeviceClient, acme: Tenant, other_tenant: Tenant) -> None:
     for org in (acme.org, other_tenant.org):
-        other = await service_context(approved.pool, await add_service(approved.pool, org, "other"))
-        assert oauth_error(await approved.poll(client_id=str(other.client_id))) == INVALID
-    assert oauth_error(await approved.poll(client_id=str(new_id()))) == (401, "invalid_client", "UNAUTHORIZED")
-    assert await approved.status() == ["approved"]
+        other = await service_context(approved_device.pool, await add_service(approved_device.pool, org, "other"))
+        assert oauth_error(await approved_device.poll(client_id=str(other.client_id))) == INVALID
+    assert oauth_error(await approved_device.poll(client_id=str(new_id()))) == (401, "invalid_client", "UNAUTHORIZED")
+    assert await approved_device.status() == ["approved"]
 
 
 async def test_a_mobile_application_must_send_its_verifier(mobile_cli: DeviceClient, session: SignedIn) -> None:
@@ -243,14 +243,16 @@ async def test_a_mobile_application_must_send_its_verifier(mobile_cli: DeviceCli
     assert (await mobile_cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_without_a_challenge_is_refused_after_the_application_becomes_public(approved: DeviceClient, pool: Pool) -> None:
+async def test_a_code_without_a_challenge_is_refused_after_the_application_becomes_public(
+    approved_device: DeviceClient, pool: Pool
+) -> None:
     await run_sql(pool, "update services set service_type = 'mobile', client_secret_hash = null")
-    assert oauth_error(await approved.poll()) == INVALID
+    assert oauth_error(await approved_device.poll()) == INVALID
 
 
-async def test_a_verifier_without_a_challenge_is_refused(approved: DeviceClient) -> None:
-    assert oauth_error(await approved.poll(code_verifier=VERIFIER)) == INVALID
-    assert (await approved.poll_after_interval()).status == 200
+async def test_a_verifier_without_a_challenge_is_refused(approved_device: DeviceClient) -> None:
+    assert oauth_error(await approved_device.poll(code_verifier=VERIFIER)) == INVALID
+    assert (await approved_device.poll_after_interval()).status == 200
 
 
 async def test_a_challenge_requires_the_verifier_for_every_client(cli: DeviceClient, session: SignedIn) -> None:
@@ -280,14 +282,16 @@ REFUSED_REQUESTS = {
 
 
 @pytest.mark.parametrize(("changes", "expected"), REFUSED_REQUESTS.values(), ids=REFUSED_REQUESTS)
-async def test_an_invalid_poll_is_refused(approved: DeviceClient, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
-    assert oauth_error(await approved.poll(**changes)) == expected
-    assert await approved.status() == ["approved"]
+async def test_an_invalid_poll_is_refused(
+    approved_device: DeviceClient, changes: dict[str, str | None], expected: tuple[int, str, str]
+) -> None:
+    assert oauth_error(await approved_device.poll(**changes)) == expected
+    assert await approved_device.status() == ["approved"]
 
 
-async def test_the_short_grant_type_works_too(approved: DeviceClient) -> None:
+async def test_the_short_grant_type_works_too(approved_device: DeviceClient) -> None:
     assert GRANT.startswith("urn:")
-    assert (await approved.poll(grant_type="device_code")).status == 200
+    assert (await approved_device.poll(grant_type="device_code")).status == 200
 
 
 # Changes between the approval and the poll
@@ -303,48 +307,48 @@ ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_an_approval_is_void_after_these_changes(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
-    await run_sql(approved.pool, change)
-    before = await approved.count_rows()
-    assert oauth_error(await approved.poll(client_id=None)) == expected
-    assert await approved.count_rows() == before
+async def test_an_approval_is_void_after_these_changes(approved_device: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
+    await run_sql(approved_device.pool, change)
+    before = await approved_device.count_rows()
+    assert oauth_error(await approved_device.poll(client_id=None)) == expected
+    assert await approved_device.count_rows() == before
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
 async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(
-    approved: DeviceClient, change: str, expected: tuple[int, str, str]
+    approved_device: DeviceClient, change: str, expected: tuple[int, str, str]
 ) -> None:
     """The poll has been accepted and waits for the account lock, which the change holds."""
     lock = "select from users where email = 'ada@example.com' for update"
-    answer = await run_during(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))
+    answer = await run_during(approved_device.pool, [(lock, None), (change, None)], lambda: approved_device.poll(client_id=None))
     assert oauth_error(answer) == expected
-    assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
+    assert await run_sql(approved_device.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
 
 
 # Races
 
 
 @pytest.mark.slow
-async def test_of_twenty_parallel_polls_one_gets_tokens(approved: DeviceClient, metrics: FakeMetrics) -> None:
-    answers = await run_concurrently(20, lambda _: approved.poll())
+async def test_of_twenty_parallel_polls_one_gets_tokens(approved_device: DeviceClient, metrics: FakeMetrics) -> None:
+    answers = await run_concurrently(20, lambda _: approved_device.poll())
     assert [answer.status for answer in answers].count(200) == 1
     assert {oauth_error(answer) for answer in answers if answer.status != 200} <= {SLOW_DOWN, INVALID}
     assert metrics.tokens_issued == 1
-    assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
-    assert await run_sql(approved.pool, "select count(*) from login_events") == [(1,)]
+    assert await run_sql(approved_device.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
+    assert await run_sql(approved_device.pool, "select count(*) from login_events") == [(1,)]
 
 
 @pytest.mark.slow
-async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved: DeviceClient) -> None:
+async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved_device: DeviceClient) -> None:
     """None of these is refused as early, because each is the first poll when it is read."""
 
     async def poll(_: int) -> Answer:
-        await run_sql(approved.pool, "update device_codes set polled_at = null")
-        return await approved.poll()
+        await run_sql(approved_device.pool, "update device_codes set polled_at = null")
+        return await approved_device.poll()
 
     answers = await run_concurrently(20, poll)
     assert [answer.status for answer in answers].count(200) == 1
-    assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
+    assert await run_sql(approved_device.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
 
 
 @pytest.mark.slow
@@ -367,29 +371,29 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
-async def test_devices_at_one_address_share_a_rate_limit(approved: DeviceClient, clock: FakeClock) -> None:
+async def test_devices_at_one_address_share_a_rate_limit(approved_device: DeviceClient, clock: FakeClock) -> None:
     """The limit is a burst of ten, and then one request every five seconds.
 
     The code request and the approval used two of the burst.
     """
     for _ in range(8):
-        assert (await approved.poll()).status in (200, 400)
-    answer = await approved.poll()
+        assert (await approved_device.poll()).status in (200, 400)
+    answer = await approved_device.poll()
     assert oauth_error(answer) == (429, "slow_down", "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "5"
-    refused = await approved.request_codes()
-    assert (refused.status, refused.json["error_code"]) == (429, "RATE_LIMIT_EXCEEDED")
-    assert (await approved.decide(None)).status == 429
-    other = await approved.poll(grant_type="refresh_token", device_code=None, refresh_token="x" * 43)
+    refusal = await approved_device.request_codes()
+    assert (refusal.status, refusal.json["error_code"]) == (429, "RATE_LIMIT_EXCEEDED")
+    assert (await approved_device.decide(None)).status == 429
+    other = await approved_device.poll(grant_type="refresh_token", device_code=None, refresh_token="x" * 43)
     assert other.status == 400, "other grants have another limit"
     clock.advance(INTERVAL)
-    assert (await approved.poll()).status == 400
+    assert (await approved_device.poll()).status == 400
 
 
-async def test_expired_codes_are_deleted(approved: DeviceClient, ports: Ports, clock: FakeClock) -> None:
+async def test_expired_codes_are_deleted(approved_device: DeviceClient, ports: Ports, clock: FakeClock) -> None:
     housekeeper = new_id()
     clock.advance(TTL + timedelta(minutes=15))
     assert "device_codes" not in (await sweep(ports, housekeeper) or {})
     clock.advance(timedelta(microseconds=1))
     assert (await sweep(ports, housekeeper) or {})["device_codes"] == 1
-    assert oauth_error(await approved.poll()) == INVALID
+    assert oauth_error(await approved_device.poll()) == INVALID

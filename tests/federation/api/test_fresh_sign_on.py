@@ -87,9 +87,9 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
     await link(provider_sign_in, user)
     provider_sign_in.provider.reauthenticates = False
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    refused = await provider_sign_in.complete(next=path)
-    assert refused.status == 400
-    assert "requires you to sign in again" in refused.text
+    page = await provider_sign_in.complete(next=path)
+    assert page.status == 400
+    assert "requires you to sign in again" in page.text
     assert await provider_sign_in.user_id() is None
     assert not has_assertion((await browser.open(path)).text)
 

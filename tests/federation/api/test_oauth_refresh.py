@@ -98,18 +98,18 @@ async def test_a_refresh_token_of_a_device_needs_no_client_secret(relying_party:
     tokens = await relying_party.tokens()
     await run_sql(pool, "update sessions set grant_type = 'device_code' where service_id is not null")
     renewed = (await relying_party.refresh(tokens["refresh_token"], client_secret=None)).json
-    again = await relying_party.refresh(renewed["refresh_token"], client_secret=None, client_id=None)
-    assert again.status == 200
-    assert oauth_error(await relying_party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
+    second_answer = await relying_party.refresh(renewed["refresh_token"], client_secret=None, client_id=None)
+    assert second_answer.status == 200
+    assert oauth_error(await relying_party.refresh(second_answer.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
 
 
 async def test_a_refresh_token_from_a_sign_in_with_a_password_needs_no_client(
     relying_party: RelyingParty, ports: Ports, pool: Pool, user: Account
 ) -> None:
     signed_in = await sign_in_to(ports, pool, relying_party.service, user)
-    renewed = await relying_party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
-    assert renewed.status == 200
-    assert (await relying_party.refresh(renewed.json["refresh_token"])).status == 200
+    answer = await relying_party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
+    assert answer.status == 200
+    assert (await relying_party.refresh(answer.json["refresh_token"])).status == 200
 
 
 async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingParty) -> None:
@@ -192,9 +192,9 @@ async def test_a_token_of_a_confidential_client_is_revoked_only_with_its_secret(
 
 
 async def test_a_public_client_revokes_with_or_without_its_client_id(mobile_app: RelyingParty) -> None:
-    for named in ({"client_id": str(mobile_app.client_id)}, {}):
+    for form in ({"client_id": str(mobile_app.client_id)}, {}):
         tokens = await mobile_app.tokens()
-        assert (await mobile_app.post(REVOKE, token=tokens["refresh_token"], **named)).status == 200
+        assert (await mobile_app.post(REVOKE, token=tokens["refresh_token"], **form)).status == 200
         assert not await mobile_app.is_live(tokens)
 
 
@@ -211,7 +211,7 @@ async def test_the_frontend_gets_tokens_for_the_platform(
     app: QuartTrio, browser: FakeBrowser, api: Api, user: Account, relying_party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
-    await sign_in_browser(relying_party, user, known=False)
+    await sign_in_browser(relying_party, user, is_known=False)
     path = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 
@@ -268,17 +268,17 @@ async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(re
 async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
     answer = await api.get("/.well-known/oauth-authorization-server")
     assert answer.status == 200
-    known = answer.json
-    assert known["issuer"] == BASE_URL
-    assert known["response_types_supported"] == ["code"]
-    assert known["grant_types_supported"] == ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"]
-    assert known["code_challenge_methods_supported"] == ["S256"]
-    assert known["authorization_response_iss_parameter_supported"] is True
+    metadata = answer.json
+    assert metadata["issuer"] == BASE_URL
+    assert metadata["response_types_supported"] == ["code"]
+    assert metadata["grant_types_supported"] == ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"]
+    assert metadata["code_challenge_methods_supported"] == ["S256"]
+    assert metadata["authorization_response_iss_parameter_supported"] is True
     described = (await api.get("/openapi.json")).json["paths"]
-    for name, value in known.items():
+    for name, value in metadata.items():
         if name.endswith(("_endpoint", "_uri")):
             assert value.removeprefix(BASE_URL) in described, name
-    assert (await api.get(known["jwks_uri"].removeprefix(BASE_URL))).json["keys"]
+    assert (await api.get(metadata["jwks_uri"].removeprefix(BASE_URL))).json["keys"]
     assert (await api.get("/.well-known/openid-configuration")).status == 404
 
 
@@ -295,11 +295,11 @@ async def test_the_frontends_origin_can_read_the_token_endpoint(relying_party: R
     assert preflight.headers["Access-Control-Allow-Methods"] == "OPTIONS, POST"
     assert {"Authorization", "Content-Type"} <= set(preflight.headers["Access-Control-Allow-Headers"].split(", "))
     credentials = {"client_id": str(relying_party.client_id), "client_secret": SECRET, "redirect_uri": relying_party.redirect_uri}
-    accepted, refused = [
+    accepted, refused_answer = [
         await relying_party.post(TOKEN, origin, code=code, **credentials) for code in (await relying_party.code(), "unknown")
     ]
-    assert (accepted.status, refused.status) == (200, 400)
-    for answer in (preflight, accepted, refused):
+    assert (accepted.status, refused_answer.status) == (200, 400)
+    for answer in (preflight, accepted, refused_answer):
         assert answer.headers["Access-Control-Allow-Origin"] == FRONTEND
         assert answer.headers["Vary"] == "Origin"
         assert "Access-Control-Allow-Credentials" not in answer.headers

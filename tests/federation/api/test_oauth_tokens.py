@@ -56,7 +56,7 @@ async def live_sessions(pool: Pool) -> int:
 async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, user: Account, pool: Pool) -> None:
     """Both a code and a refresh token are refused (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await relying_party.exchange(await relying_party.code())).json, await relying_party.code()
-    await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
+    await add_provisioned(pool, acme.org, user.id, provisioned=False, blocked=True)
     assert oauth_error(await relying_party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
     await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
     assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
@@ -115,9 +115,7 @@ def tuple_of(sid: str, user: Account, relying_party: RelyingParty, *rest: str) -
 
 
 async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(relying_party: RelyingParty, user: Account, pool: Pool) -> None:
-    """A member may follow an application's link by accident (docs/specification/security.md,
-    Terms).
-    """
+    """A member may follow an application's link by accident (docs/specification/security.md, Terms)."""
     await add_member(pool, relying_party.tenant.org, user.id)
     await relying_party.tokens()
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", user.id) == [(None,)]
@@ -249,11 +247,11 @@ async def test_a_code_is_void_after_its_service_is_deleted(relying_party: Relyin
 async def test_a_client_can_authenticate_with_a_header(relying_party: RelyingParty) -> None:
     code = await relying_party.code()
     header = basic(relying_party.client_id, SECRET)
-    nothing = {"client_id": None, "client_secret": None}
+    no_credentials = {"client_id": None, "client_secret": None}
     sent = {"code": code, "redirect_uri": relying_party.redirect_uri, "grant_type": "authorization_code"}
-    assert (await relying_party.post(TOKEN, header, **sent, **nothing)).status == 200
-    again = {**sent, "code": await relying_party.code()}
-    assert (await relying_party.post(TOKEN, header, **again, client_id=str(relying_party.client_id))).status == 200
+    assert (await relying_party.post(TOKEN, header, **sent, **no_credentials)).status == 200
+    second_form = {**sent, "code": await relying_party.code()}
+    assert (await relying_party.post(TOKEN, header, **second_form, client_id=str(relying_party.client_id))).status == 200
 
 
 @pytest.mark.parametrize(
@@ -296,8 +294,8 @@ async def test_an_application_can_use_pkce_without_a_secret_if_allowed(relying_p
     none = {"client_secret": None, "code_verifier": VERIFIER}
     assert oauth_error(await relying_party.exchange(await relying_party.code(**PKCE), **none)) == INVALID_CLIENT
     path = f"{relying_party.tenant.path}/services/shop"
-    changed = await relying_party.api.patch(path, {"pkce_without_secret": True}, token=relying_party.tenant.token("owner"))
-    assert (changed.status, changed.json["pkce_without_secret"]) == (200, True)
+    change = await relying_party.api.patch(path, {"pkce_without_secret": True}, token=relying_party.tenant.token("owner"))
+    assert (change.status, change.json["pkce_without_secret"]) == (200, True)
     answer = await relying_party.exchange(await relying_party.code(**PKCE), **none)
     assert answer.status == 200, answer.text
     assert (await relying_party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200

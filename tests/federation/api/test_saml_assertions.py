@@ -42,8 +42,8 @@ async def test_the_contents_of_an_assertion(browser: SamlBrowser, shop: SamlAppl
     ids = [root.get("ID"), assertion.get("ID"), response.session_index]
     assert len(set(ids)) == 3
     assert all(id_.startswith("_") and len(id_) >= 33 for id_ in ids)
-    again = await browser.sign_on(shop)
-    assert again.root.get("ID") not in ids
+    second_session = await browser.sign_on(shop)
+    assert second_session.root.get("ID") not in ids
 
 
 async def test_assertion_and_response_are_signed_as_required(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
@@ -94,9 +94,9 @@ async def test_the_name_has_the_configured_format(
     for application in (shop, blog):
         await add_service_user(ports, application.id, user.id)
     await browser.sign_in()
-    first, again, elsewhere = [await browser.sign_on(application) for application in (shop, shop, blog)]
+    first, second, other = [await browser.sign_on(application) for application in (shop, shop, blog)]
     assert first.find("//saml:NameID/@Format") == format_.value
-    names = [response.name_id for response in (first, again, elsewhere)]
+    names = [response.name_id for response in (first, second, other)]
     match format_:
         case NameIdFormat.EMAIL:
             assert names == [EMAIL] * 3
@@ -138,10 +138,10 @@ async def test_an_unverified_address_is_never_sent(
     await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
     path = await browser.start_sign_on(shop)
-    refused = await browser.open(path)
-    assert refused.status == 403
-    assert "SAMLResponse" not in refused.text
-    assert "Verify your email address" in refused.text
+    page = await browser.open(path)
+    assert page.status == 403
+    assert "SAMLResponse" not in page.text
+    assert "Verify your email address" in page.text
     assert metrics.login_failures == {"saml": 1}
     response = await browser.sign_on(blog)
     assert EMAIL not in response.document.decode()

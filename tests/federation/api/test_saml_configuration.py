@@ -170,23 +170,27 @@ async def test_a_certificate_is_valid_for_three_years(shop: Shop, acme: Tenant, 
     await shop.configure(PLAIN)
     answer = await shop.new_certificate()
     assert answer.status == 200, answer.text
-    made = answer.json
-    assert made.keys() == {"public_key", "valid_from", "valid_until", "is_active", "created_at"}
-    assert (made["valid_from"], made["valid_until"], made["is_active"]) == ("2026-03-14T15:09:26Z", "2029-03-14T15:09:26Z", True)
-    assert (await shop.certificate()).json == made
+    certificate = answer.json
+    assert certificate.keys() == {"public_key", "valid_from", "valid_until", "is_active", "created_at"}
+    assert (certificate["valid_from"], certificate["valid_until"], certificate["is_active"]) == (
+        "2026-03-14T15:09:26Z",
+        "2029-03-14T15:09:26Z",
+        True,
+    )
+    assert (await shop.certificate()).json == certificate
     assert (await shop.settings())["has_certificate"] is True
-    parsed = x509.load_pem_x509_certificate(made["public_key"].encode())
+    parsed = x509.load_pem_x509_certificate(certificate["public_key"].encode())
     key = parsed.public_key()
     assert isinstance(key, rsa.RSAPublicKey)
     assert key.key_size == 2048
     assert parsed.signature_hash_algorithm is not None
     assert parsed.signature_hash_algorithm.name == "sha256"
     assert (parsed.not_valid_before_utc, parsed.not_valid_after_utc) == (
-        datetime.fromisoformat(made["valid_from"]),
-        datetime.fromisoformat(made["valid_until"]),
+        datetime.fromisoformat(certificate["valid_from"]),
+        datetime.fromisoformat(certificate["valid_until"]),
     )
     entry = await acme.entry("saml.certificate.created")
-    assert entry["details"]["valid_until"] == made["valid_until"]
+    assert entry["details"]["valid_until"] == certificate["valid_until"]
     [(id_, sealed)] = await run_sql(pool, "select id, private_key from saml_certificates")
     assert b"PRIVATE" not in sealed
     private = load_pem_private_key(make_vault().open(sealed, secret_context(id_)), None)
@@ -263,7 +267,7 @@ async def test_the_metadata(api: Api, ports: Ports, pool: Pool, acme: Tenant) ->
     assert "".join(role[0].itertext()).strip() in shop.certificate.certificate.replace("\n", "")
     assert role[3].text == NameIdFormat.TRANSIENT.value
     bindings = [(child.get("Binding").rpartition(":")[2], child.get("Location")) for child in (*role[1:3], *role[4:6])]
-    assert bindings == [(kind, f"{shop.issuer}/{what}") for what in ("slo", "sso") for kind in ("HTTP-Redirect", "HTTP-POST")]
+    assert bindings == [(kind, f"{shop.issuer}/{endpoint}") for endpoint in ("slo", "sso") for kind in ("HTTP-Redirect", "HTTP-POST")]
 
 
 @pytest.mark.slow
@@ -274,11 +278,11 @@ async def test_documents_are_valid_by_the_schemas(
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     await add_service_user(ports, shop.id, user.id)
     browser = SamlBrowser(app, clock)
-    refused = await browser.sign_on(shop, IsPassive="true")
+    response = await browser.sign_on(shop, IsPassive="true")
     await browser.sign_in()
     documents = {
         "saml-schema-metadata-2.0.xsd": [(await api.get(f"{shop.path}/metadata")).text.encode()],
-        "saml-schema-protocol-2.0.xsd": [refused.document, (await browser.sign_on(shop)).document],
+        "saml-schema-protocol-2.0.xsd": [response.document, (await browser.sign_on(shop)).document],
     }
     for schema, examples in documents.items():
         for document in examples:

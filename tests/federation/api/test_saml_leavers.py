@@ -20,7 +20,7 @@ from tests.support.services import add_api_key, add_plan, add_service_user, add_
 from tests.support.tenants import Tenant
 
 MEMBER = "member@example.com"
-Leaving = Callable[[Tenant, Directory, UUID], Awaitable[None]]
+Removal = Callable[[Tenant, Directory, UUID], Awaitable[None]]
 
 
 @pytest.fixture
@@ -31,39 +31,39 @@ async def member(ports: Ports, pool: Pool, acme: Tenant) -> Account:
     return account
 
 
-async def removed_by_an_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def remove_by_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     answer = await acme.api.post(f"{acme.path}/members/{user_id}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
 
 
-async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def remove_from_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     assert (await directory.remove_member(user_id)).status == 200
 
 
-async def deleted_by_the_directory(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def delete_by_directory(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     assert (await directory.delete(user_id)).status == 204
 
 
-async def suspended_and_removed_by_an_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def suspend_and_remove_by_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     await directory.deactivate(user_id)
-    await removed_by_an_admin(acme, directory, user_id)
+    await remove_by_admin(acme, directory, user_id)
     await directory.activate(user_id)
 
 
-async def suspended_and_removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def suspend_and_remove_from_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     await directory.deactivate(user_id)
-    await removed_from_the_group(acme, directory, user_id)
+    await remove_from_group(acme, directory, user_id)
     await directory.activate(user_id)
 
 
-every_way = pytest.mark.parametrize(
+every_removal = pytest.mark.parametrize(
     "leave",
     [
-        removed_by_an_admin,
-        removed_from_the_group,
-        deleted_by_the_directory,
-        suspended_and_removed_by_an_admin,
-        suspended_and_removed_from_the_group,
+        remove_by_admin,
+        remove_from_group,
+        delete_by_directory,
+        suspend_and_remove_by_admin,
+        suspend_and_remove_from_group,
     ],
 )
 
@@ -78,7 +78,7 @@ async def service_uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
     )
 
 
-@every_way
+@every_removal
 async def test_a_former_member_gets_no_assertions(
     app: QuartTrio,
     browser: SamlBrowser,
@@ -90,7 +90,7 @@ async def test_a_former_member_gets_no_assertions(
     member: Account,
     pool: Pool,
     clock: FakeClock,
-    leave: Leaving,
+    leave: Removal,
 ) -> None:
     blog = await applications.add("blog")
     await browser.sign_in(MEMBER)
@@ -107,12 +107,12 @@ async def test_a_former_member_gets_no_assertions(
         if not await client.is_in():  # the directory had blocked them
             await client.sign_in(MEMBER)
         for application in (shop, blog):
-            refused = await try_to_sign_on(client, application)
-            assert (refused.status, "SAMLResponse" in refused.text) == (403, False)
+            response = await try_to_sign_on(client, application)
+            assert (response.status, "SAMLResponse" in response.text) == (403, False)
     assert await service_uses(pool, member) == [], "a refused user is not enrolled"
 
 
-@every_way
+@every_removal
 @pytest.mark.parametrize("first", ["saml", "otherwise"])
 async def test_an_end_user_by_registration_stays_one(
     browser: SamlBrowser,
@@ -122,7 +122,7 @@ async def test_an_end_user_by_registration_stays_one(
     member: Account,
     ports: Ports,
     pool: Pool,
-    leave: Leaving,
+    leave: Removal,
     first: str,
 ) -> None:
     await browser.sign_in(MEMBER)
@@ -138,7 +138,7 @@ async def test_an_end_user_by_registration_stays_one(
     if not await browser.is_in():
         await browser.sign_in(MEMBER)
     status = (await try_to_sign_on(browser, shop)).status
-    assert status == (403 if leave is deleted_by_the_directory else 200), "a user deleted by the directory is blocked"
+    assert status == (403 if leave is delete_by_directory else 200), "a user deleted by the directory is blocked"
 
 
 async def test_a_sign_on_during_the_removal_leaves_no_user(
@@ -150,7 +150,7 @@ async def test_a_sign_on_during_the_removal_leaves_no_user(
 
     async def act(number: int) -> None:
         if number == 3:
-            await removed_by_an_admin(acme, directory, member.id)
+            await remove_by_admin(acme, directory, member.id)
         else:
             assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
 
@@ -172,7 +172,7 @@ async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
     await browser.sign_in(MEMBER)
     await browser.sign_on(shop)
     await add_service_user(acme.ports, blog.id, member.id)
-    await removed_by_an_admin(acme, directory, member.id)
+    await remove_by_admin(acme, directory, member.id)
     assert await service_uses(pool, member) == [(blog.id, False)]
     assert (member.id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org)
     await check_counts(pool)
@@ -194,7 +194,7 @@ async def test_leaving_one_organization_does_not_affect_another(
     await browser.sign_in(MEMBER)
     for application in (shop, desk):
         await browser.sign_on(application)
-    await removed_by_an_admin(acme, directory, member.id)
+    await remove_by_admin(acme, directory, member.id)
     assert await service_uses(acme.pool, member) == [(desk.id, True)]
     await check_counts(acme.pool)
     assert (await try_to_sign_on(browser, shop)).status == 403
@@ -208,8 +208,8 @@ async def test_a_member_restored_by_the_directory_signs_in_as_before(
     await browser.sign_on(shop)
     await directory.deactivate(member.id)
     assert await service_uses(pool, member) == [(shop.id, True)], "their use of the service is restored too"
-    refused = await try_to_sign_on(browser, shop)
-    assert "SAMLResponse" not in refused.text
+    response = await try_to_sign_on(browser, shop)
+    assert "SAMLResponse" not in response.text
     await directory.activate(member.id)
     if not await browser.is_in():
         await browser.sign_in(MEMBER)
@@ -221,7 +221,7 @@ async def test_a_returning_member_becomes_a_user_again(
 ) -> None:
     await browser.sign_in(MEMBER)
     await browser.sign_on(shop)
-    await removed_by_an_admin(acme, directory, member.id)
+    await remove_by_admin(acme, directory, member.id)
     await add_member(pool, acme.org, member.id)
     assert (await browser.sign_on(shop)).name_id == MEMBER
     assert await service_uses(pool, member) == [(shop.id, True)]
@@ -243,10 +243,10 @@ async def test_a_subscription_survives_but_gives_no_access(
     await browser.sign_on(shop)
     plan = await add_plan(pool, shop.id)
     await add_subscription(ports, pool, shop.id, member.id, plan, ends=clock.now() + timedelta(days=30))
-    await removed_by_an_admin(acme, directory, member.id)
+    await remove_by_admin(acme, directory, member.id)
     assert await service_uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
     assert (await try_to_sign_on(browser, shop)).status == 403
     key = await add_api_key(pool, shop.id)
-    listed = await acme.api.get("/api/service/users", headers={"X-API-Key": key})
-    assert MEMBER in listed.text, (listed.status, listed.text)
+    answer = await acme.api.get("/api/service/users", headers={"X-API-Key": key})
+    assert MEMBER in answer.text, (answer.status, answer.text)

@@ -108,8 +108,8 @@ async def test_the_requested_user_gets_an_assertion(browser: SamlBrowser, applic
     await browser.sign_in()
     name = (await browser.sign_on(shop)).name_id
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
-    for named in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, whole):
-        response = await browser.sign_on(shop, inside=subject(name, **named))
+    for attributes in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, whole):
+        response = await browser.sign_on(shop, inside=subject(name, **attributes))
         assert response.statuses == ["Success"]
         assert response.find("//saml:NameID/@Format") == format_.value
     if format_ is not NameIdFormat.UNSPECIFIED:
@@ -121,11 +121,11 @@ CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm
 
 
 @pytest.mark.parametrize(
-    "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
+    "content", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
 )
-async def test_the_subject_confirmation_is_ignored(browser: SamlBrowser, shop: SamlApplication, user: Account, inside: str) -> None:
+async def test_the_subject_confirmation_is_ignored(browser: SamlBrowser, shop: SamlApplication, user: Account, content: str) -> None:
     await browser.sign_in()
-    assert (await browser.sign_on(shop, inside=inside)).name_id == EMAIL
+    assert (await browser.sign_on(shop, inside=content)).name_id == EMAIL
 
 
 OTHER_SUBJECTS = (
@@ -171,7 +171,9 @@ async def test_the_user_who_signs_in_is_compared_with_the_subject(
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
-async def test_a_user_without_a_name_there_does_not_match(browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
+async def test_a_user_without_a_name_at_the_service_does_not_match(
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool
+) -> None:
     await add_account(ports, "stranger@example.com")
     await browser.sign_in("stranger@example.com")
     assert await refused(browser, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
@@ -197,8 +199,8 @@ async def test_pseudonyms_of_other_users_do_not_match(
 
 def context(*classes: str, comparison: str | None = None) -> str:
     refs = "".join(f"<saml:AuthnContextClassRef>{CLASSES}{name}</saml:AuthnContextClassRef>" for name in classes)
-    how = "" if comparison is None else f' Comparison="{comparison}"'
-    return f"<samlp:RequestedAuthnContext{how}>{refs}</samlp:RequestedAuthnContext>"
+    comparison_attribute = "" if comparison is None else f' Comparison="{comparison}"'
+    return f"<samlp:RequestedAuthnContext{comparison_attribute}>{refs}</samlp:RequestedAuthnContext>"
 
 
 def context_class_of(response: PostedResponse) -> str:

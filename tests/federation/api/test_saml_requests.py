@@ -47,7 +47,7 @@ async def shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
 async def problems_with(answer: Answer, pool: Pool) -> list[str]:
     """Return how this answer differs from a refusal that sends and stores nothing."""
     text = re.sub(r'nonce="[^"]*"', "", answer.text)  # a nonce can contain any word
-    stored = await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)")
+    rows = await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)")
     expectations = {
         f"status {answer.status}": answer.status == 400,
         "not a page": answer.headers["Content-Type"].startswith("text/html"),
@@ -55,7 +55,7 @@ async def problems_with(answer: Answer, pool: Pool) -> list[str]:
         "a SAML response": "SAMLResponse" not in answer.text,
         "a link to the application": "shop.example.com" not in answer.text,
         "details of the parser": not any(word in text for word in ("lxml", "XML", "Errno", "parser", "Traceback")),
-        "stored rows": stored == [(0,)],
+        "stored rows": rows == [(0,)],
     }
     return [problem for problem, holds in expectations.items() if not holds]
 
@@ -275,10 +275,10 @@ async def test_a_request_id_works_once(
 ) -> None:
     first = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
     redirect_target(await browser.open(first))
-    for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
-        refused = await browser.open(again)
-        assert refused.status == 400
-        assert "has already been used" in refused.text
+    for address in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
+        page = await browser.open(address)
+        assert page.status == 400
+        assert "has already been used" in page.text
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     redirect_target(await browser.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 

@@ -117,10 +117,10 @@ async def test_the_second_factor_is_required(browser: SamlBrowser, shop: SamlApp
 async def test_a_wrong_password_shows_the_form_again(browser: SamlBrowser, shop: SamlApplication) -> None:
     after = await browser.start_sign_on(shop)
     page = await browser.open(after)
-    refused = await browser.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
-    assert refused.status == 401
-    assert f'name="next" value="{after}"' in refused.text
-    assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in refused.text
+    page_again = await browser.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
+    assert page_again.status == 401
+    assert f'name="next" value="{after}"' in page_again.text
+    assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page_again.text
 
 
 async def test_every_page_names_the_application_and_has_its_design(
@@ -172,9 +172,9 @@ async def test_other_users_get_no_assertion(
     for email in ("stranger@example.com", "foreign@example.com"):
         browser.cookies.clear()
         await browser.sign_in(email)
-        refused = await browser.open(await browser.start_sign_on(shop))
-        assert refused.status == 403
-        assert "SAMLResponse" not in refused.text
+        page = await browser.open(await browser.start_sign_on(shop))
+        assert page.status == 403
+        assert "SAMLResponse" not in page.text
     assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "only the first user is a user of the service"
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
 
@@ -252,7 +252,7 @@ async def test_a_closed_account_gets_no_assertion(
 
 
 @pytest.fixture
-async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) -> str:
+async def pending_path(browser: SamlBrowser, shop: SamlApplication, user: Account) -> str:
     """Return the path of a pending sign-on that would get an assertion."""
     await browser.sign_in()
     return await browser.start_sign_on(shop)
@@ -261,7 +261,7 @@ async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) ->
 # Sign-ins that start here
 
 
-async def test_a_member_starts_a_sign_in_here(api: Api, shop: SamlApplication, acme: Tenant) -> None:
+async def test_a_member_starts_a_sign_in_at_the_identity_provider(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login?RelayState=there", token=acme.token("member"))
     assert answer.headers["Content-Type"].startswith("text/html")
     response = posted_response(answer)
@@ -277,7 +277,7 @@ async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplica
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_sign_ins_that_start_here_need_a_member(
+async def test_sign_ins_that_start_at_the_identity_provider_need_a_member(
     api: Api, shop: SamlApplication, acme: Tenant, other_tenant: Tenant, user: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
@@ -289,13 +289,13 @@ async def test_sign_ins_that_start_here_need_a_member(
     await run_sql(pool, "update users set email_verified_at = null")
     assert (await api.get(path, token=acme.token("member"))).status == 403
     await run_sql(pool, "update saml_configurations set enabled = false")
-    off = await api.get(path, token=acme.token("member"))
-    assert (off.status, off.code) == (404, "NOT_FOUND")
+    answer = await api.get(path, token=acme.token("member"))
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
 
 
 # Disabled identity providers
 
-CLOSED = {
+CLOSINGS = {
     "disabled": ("update saml_configurations set enabled = false", 404),
     "never configured": ("delete from saml_configurations", 404),
     "without a certificate": ("update saml_certificates set deactivated_at = now(), private_key = null", 404),
@@ -306,22 +306,22 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize("why", CLOSED)
+@pytest.mark.parametrize("case", CLOSINGS)
 async def test_a_disabled_identity_provider_finishes_no_sign_on(
-    browser: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool, why: str
+    browser: SamlBrowser, shop: SamlApplication, pending_path: str, clock: FakeClock, pool: Pool, case: str
 ) -> None:
-    statement, status = CLOSED[why]
+    statement, status = CLOSINGS[case]
     clock.advance(timedelta(minutes=1))
     await run_sql(pool, statement)
     request_path = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
-    for path in (waiting, request_path, f"{shop.path}/metadata", f"{shop.path}/slo"):
+    for path in (pending_path, request_path, f"{shop.path}/metadata", f"{shop.path}/slo"):
         answer = await browser.open(path)
         assert (answer.status, "SAMLResponse" in answer.text) == (status, False), path
     assert (await browser.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status
 
 
 async def test_a_new_certificate_is_used_immediately(
-    browser: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, clock: FakeClock
+    browser: SamlBrowser, shop: SamlApplication, pending_path: str, ports: Ports, clock: FakeClock
 ) -> None:
     def key_of(document: str) -> str:
         return document.partition("X509Certificate>")[2].partition("<")[0]
@@ -334,13 +334,13 @@ async def test_a_new_certificate_is_used_immediately(
         await tx.saml.add_certificate(shop.org, shop.id, other)
     after = key_of((await browser.open(f"{shop.path}/metadata")).text)
     assert before != after
-    assert after in posted_response(await browser.open(waiting)).document.decode()
+    assert after in posted_response(await browser.open(pending_path)).document.decode()
 
 
 async def test_unknown_organizations_and_services_are_not_found(browser: FakeBrowser, shop: SamlApplication) -> None:
     for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
-        for what in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
-            assert (await browser.open(f"{path}/{what}")).status == 404
+        for endpoint in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
+            assert (await browser.open(f"{path}/{endpoint}")).status == 404
 
 
 async def test_cookies_are_not_readable_by_scripts(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:

@@ -29,7 +29,7 @@ from tests.support.tenants import Tenant
 # Too many documents in the signing queue
 
 
-class Busy:
+class BusyDocuments:
     """SAML documents that raise Limited until `free` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +47,11 @@ class Busy:
 async def test_reloading_the_page_gets_the_response(
     browser: SamlBrowser, shop: SamlApplication, user: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
-    busy = Busy(monkeypatch)
+    busy = BusyDocuments(monkeypatch)
     await browser.sign_in()
     path = await browser.start_sign_on(shop, "there", **options)
-    refused = await browser.open(path)
-    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    page = await browser.open(path)
+    assert (page.status, page.headers["Retry-After"]) == (429, "1")
     busy.free = True
     assert posted_response(await browser.open(path)).relay_state == "there"
     assert await refused_with_400(await browser.open(path))
@@ -60,7 +60,7 @@ async def test_reloading_the_page_gets_the_response(
 async def test_reloading_the_page_after_an_api_sign_in_gets_the_response(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = Busy(monkeypatch)
+    busy = BusyDocuments(monkeypatch)
     answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
     assert (await browser.open(path)).status == 429
@@ -75,7 +75,7 @@ async def test_reloading_the_page_after_an_api_sign_in_gets_the_response(
 
 
 @pytest.fixture
-async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) -> str:
+async def pending_path(browser: SamlBrowser, shop: SamlApplication, user: Account) -> str:
     """Return the path of a pending sign-on that would get an assertion."""
     await browser.sign_in()
     return await browser.start_sign_on(shop)
@@ -85,54 +85,54 @@ async def refused_with_400(answer: Answer) -> bool:
     return answer.status == 400 and "SAMLResponse" not in answer.text and "Start again at the application" in answer.text
 
 
-async def test_a_state_works_once(browser: SamlBrowser, waiting: str) -> None:
-    assert (await browser.open(waiting)).status == 200
-    assert await refused_with_400(await browser.open(waiting))
+async def test_a_state_works_once(browser: SamlBrowser, pending_path: str) -> None:
+    assert (await browser.open(pending_path)).status == 200
+    assert await refused_with_400(await browser.open(pending_path))
 
 
-async def test_a_state_expires_after_15_minutes(browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_expires_after_15_minutes(browser: SamlBrowser, pending_path: str, clock: FakeClock) -> None:
     clock.advance(STATE_TTL)
-    assert await refused_with_400(await browser.open(waiting))
+    assert await refused_with_400(await browser.open(pending_path))
 
 
-async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, browser: SamlBrowser, pending_path: str, clock: FakeClock) -> None:
     victim = SamlBrowser(app, clock)
     await victim.sign_in()
-    assert await refused_with_400(await victim.open(waiting))
+    assert await refused_with_400(await victim.open(pending_path))
     [name] = [name for name in browser.cookies if "saml" in name]
     victim.cookies[name] = new_secret()
-    assert await refused_with_400(await victim.open(waiting))
-    assert (await browser.open(waiting)).status == 200, "in its own browser it still works"
+    assert await refused_with_400(await victim.open(pending_path))
+    assert (await browser.open(pending_path)).status == 200, "in its own browser it still works"
 
 
 async def test_a_state_works_only_for_its_own_service(
-    browser: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
+    browser: SamlBrowser, shop: SamlApplication, pending_path: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     await add_service_user(ports, blog.id, user.id)
-    assert await refused_with_400(await browser.open(waiting.replace(shop.path, blog.path)))
+    assert await refused_with_400(await browser.open(pending_path.replace(shop.path, blog.path)))
     for query in ("", "?saml_state=", f"?saml_state={new_secret()}"):
         assert await refused_with_400(await browser.open(f"{shop.path}/authenticate{query}"))
 
 
-async def test_states_and_cookies_are_stored_as_hashes(browser: SamlBrowser, waiting: str, pool: Pool) -> None:
-    [state] = parse_qs(urlsplit(waiting).query)["saml_state"]
+async def test_states_and_cookies_are_stored_as_hashes(browser: SamlBrowser, pending_path: str, pool: Pool) -> None:
+    [state] = parse_qs(urlsplit(pending_path).query)["saml_state"]
     [cookie] = [value for name, value in browser.cookies.items() if "saml" in name]
     assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
 
 
 async def test_a_head_request_does_not_finish_a_sign_on(
-    browser: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, pending_path: str, clock: FakeClock, pool: Pool
 ) -> None:
-    assert (await browser.open(waiting, method="HEAD")).status == 200
+    assert (await browser.open(pending_path, method="HEAD")).status == 200
     assert (await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
     assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
-    assert (await browser.open(waiting)).status == 200
+    assert (await browser.open(pending_path)).status == 200
 
 
 @pytest.mark.slow
-async def test_of_twenty_parallel_requests_one_gets_the_response(browser: SamlBrowser, waiting: str, pool: Pool) -> None:
-    answers = await run_concurrently(20, lambda _: browser.open(waiting))
+async def test_of_twenty_parallel_requests_one_gets_the_response(browser: SamlBrowser, pending_path: str, pool: Pool) -> None:
+    answers = await run_concurrently(20, lambda _: browser.open(pending_path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
 
@@ -201,18 +201,18 @@ async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
     assert posted_response(await browser.open(verified.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_state(
+async def test_an_attackers_state_that_a_victim_completes_signs_neither_browser_in(
     api: Api, app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     attacker = browser
     path = await attacker.start_sign_on(shop)
-    answer = await sign_in_over_api(api, path)  # the victim signs in there
+    answer = await sign_in_over_api(api, path)  # by the victim
     page = await attacker.open(path)
     assert "SAMLResponse" not in page.text
     assert not await attacker.is_in()
-    ada_there = SamlBrowser(app, clock)
-    assert await refused_with_400(await ada_there.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
-    assert not await ada_there.is_in()
+    victim = SamlBrowser(app, clock)
+    assert await refused_with_400(await victim.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert not await victim.is_in()
 
 
 async def test_an_api_session_that_has_ended_gives_no_assertion(
@@ -227,25 +227,25 @@ async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, acme: Tenant
 ) -> None:
     """The sign-on is pending again (security S-4)."""
-    waiting = await browser.start_sign_on(shop)
-    answer = await sign_in_over_api(api, waiting)
-    ended = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
-    assert ended.status == 200
+    pending_path = await browser.start_sign_on(shop)
+    answer = await sign_in_over_api(api, pending_path)
+    revocation = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
+    assert revocation.status == 200
     page = await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert not await browser.is_in()
-    again = await sign_in_over_api(api, waiting)
-    assert posted_response(await browser.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    second_answer = await sign_in_over_api(api, pending_path)
+    assert posted_response(await browser.open(second_answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, browser: SamlBrowser, pending_path: str, clock: FakeClock) -> None:
     unknown = await sign_in_over_api(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
-    both = await sign_in_over_api(api, waiting, org_slug="acme", service_slug="shop")
+    both = await sign_in_over_api(api, pending_path, org_slug="acme", service_slug="shop")
     assert both.status == 400
     clock.advance(STATE_TTL)
-    late = await sign_in_over_api(api, waiting)
-    assert (late.status, late.code) == (400, "BAD_REQUEST")
+    answer = await sign_in_over_api(api, pending_path)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
 
 
 @pytest.mark.parametrize("status", ["suspended", "pending"])
@@ -254,8 +254,8 @@ async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
 ) -> None:
     path = await browser.start_sign_on(shop)
     await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
-    refused = await sign_in_over_api(api, path)
-    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    answer = await sign_in_over_api(api, path)
+    assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select count(*) from sessions where user_id = %s", user.id) == [(0,)]
 
 
@@ -264,8 +264,8 @@ async def test_a_second_factor_does_not_complete_a_sign_on_of_a_suspended_organi
 ) -> None:
     answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
-    refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
-    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    refusal = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
+    assert (refusal.status, refusal.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select count(*) from sessions where user_id = %s and ended_at is null", user.id) == [(0,)]
     await run_sql(pool, "update organizations set status = 'active' where slug = 'acme'")
     assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
@@ -278,8 +278,8 @@ async def test_an_api_sign_in_replaces_the_session_of_the_browser(
     await browser.sign_in("other@example.com")
     answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     assert posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
-    live = "select user_id from sessions where browser_hash is not null and ended_at is null"
-    assert await run_sql(pool, live) == [(user.id,)]
+    query = "select user_id from sessions where browser_hash is not null and ended_at is null"
+    assert await run_sql(pool, query) == [(user.id,)]
 
 
 async def test_an_api_sign_in_of_the_same_user_keeps_the_saml_sessions(

@@ -1,4 +1,4 @@
-"""The statements about device codes that tests/federation/api/test_device_flow.py does not cover."""
+"""The statements about device codes that tests/federation/api/device_flow do not cover."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4

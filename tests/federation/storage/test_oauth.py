@@ -21,7 +21,7 @@ from tests.support.builders import make_device, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 
 CODE: Final = digest("code")
-BACK: Final = "https://shop.example.com/callback"
+REDIRECT_URI: Final = "https://shop.example.com/callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class StoredCode:
         defaults = {
             "code_hash": CODE,
             "service": self.service,
-            "redirect_uri": BACK,
+            "redirect_uri": REDIRECT_URI,
             "challenge": "challenge",
             "session_id": uuid4(),
             "now": NOW,
@@ -62,75 +62,75 @@ async def store_code(storage: Postgres, service: ServiceContext | None, **change
         service=service,
         user_id=user.id,
         browser_session_id=browser.id,
-        redirect_uri=BACK,
+        redirect_uri=REDIRECT_URI,
         code_challenge="challenge",
         created_at=NOW,
         expires_at=NOW + CODE_TTL,
     )
-    stored = StoredCode(storage, service, replace(code, **changes))
-    assert await within(storage, lambda tx: tx.authorization_codes.add(stored.code, CODE))
-    return stored
+    stored_code = StoredCode(storage, service, replace(code, **changes))
+    assert await within(storage, lambda tx: tx.authorization_codes.add(stored_code.code, CODE))
+    return stored_code
 
 
 @pytest.fixture
-async def stored(storage: Postgres, shop: ServiceContext) -> StoredCode:
+async def stored_code(storage: Postgres, shop: ServiceContext) -> StoredCode:
     return await store_code(storage, shop)
 
 
-async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(stored: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
     columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge, created_at, expires_at, session_id"
-    code = stored.code
+    code = stored_code.code
     assert await run_sql(pool, f"select {columns} from authorization_codes") == [  # noqa: S608
-        (CODE, shop.org_id, shop.id, code.user_id, code.browser_session_id, BACK, "challenge", NOW, NOW + CODE_TTL, None)
+        (CODE, shop.org_id, shop.id, code.user_id, code.browser_session_id, REDIRECT_URI, "challenge", NOW, NOW + CODE_TTL, None)
     ]
 
 
-async def test_find_returns_the_user_and_the_browser_session(stored: StoredCode, shop: ServiceContext, pool: Pool) -> None:
-    device = make_device(stored.code.user_id, NOW)
-    await within(stored.storage, lambda tx: tx.devices.save(device))
+async def test_find_returns_the_user_and_the_browser_session(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+    device = make_device(stored_code.code.user_id, NOW)
+    await within(stored_code.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
-    browser = BrowserSession(stored.code.browser_session_id, "websuite", device.id, NOW - HOUR)
-    expected = IssuedCode(stored.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=browser)
-    assert await stored.find(shop) == expected
-    assert await stored.find(shop, digest("another")) is None
+    browser = BrowserSession(stored_code.code.browser_session_id, "websuite", device.id, NOW - HOUR)
+    expected = IssuedCode(stored_code.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=browser)
+    assert await stored_code.find(shop) == expected
+    assert await stored_code.find(shop, digest("another")) is None
 
 
-async def test_another_application_does_not_find_a_code(stored: StoredCode, desk: ServiceContext, foreign: ServiceContext) -> None:
-    for other in (desk, foreign, replace(foreign, id=stored.code.service.id if stored.code.service else uuid4()), None):
-        assert await stored.find(other) is None
-        assert not await stored.redeem(service=other)
-    assert await stored.redeem(), "the refused attempts did not use it up"
+async def test_another_application_does_not_find_a_code(stored_code: StoredCode, desk: ServiceContext, foreign: ServiceContext) -> None:
+    for other in (desk, foreign, replace(foreign, id=stored_code.code.service.id if stored_code.code.service else uuid4()), None):
+        assert await stored_code.find(other) is None
+        assert not await stored_code.redeem(service=other)
+    assert await stored_code.redeem(), "the refused attempts did not use it up"
     for other in (desk, foreign, None):
-        assert await stored.started_session(other) is None
+        assert await stored_code.started_session(other) is None
 
 
 async def test_a_deleted_service_gets_no_code(
-    storage: Postgres, pool: Pool, stored: StoredCode, shop: ServiceContext, other_tenant: UUID
+    storage: Postgres, pool: Pool, stored_code: StoredCode, shop: ServiceContext, other_tenant: UUID
 ) -> None:
     for service in (replace(shop, id=uuid4()), replace(shop, org_id=other_tenant)):
-        code = replace(stored.code, service=service)
+        code = replace(stored_code.code, service=service)
         assert not await within(storage, lambda tx, code=code: tx.authorization_codes.add(code, digest("other")))  # type: ignore[misc]
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(1,)]
 
 
-async def test_of_parallel_redemptions_one_wins_and_the_others_see_its_session(stored: StoredCode, shop: ServiceContext) -> None:
+async def test_of_parallel_redemptions_one_wins_and_the_others_see_its_session(stored_code: StoredCode, shop: ServiceContext) -> None:
     async def redeem(_: int) -> UUID | None:
         session_id = uuid4()
-        return session_id if await stored.redeem(session_id=session_id) else None
+        return session_id if await stored_code.redeem(session_id=session_id) else None
 
     [won] = [session_id for session_id in await run_concurrently(20, redeem) if session_id is not None]
-    assert await stored.started_session(shop) == won
+    assert await stored_code.started_session(shop) == won
 
 
-async def test_a_second_redemption_finds_the_session_of_the_first(stored: StoredCode, shop: ServiceContext, pool: Pool) -> None:
-    assert await stored.started_session(shop) is None
-    first = await begin(stored.storage, stored.code.user_id, "refresh")
-    assert await stored.redeem(session_id=first.id)
+async def test_a_second_redemption_finds_the_session_of_the_first(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+    assert await stored_code.started_session(shop) is None
+    first = await begin(stored_code.storage, stored_code.code.user_id, "refresh")
+    assert await stored_code.redeem(session_id=first.id)
     # With any values, and at any time, while the code is stored.
-    for again in ({}, {"challenge": "wrong"}, {"redirect_uri": None, "registered": False}, {"now": NOW + HOUR}):
-        assert not await stored.redeem(**again)
-        assert await stored.started_session(shop) == first.id
-    await within(stored.storage, lambda tx: tx.sessions.end(first.id, NOW + SECOND))
+    for changes in ({}, {"challenge": "wrong"}, {"redirect_uri": None, "registered": False}, {"now": NOW + HOUR}):
+        assert not await stored_code.redeem(**changes)
+        assert await stored_code.started_session(shop) == first.id
+    await within(stored_code.storage, lambda tx: tx.sessions.end(first.id, NOW + SECOND))
     assert await run_sql(pool, "select id, ended_at from sessions where browser_hash is null") == [(first.id, NOW + SECOND)]
 
 
@@ -148,58 +148,58 @@ async def test_a_second_redemption_finds_the_session_of_the_first(stored: Stored
     ],
     ids=str,
 )
-async def test_a_code_works_only_with_the_values_of_its_request(stored: StoredCode, wrong: Mapping[str, Any]) -> None:
-    assert not await stored.redeem(**wrong)
-    assert await stored.redeem(now=NOW + CODE_TTL - MICROSECOND), "the refused attempts did not use it up"
+async def test_a_code_works_only_with_the_values_of_its_request(stored_code: StoredCode, wrong: Mapping[str, Any]) -> None:
+    assert not await stored_code.redeem(**wrong)
+    assert await stored_code.redeem(now=NOW + CODE_TTL - MICROSECOND), "the refused attempts did not use it up"
 
 
 async def test_a_code_without_a_challenge_matches_no_verifier(storage: Postgres, shop: ServiceContext) -> None:
-    stored = await store_code(storage, shop, code_challenge=None)
-    assert not await stored.redeem(challenge="challenge")
-    assert await stored.redeem(challenge=None)
+    stored_code = await store_code(storage, shop, code_challenge=None)
+    assert not await stored_code.redeem(challenge="challenge")
+    assert await stored_code.redeem(challenge=None)
 
 
 @pytest.mark.parametrize(
-    ("named", "registered", "good"),
-    [(BACK, True, True), ("https://elsewhere.example/", False, False), (None, True, True), (None, False, True)],
+    ("redirect_uri", "registered", "good"),
+    [(REDIRECT_URI, True, True), ("https://elsewhere.example/", False, False), (None, True, True), (None, False, True)],
 )
 async def test_a_request_without_redirect_uri_allows_a_registered_one(
-    storage: Postgres, shop: ServiceContext, named: str | None, registered: bool, good: bool
+    storage: Postgres, shop: ServiceContext, redirect_uri: str | None, registered: bool, good: bool
 ) -> None:
-    stored = await store_code(storage, shop, redirect_uri=None)
-    assert await stored.redeem(redirect_uri=named, registered=registered) is good
+    stored_code = await store_code(storage, shop, redirect_uri=None)
+    assert await stored_code.redeem(redirect_uri=redirect_uri, registered=registered) is good
 
 
 async def test_a_code_of_the_frontend_belongs_to_no_service(storage: Postgres, shop: ServiceContext) -> None:
-    stored = await store_code(storage, None)
-    assert await stored.find(shop) is None
-    assert not await stored.redeem(service=shop)
-    assert await stored.find(None) is not None
-    assert await stored.redeem()
-    assert await stored.started_session(shop) is None
-    assert await stored.started_session(None) is not None
+    stored_code = await store_code(storage, None)
+    assert await stored_code.find(shop) is None
+    assert not await stored_code.redeem(service=shop)
+    assert await stored_code.find(None) is not None
+    assert await stored_code.redeem()
+    assert await stored_code.started_session(shop) is None
+    assert await stored_code.started_session(None) is not None
 
 
-@pytest.mark.parametrize("over", ["ended_at = created_at", f"expires_at = '{NOW.isoformat()}'"])
-async def test_a_code_is_void_after_its_browser_session_ends(stored: StoredCode, pool: Pool, over: str) -> None:
-    await run_sql(pool, f"update sessions set {over}")  # noqa: S608
-    assert not await stored.redeem()
+@pytest.mark.parametrize("end", ["ended_at = created_at", f"expires_at = '{NOW.isoformat()}'"])
+async def test_a_code_is_void_after_its_browser_session_ends(stored_code: StoredCode, pool: Pool, end: str) -> None:
+    await run_sql(pool, f"update sessions set {end}")  # noqa: S608
+    assert not await stored_code.redeem()
 
 
-async def test_expired_codes_are_deleted_used_or_not(stored: StoredCode, shop: ServiceContext) -> None:
-    assert await stored.redeem()
+async def test_expired_codes_are_deleted_used_or_not(stored_code: StoredCode, shop: ServiceContext) -> None:
+    assert await stored_code.redeem()
 
     async def sweep(now: datetime) -> int:
-        return await within(stored.storage, lambda tx: tx.housekeeping.sweep(Sweep.AUTHORIZATION_CODES, now, 100))
+        return await within(stored_code.storage, lambda tx: tx.housekeeping.sweep(Sweep.AUTHORIZATION_CODES, now, 100))
 
     assert await sweep(NOW + CODE_TTL) == 0
-    assert await stored.started_session(shop) is not None, "a second redemption must be recognized until then"
+    assert await stored_code.started_session(shop) is not None, "a second redemption must be recognized until then"
     assert await sweep(NOW + CODE_TTL + SECOND) == 1
-    assert await stored.find(shop) is None
+    assert await stored_code.find(shop) is None
 
 
-@pytest.mark.parametrize("gone", ["services", "sessions", "users"])
-async def test_a_code_is_deleted_with_its_service_its_session_and_its_user(stored: StoredCode, pool: Pool, gone: str) -> None:
-    assert stored.code.expires_at > NOW
-    await run_sql(pool, f"delete from {gone}")  # noqa: S608
+@pytest.mark.parametrize("table", ["services", "sessions", "users"])
+async def test_a_code_is_deleted_with_its_service_its_session_and_its_user(stored_code: StoredCode, pool: Pool, table: str) -> None:
+    assert stored_code.code.expires_at > NOW
+    await run_sql(pool, f"delete from {table}")  # noqa: S608
     assert await run_sql(pool, "select * from authorization_codes") == []

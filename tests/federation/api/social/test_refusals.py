@@ -16,24 +16,18 @@ from core.kernel.providers import Provider
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, run_concurrently, run_sql
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
-CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-BACK: Final = "https://shop.example.com/callback"
-
-
-SHOP: Final = {"org": "acme", "service": "shop"}
-of = pytest.mark.parametrize
-every_provider = of("provider", list(Provider), indirect=True)
 
 
 # Refusals at the start
 
-REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
+REFUSED_REQUESTS: Final[dict[str, tuple[dict[str, str], int]]] = {
     "no service": ({"org": "acme"}, 400),
     "no service, with a user code": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
     "an unknown organization": ({"org": "nobody", "service": "shop"}, 404),
@@ -46,7 +40,7 @@ REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
 
 async def test_invalid_requests_are_not_redirected(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     findings = []
-    for mistake, (query, status) in REFUSED.items():
+    for mistake, (query, status) in REFUSED_REQUESTS.items():
         answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode(query)}")
         if answer.status != status or "Location" in answer.headers:
             findings.append((mistake, answer.status, answer.text))
@@ -55,11 +49,11 @@ async def test_invalid_requests_are_not_redirected(provider_sign_in: ProviderSig
 
 
 async def test_an_inactive_organization_signs_no_users_in(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
-    back = await provider_sign_in.start(**SHOP)
+    callback = await provider_sign_in.start(**SHOP)
     await run_sql(provider_sign_in.pool, "update organizations set status = 'suspended'")
     before = await provider_sign_in.snapshot()
     assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode(SHOP)}")).status == 403
-    assert (await provider_sign_in.browser.open(back)).status == 403, "also for browsers that were at the provider"
+    assert (await provider_sign_in.browser.open(callback)).status == 403, "also for browsers that were at the provider"
     assert await provider_sign_in.snapshot() == before
     assert (await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and issues no code"
 
@@ -73,9 +67,9 @@ async def test_unknown_and_unconfigured_providers_are_404(provider_sign_in: Prov
 # Refusals at the callback
 
 
-async def refused(provider_sign_in: ProviderSignIn, back: str, metrics: FakeMetrics) -> None:
+async def check_refused(provider_sign_in: ProviderSignIn, callback: str, metrics: FakeMetrics) -> None:
     before = await provider_sign_in.snapshot()
-    answer = await provider_sign_in.browser.open(back)
+    answer = await provider_sign_in.browser.open(callback)
     assert answer.status == 400, answer.text
     assert "started in another browser" in answer.text
     assert await provider_sign_in.snapshot() == before
@@ -83,33 +77,33 @@ async def refused(provider_sign_in: ProviderSignIn, back: str, metrics: FakeMetr
 
 
 async def test_a_state_works_once(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
-    back = await provider_sign_in.start()
-    assert (await provider_sign_in.browser.open(back)).status == 303
-    await refused(provider_sign_in, back, metrics)
+    callback = await provider_sign_in.start()
+    assert (await provider_sign_in.browser.open(callback)).status == 303
+    await check_refused(provider_sign_in, callback, metrics)
 
 
 async def test_a_state_expires_after_15_minutes(provider_sign_in: ProviderSignIn, clock: FakeClock, metrics: FakeMetrics) -> None:
-    back = await provider_sign_in.start()
+    callback = await provider_sign_in.start()
     clock.advance(timedelta(minutes=15))
-    await refused(provider_sign_in, back, metrics)
+    await check_refused(provider_sign_in, callback, metrics)
 
 
 async def test_a_state_works_only_in_its_own_browser(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
-    back = await provider_sign_in.start()
-    mine = dict(provider_sign_in.browser.cookies)
+    callback = await provider_sign_in.start()
+    own_cookies = dict(provider_sign_in.browser.cookies)
     for cookies in ({}, {"gatehouse-device": new_secret()}):
         provider_sign_in.browser.cookies = cookies
         metrics.login_failures.clear()
-        await refused(provider_sign_in, back, metrics)
-    provider_sign_in.browser.cookies = mine
-    assert (await provider_sign_in.browser.open(back)).status == 303, "other browsers did not use it up"
+        await check_refused(provider_sign_in, callback, metrics)
+    provider_sign_in.browser.cookies = own_cookies
+    assert (await provider_sign_in.browser.open(callback)).status == 303, "other browsers did not use it up"
 
 
 async def test_a_state_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
-    back = await provider_sign_in.start()
+    callback = await provider_sign_in.start()
     other = next(each.value for each in Provider if each is not provider_sign_in.provider.provider)
-    await refused(provider_sign_in, back.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
-    assert (await provider_sign_in.browser.open(back)).status == 303
+    await check_refused(provider_sign_in, callback.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
+    assert (await provider_sign_in.browser.open(callback)).status == 303
 
 
 async def test_invalid_states_are_refused(provider_sign_in: ProviderSignIn) -> None:
@@ -119,25 +113,25 @@ async def test_invalid_states_are_refused(provider_sign_in: ProviderSignIn) -> N
 
 
 async def test_of_twenty_parallel_callbacks_one_signs_in(provider_sign_in: ProviderSignIn) -> None:
-    back = await provider_sign_in.start()
-    answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(back))
+    callback = await provider_sign_in.start()
+    answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(callback))
     assert sorted(answer.status for answer in answers) == [303] + [400] * 19
     assert provider_sign_in.provider.counted["/token"] == 1
 
 
-@of("where", [None, "shop"])
+@pytest.mark.parametrize("slug", [None, "shop"])
 async def test_parallel_first_sign_ins_create_one_account(
-    provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
+    provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, slug: str | None
 ) -> None:
     """For the platform, or for the platform and a service."""
     streets = [ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
-    ways = [SHOP if where and number % 2 else {} for number in range(6)]
+    ways = [SHOP if slug and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
     answers = await run_concurrently(6, lambda number: streets[number].browser.open(backs[number]))
     assert [answer.status for answer in answers] == [303] * 6, [answer.text for answer in answers]
     assert len({await each.user_id() for each in streets}) == 1
     assert len([row for row in await provider_sign_in.accounts() if row[0] == EMAIL]) == 1
-    assert len(await provider_sign_in.identities()) == (2 if where else 1)
+    assert len(await provider_sign_in.identities()) == (2 if slug else 1)
 
 
 # Errors of the provider
@@ -145,8 +139,8 @@ async def test_parallel_first_sign_ins_create_one_account(
 
 @every_provider
 async def test_a_response_of_another_issuer_is_refused(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
-    back = await provider_sign_in.start()
-    answer = await provider_sign_in.browser.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
+    callback = await provider_sign_in.start()
+    answer = await provider_sign_in.browser.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", callback))
     assert answer.status == 400
     assert metrics.login_failures == {"provider": 1}
     assert provider_sign_in.provider.counted["/token"] == 0
@@ -155,18 +149,18 @@ async def test_a_response_of_another_issuer_is_refused(provider_sign_in: Provide
 @every_provider
 async def test_malformed_responses_are_refused_and_not_forwarded(provider_sign_in: ProviderSignIn) -> None:
     for parameters in ("", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="):
-        back = await provider_sign_in.start()
-        is_first = "?code=" in back
-        path = re.sub("(?<=[?])code=[^&]*", parameters, back) if is_first else re.sub("&code=[^&]*", f"&{parameters}", back)
+        callback = await provider_sign_in.start()
+        is_first = "?code=" in callback
+        path = re.sub("(?<=[?])code=[^&]*", parameters, callback) if is_first else re.sub("&code=[^&]*", f"&{parameters}", callback)
         answer = await provider_sign_in.browser.open(path)
         assert (answer.status, provider_sign_in.provider.counted["/token"]) == (400, 0), parameters
 
 
-@of("twice", ["code=x", "state=x", "iss=x"])
+@pytest.mark.parametrize("twice", ["code=x", "state=x", "iss=x"])
 async def test_repeated_parameters_are_refused_and_do_not_use_up_the_state(provider_sign_in: ProviderSignIn, twice: str) -> None:
-    back = await provider_sign_in.start()
-    assert (await provider_sign_in.browser.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
-    assert provider_sign_in.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in back else 1)
+    callback = await provider_sign_in.start()
+    assert (await provider_sign_in.browser.open(f"{callback}&{twice}")).status == (400 if twice.split("=")[0] + "=" in callback else 303)
+    assert provider_sign_in.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in callback else 1)
 
 
 @every_provider
@@ -194,16 +188,18 @@ async def test_a_user_who_refuses_consent_sees_an_error(provider_sign_in: Provid
     assert metrics.login_failures == {"provider": 1}
 
 
-@of(("error", "expected"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
+@pytest.mark.parametrize(
+    ("error", "expected"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")]
+)
 async def test_the_waiting_application_gets_the_error(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, error: str, expected: str
 ) -> None:
     provider_sign_in.provider.refuses = error
     before = await provider_sign_in.snapshot()
-    answer = await provider_sign_in.complete(**SHOP, redirect_uri=BACK, state="x y")
+    answer = await provider_sign_in.complete(**SHOP, redirect_uri=REDIRECT_URI, state="x y")
     assert (answer.status, answer.text) == (302, "")
     address, _, query = answer.headers["Location"].partition("?")
-    assert address == BACK
+    assert address == REDIRECT_URI
     assert parse_qs(query) == {"error": [expected], "state": ["x y"], "iss": [BASE_URL]}
     assert await provider_sign_in.snapshot() == before
 
@@ -213,8 +209,8 @@ async def test_a_provider_that_fails_is_an_oauth_error(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
 ) -> None:
     provider_sign_in.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP}, 500)
-    back = await provider_sign_in.start()
-    answer = await provider_sign_in.browser.open(back, (b"accept", b"application/json"))
+    callback = await provider_sign_in.start()
+    answer = await provider_sign_in.browser.open(callback, (b"accept", b"application/json"))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
     answer = await provider_sign_in.complete(**SHOP)
@@ -226,6 +222,6 @@ async def test_a_provider_that_fails_is_an_oauth_error(
 async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) -> None:
     assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}", method="HEAD")).status == 200
     assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
-    back = await provider_sign_in.start()
-    assert (await provider_sign_in.browser.open(back, method="HEAD")).status == 200
-    assert (await provider_sign_in.browser.open(back)).status == 303
+    callback = await provider_sign_in.start()
+    assert (await provider_sign_in.browser.open(callback, method="HEAD")).status == 200
+    assert (await provider_sign_in.browser.open(callback)).status == 303

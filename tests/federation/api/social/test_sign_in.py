@@ -6,7 +6,6 @@ Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87,
 """
 
 from datetime import timedelta
-from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
+from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql
@@ -28,15 +28,7 @@ from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
-CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-BACK: Final = "https://shop.example.com/callback"
-
-
-SHOP: Final = {"org": "acme", "service": "shop"}
-of = pytest.mark.parametrize
-every_provider = of("provider", list(Provider), indirect=True)
-verifying_providers = of("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
-officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
+officesuite = pytest.mark.parametrize("provider", [Provider.OFFICESUITE], indirect=True)
 
 
 # The first sign-in
@@ -88,14 +80,14 @@ async def test_the_providers_tokens_are_encrypted_and_replaced_each_time(provide
 
 @every_provider
 async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in: ProviderSignIn) -> None:
-    back = await provider_sign_in.start()
-    state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
+    callback = await provider_sign_in.start()
+    state, code = (parse_qs(urlsplit(callback).query)[name][0] for name in ("state", "code"))
     [row] = await run_sql(
         provider_sign_in.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t"
     )
     assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
     assert state not in row[0]
-    await provider_sign_in.browser.open(back)
+    await provider_sign_in.browser.open(callback)
     assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
     verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.requests if path == "/token")
     assert verifier not in (state, code, row[0])
@@ -115,7 +107,7 @@ async def test_an_address_verified_on_both_sides_links(provider_sign_in: Provide
 
 
 @officesuite
-@of("verified", [True, False])
+@pytest.mark.parametrize("verified", [True, False])
 async def test_an_address_without_a_verified_claim_links_nothing(
     provider_sign_in: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics
 ) -> None:
@@ -128,7 +120,7 @@ async def test_an_address_without_a_verified_claim_links_nothing(
     assert metrics.login_failures == {"address": 1}
 
 
-@of("is_verified", [False, None])
+@pytest.mark.parametrize("is_verified", [False, None])
 async def test_an_address_that_the_provider_has_not_verified_links_nothing(
     provider_sign_in: ProviderSignIn, ports: Ports, is_verified: bool | None
 ) -> None:
@@ -186,15 +178,15 @@ async def test_a_known_identity_needs_no_address(provider_sign_in: ProviderSignI
     assert [row[5] for row in await provider_sign_in.identities()] == [EMAIL]
 
 
-@of("closed", ["deactivated_at", "anonymized_at"])
-async def test_a_closed_account_stays_closed(provider_sign_in: ProviderSignIn, closed: str, metrics: FakeMetrics) -> None:
+@pytest.mark.parametrize("closure", ["deactivated_at", "anonymized_at"])
+async def test_a_closed_account_stays_closed(provider_sign_in: ProviderSignIn, closure: str, metrics: FakeMetrics) -> None:
     await provider_sign_in.sign_in()
-    await run_sql(provider_sign_in.pool, f"update users set {closed} = now()")  # noqa: S608
+    await run_sql(provider_sign_in.pool, f"update users set {closure} = now()")  # noqa: S608
     await run_sql(provider_sign_in.pool, "update sessions set ended_at = now()")
     answer = await provider_sign_in.complete()
     assert answer.status == 401
     assert metrics.login_failures == {"closed": 1}
-    if closed == "deactivated_at":  # the login events of an anonymized account are deleted
+    if closure == "deactivated_at":  # the login events of an anonymized account are deleted
         logins = await run_sql(provider_sign_in.pool, "select provider, success from login_events order by success")
         assert logins == [(provider_sign_in.name, False), (provider_sign_in.name, True)]
 
@@ -258,9 +250,9 @@ async def test_the_second_factor_is_required(provider_sign_in: ProviderSignIn, p
     assert account is not None
     await provider_sign_in.browser.submit("/app/sign-out")
     async with ports.storage.reading() as read:
-        known = await read.accounts.by_id(account)
-    assert known is not None
-    factor = await add_mfa(ports, known)
+        account_before = await read.accounts.by_id(account)
+    assert account_before is not None
+    factor = await add_mfa(ports, account_before)
     assert leads_to(await provider_sign_in.complete(next="/app/account/devices")) == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
     assert await provider_sign_in.user_id() is None
     page = await provider_sign_in.browser.submit(CODE, CODE, code=factor.code(), next="/app/account/devices")
@@ -274,12 +266,14 @@ async def test_the_second_factor_is_required(provider_sign_in: ProviderSignIn, p
 
 
 async def test_a_new_account_originates_at_the_service(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
-    answer = await provider_sign_in.complete(**SHOP, redirect_uri=BACK, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256")
+    answer = await provider_sign_in.complete(
+        **SHOP, redirect_uri=REDIRECT_URI, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256"
+    )
     on = urlsplit(leads_to(answer))
     assert on.path == "/auth/authorize"
     assert {name: value for name, [value] in parse_qs(on.query).items()} == {
         **SHOP,
-        "redirect_uri": BACK,
+        "redirect_uri": REDIRECT_URI,
         "state": "xyz",
         "code_challenge": CHALLENGE,
         "code_challenge_method": "S256",
@@ -365,7 +359,7 @@ async def test_the_sign_in_page_offers_the_configured_providers(provider_sign_in
 
 
 async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
-    fields = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
+    fields = {**SHOP, "redirect_uri": REDIRECT_URI, "state": "xyz"}
     page = await provider_sign_in.browser.open(leads_to(await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(fields)}")))
     address = f"/auth/{provider_sign_in.name}?{urlencode(fields)}"
     assert address.replace("&", "&amp;") in page.text

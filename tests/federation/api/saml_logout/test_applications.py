@@ -1,7 +1,4 @@
-"""Single logout, started by applications and by our own page (decision 183, security X-9).
-
-The module is longer than 400 lines, because all tests share the same two applications.
-"""
+"""Single logout that an application starts (decision 183, security X-9)."""
 
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -15,17 +12,11 @@ from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.logout_rules import LOGOUT_TTL
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to
-from tests.support.builders import BASE_URL, EMAIL, add_account, run_sql
+from tests.support.builders import BASE_URL, EMAIL, run_sql
 from tests.support.saml import SamlApplication, add_application, encode_base64, logout_request, logout_response, redirect_url
 from tests.support.saml_browser import RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, request_logout, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenants
-
-
-@pytest.fixture
-async def blog(applications: SamlApplications) -> SamlApplication:
-    return await applications.add("blog")
 
 
 async def test_an_application_signs_a_user_out(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
@@ -63,16 +54,16 @@ async def test_other_applications_are_notified_before_the_response(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account
 ) -> None:
     await browser.sign_in()
-    session, there = await browser.sign_on(shop), await browser.sign_on(blog)
+    session, other_session = await browser.sign_on(shop), await browser.sign_on(blog)
     message = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
     assert (message.url, message.kind) == ("https://blog.example.com/slo", "LogoutRequest")
-    assert [index.text for index in message.find("//samlp:SessionIndex")] == [there.session_index]
-    assert [name.text for name in message.find("//saml:NameID")] == [there.name_id]
+    assert [index.text for index in message.find("//samlp:SessionIndex")] == [other_session.session_index]
+    assert [name.text for name in message.find("//saml:NameID")] == [other_session.name_id]
     assert message.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
     assert not await browser.is_in(), "the session here has ended already"
-    done = logout_response(blog, browser.now(), message.root.get("ID"))
-    back = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    message = RedirectedMessage(redirect_target(await browser.open(back)))
+    response = logout_response(blog, browser.now(), message.root.get("ID"))
+    next_path = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse")))
+    message = RedirectedMessage(redirect_target(await browser.open(next_path)))
     assert (message.url, message.root.get("InResponseTo"), message.statuses) == ("https://shop.example.com/slo", "_bye", ["Success"])
 
 
@@ -99,14 +90,16 @@ async def test_responses_of_other_applications_count(
     await browser.sign_in()
     session, _ = await browser.sign_on(shop), await browser.sign_on(blog)
     message = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
-    done = logout_response(blog, browser.now(), message.root.get("ID"), status, inner)
+    response = logout_response(blog, browser.now(), message.root.get("ID"), status, inner)
     if by_form:
-        back = redirect_target(
-            await browser.open(redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303))
+        next_path = redirect_target(
+            await browser.open(
+                redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(response)), 303)
+            )
         )
     else:
-        back = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert RedirectedMessage(redirect_target(await browser.open(back))).statuses == statuses
+        next_path = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await browser.open(next_path))).statuses == statuses
 
 
 async def test_an_application_that_does_not_answer_makes_the_logout_partial(
@@ -115,8 +108,8 @@ async def test_an_application_that_does_not_answer_makes_the_logout_partial(
     await browser.sign_in()
     session, _ = await browser.sign_on(shop), await browser.sign_on(blog)
     path = redirect_target(await request_logout(browser, shop, session.name_id, session.session_index))
-    again = RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo")))  # the user went back
-    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(path).root.get("ID")), (
+    repeated_message = RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo")))  # the user went back
+    assert (repeated_message.kind, repeated_message.root.get("ID")) == ("LogoutRequest", RedirectedMessage(path).root.get("ID")), (
         "the browser may not have reached it"
     )
     message = RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo")))
@@ -132,24 +125,24 @@ async def test_an_application_asked_twice_can_answer_either_request(
     first = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
     second = RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo")))
     request = first if which == "first" else second
-    done = logout_response(blog, browser.now(), request.root.get("ID"))
-    back = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert RedirectedMessage(redirect_target(await browser.open(back))).statuses == ["Success"]
+    response = logout_response(blog, browser.now(), request.root.get("ID"))
+    next_path = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await browser.open(next_path))).statuses == ["Success"]
 
 
 @pytest.mark.parametrize(
-    "why",
+    "change",
     [
         "update saml_configurations set slo_url = null where strpos(slo_url, 'blog') > 0",
         "update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0",
     ],
 )
 async def test_an_application_without_slo_url_makes_the_logout_partial(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, why: str
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, change: str
 ) -> None:
     await browser.sign_in()
     session, _ = await browser.sign_on(shop), await browser.sign_on(blog)
-    await run_sql(pool, why)
+    await run_sql(pool, change)
     message = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
     assert (message.kind, message.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
 
@@ -159,18 +152,18 @@ async def test_a_request_ends_no_other_sessions(
 ) -> None:
     """The name alone does not match, nor does the index of another session or of another application."""
     await browser.sign_in()
-    session, elsewhere = await browser.sign_on(shop), await browser.sign_on(blog)
+    session, other_session = await browser.sign_on(shop), await browser.sign_on(blog)
     other = SamlBrowser(app, clock)
     await other.sign_in()
-    others = await other.sign_on(shop)
-    wrong = [
+    other_browser_session = await other.sign_on(shop)
+    mismatches = [
         (EMAIL, ()),
         (EMAIL, ("_guessed",)),
-        (EMAIL, (others.session_index,)),
-        (EMAIL, (elsewhere.session_index,)),
-        ("somebody@example.com", (session.session_index,)),
+        (EMAIL, (other_browser_session.session_index,)),
+        (EMAIL, (other_session.session_index,)),
+        ("stranger@example.com", (session.session_index,)),
     ]
-    for name_id, indexes in wrong:
+    for name_id, indexes in mismatches:
         message = RedirectedMessage(redirect_target(await request_logout(browser, shop, name_id, *indexes)))
         assert (message.url, message.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
         assert await browser.is_in()
@@ -215,11 +208,11 @@ async def test_a_transient_name_is_valid_until_the_session_ends(
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     other = SamlBrowser(app, clock)
     await other.sign_in()
-    others = await other.sign_on(shop)
+    other_session = await other.sign_on(shop)
     await browser.sign_in()
     first, second, _ = [await browser.sign_on(shop) for _ in range(3)]
     assert first.name_id != second.name_id
-    message = RedirectedMessage(redirect_target(await request_logout(browser, shop, others.name_id, first.session_index)))
+    message = RedirectedMessage(redirect_target(await request_logout(browser, shop, other_session.name_id, first.session_index)))
     assert message.statuses == ["Requester", "UnknownPrincipal"]
     message = RedirectedMessage(redirect_target(await request_logout(browser, shop, first.name_id, first.session_index)))
     assert message.statuses == ["Success"]
@@ -243,9 +236,9 @@ async def test_an_application_without_slo_url_signs_no_users_out(
     await browser.sign_in()
     session = await browser.sign_on(shop)
     message = logout_request(shop, browser.now(), session.name_id, session.session_index)
-    refused = await browser.open(redirect_url(f"{shop.path}/slo", message))
-    assert refused.status == 400
-    assert "no registered address" in refused.text
+    page = await browser.open(redirect_url(f"{shop.path}/slo", message))
+    assert page.status == 400
+    assert "no registered address" in page.text
     assert await browser.is_in()
 
 
@@ -272,21 +265,21 @@ async def test_a_response_counts_only_in_the_browser_that_was_redirected(
     its_own = await other.sign_on(shop)
     await other.sign_on(blog)
     redirect_target(await request_logout(other, shop, its_own.name_id, its_own.session_index))
-    done = logout_response(blog, browser.now(), message.root.get("ID"))
+    response = logout_response(blog, browser.now(), message.root.get("ID"))
     for stranger in (other, SamlBrowser(app, clock)):
         if by_form:
             page = await stranger.open(
-                redirect_target(await stranger.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)
+                redirect_target(await stranger.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(response)), 303)
             )
         else:
-            page = await stranger.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
+            page = await stranger.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse"))
         assert page.status == 400
-    back = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert RedirectedMessage(redirect_target(await browser.open(back))).statuses == ["Success"], "another browser did not use it up"
+    next_path = redirect_target(await browser.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await browser.open(next_path))).statuses == ["Success"], "another browser did not use it up"
 
 
 # The changes while the browser is at an application, with the following response.
-CLOSING = {
+CLOSINGS = {
     "suspended": ("update organizations set status = 'suspended' where slug = 'other'", 403),
     "disabled": ("update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0", 404),
     "without a certificate": ("update saml_certificates set deactivated_at = now(), private_key = null where service_id = '{blog}'", 404),
@@ -294,7 +287,7 @@ CLOSING = {
 
 
 @pytest.mark.parametrize("by_form", [False, True])
-@pytest.mark.parametrize("why", CLOSING)
+@pytest.mark.parametrize("case", CLOSINGS)
 async def test_an_application_disabled_during_the_logout_is_skipped(
     app: QuartTrio,
     browser: SamlBrowser,
@@ -305,7 +298,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
     user: Account,
     clock: FakeClock,
     applications: SamlApplications,
-    why: str,
+    case: str,
     by_form: bool,
 ) -> None:
     other = await tenants.add("other")
@@ -317,20 +310,20 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
     await browser.sign_on(shop)
     await sign_out(browser)
     # The order is random: the change affects the application where the browser is.
-    statement, status = CLOSING[why]
+    statement, status = CLOSINGS[case]
     step, notified = await browser.open(f"{shop.path}/slo"), []
     while step.status == 302:
         message = RedirectedMessage(redirect_target(step))
         notified.append(message.url)
         application = shop if "shop" in message.url else blog
-        done = logout_response(application, browser.now(), message.root.get("ID"))
+        response = logout_response(application, browser.now(), message.root.get("ID"))
         if application is blog:
             await run_sql(pool, statement.format(blog=blog.id))
         if by_form:
-            back = redirect_target(await browser.post_cross_site(f"{application.path}/slo", SAMLResponse=encode_base64(done)), 303)
+            next_path = redirect_target(await browser.post_cross_site(f"{application.path}/slo", SAMLResponse=encode_base64(response)), 303)
         else:
-            back = redirect_url(f"{application.path}/slo", done, "SAMLResponse")
-        step = await browser.open(back)
+            next_path = redirect_url(f"{application.path}/slo", response, "SAMLResponse")
+        step = await browser.open(next_path)
         while step.status == 302 and redirect_target(step).startswith("/"):
             step = await browser.open(redirect_target(step))
     assert sorted(notified) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
@@ -348,8 +341,8 @@ async def test_an_initiator_disabled_during_the_logout_gets_no_response(
     session, _ = await browser.sign_on(shop), await browser.sign_on(blog)
     message = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
-    done = logout_response(blog, browser.now(), message.root.get("ID"))
-    page = await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
+    response = logout_response(blog, browser.now(), message.root.get("ID"))
+    page = await browser.open(redirect_url(f"{blog.path}/slo", response, "SAMLResponse"))
     assert page.status == 200
     assert "Some applications didn't confirm" in page.text
     assert "gatehouse-saml-logout" not in browser.cookies
@@ -367,14 +360,14 @@ async def test_a_response_counts_once_and_only_from_the_application_asked(
     foreign = await browser.open(redirect_url(f"{shop.path}/slo", logout_response(shop, browser.now(), id_), "SAMLResponse"))
     assert foreign.status == 400
     message, other = logout_response(blog, browser.now(), id_), logout_response(blog, browser.now(), id_, "Responder")
-    done = redirect_url(f"{blog.path}/slo", message, "SAMLResponse")
-    redirect_target(await browser.open(done))
+    response = redirect_url(f"{blog.path}/slo", message, "SAMLResponse")
+    redirect_target(await browser.open(response))
     if by_form:
-        done = redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(message)), 303)
-    for again in (redirect_url(f"{blog.path}/slo", other, "SAMLResponse"), done):
-        back = redirect_target(await browser.open(again))
-    assert RedirectedMessage(redirect_target(await browser.open(back))).statuses == ["Success"], "the first response counts"
-    assert (await browser.open(done)).status == 400, "no logout is in progress"
+        response = redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(message)), 303)
+    for repeated_message in (redirect_url(f"{blog.path}/slo", other, "SAMLResponse"), response):
+        next_path = redirect_target(await browser.open(repeated_message))
+    assert RedirectedMessage(redirect_target(await browser.open(next_path))).statuses == ["Success"], "the first response counts"
+    assert (await browser.open(response)).status == 400, "no logout is in progress"
 
 
 async def test_a_logout_belongs_to_one_browser_and_expires(
@@ -386,109 +379,6 @@ async def test_a_logout_belongs_to_one_browser_and_expires(
     assert (await SamlBrowser(app, clock).open(f"{shop.path}/slo")).status == 400
     clock.advance(LOGOUT_TTL)
     assert (await browser.open(f"{shop.path}/slo")).status == 400
-
-
-# Our own page
-
-
-async def test_signing_out_here_signs_out_at_all_applications(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
-) -> None:
-    await browser.sign_in()
-    await browser.sign_on(shop)
-    clock.advance(timedelta(seconds=1))
-    await browser.sign_on(blog)
-    page = await sign_out(browser)
-    assert page.status == 200
-    assert f'<meta http-equiv="refresh" content="0;url={shop.path}/slo">' in page.text
-    assert not await browser.is_in()
-    step = await browser.open(f"{shop.path}/slo")
-    notified = []
-    for _ in range(2):
-        message = RedirectedMessage(redirect_target(step))
-        notified.append(message.url)
-        application = shop if "shop" in message.url else blog
-        done = logout_response(application, browser.now(), message.root.get("ID"))
-        step = await browser.open(redirect_target(await browser.open(redirect_url(f"{application.path}/slo", done, "SAMLResponse"))))
-    assert sorted(notified) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
-    assert step.status == 200
-    assert "You're signed out" in step.text
-    assert f'href="{SIGN_IN}"' in step.text
-    assert "Some applications didn't confirm" not in step.text
-    assert "gatehouse-saml-logout" not in browser.cookies
-
-
-async def test_the_page_mentions_an_application_that_did_not_answer(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await browser.sign_in()
-    await browser.sign_on(shop)
-    await sign_out(browser, next="/app/account/devices")
-    for _ in range(2):
-        redirect_target(await browser.open(f"{shop.path}/slo"))
-    page = await browser.open(f"{shop.path}/slo")
-    assert "Some applications didn't confirm" in page.text
-    assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
-
-
-async def test_without_applications_signing_out_redirects_to_the_sign_in_page(
-    browser: SamlBrowser, applications: SamlApplications, user: Account
-) -> None:
-    await browser.sign_in()
-    assert leads_to(await sign_out(browser)) == SIGN_IN
-    assert "You&#39;re signed out." in (await browser.open(SIGN_IN)).text
-    assert "You&#39;re signed out." not in (await browser.open(SIGN_IN)).text, "the notice is shown once"
-    silent = await applications.add("silent", slo_url=None)
-    await browser.sign_in()
-    await browser.sign_on(silent)
-    assert leads_to(await sign_out(browser)) == SIGN_IN
-
-
-async def test_a_session_that_replaced_another_signs_out_of_both(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
-) -> None:
-    await browser.sign_in()
-    first = await browser.sign_on(shop)
-    clock.advance(timedelta(minutes=1))
-    path = await browser.start_sign_on(blog, ForceAuthn="true")
-    clock.advance(timedelta(seconds=1))
-    await browser.sign_in_at(path)
-    await browser.open(path)
-    assert (await browser.sign_on(shop)).session_index == first.session_index
-    await sign_out(browser)
-    urls = {RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo"))).url for _ in range(4)}
-    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
-
-
-@pytest.mark.parametrize("how", ["on the page", "for an application"])
-async def test_a_session_after_an_ended_one_signs_out_of_both(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, how: str
-) -> None:
-    await browser.sign_in()
-    await browser.sign_on(shop)
-    await run_sql(pool, "update sessions set ended_at = now()")  # as when the user signs out on all other devices
-    if how == "for an application":
-        path = await browser.start_sign_on(blog)
-        assert await browser.sign_in_at(path) == path
-        await browser.open(path)
-    else:
-        await browser.sign_in()
-        await browser.sign_on(blog)
-    await sign_out(browser)
-    urls = {RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo"))).url for _ in range(4)}
-    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
-
-
-async def test_the_session_of_another_user_is_not_taken_over(
-    browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
-) -> None:
-    await add_account(ports, "other@example.com")
-    await browser.sign_in()
-    await browser.sign_on(shop)
-    clock.advance(timedelta(minutes=1))
-    path = await browser.start_sign_on(shop, ForceAuthn="true")
-    page = await browser.open(path)
-    fields = {"email": "other@example.com", "password": "correct horse battery staple", "next": ACCOUNT}
-    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), **fields)) == ACCOUNT
-    assert leads_to(await sign_out(browser)) == SIGN_IN
 
 
 async def test_slo_urls_keep_their_query(browser: SamlBrowser, applications: SamlApplications, user: Account) -> None:

@@ -62,15 +62,15 @@ async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(browser, shop, blog, wiki)
-    deleted: list[str] = []
+    deleted_slugs: list[str] = []
 
-    async def delete_the_other(at: SamlApplication) -> None:
-        goes = blog if at is wiki else wiki
-        deleted.append(goes.slug)
-        await delete(api, [other, other_tenant], goes)
+    async def delete_next(current: SamlApplication) -> None:
+        deleted_application = blog if current is wiki else wiki
+        deleted_slugs.append(deleted_application.slug)
+        await delete(api, [other, other_tenant], deleted_application)
 
-    last = await walk.finish(await walk.start(shop), delete_the_other)
-    assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was notified, the other one is deleted"
+    last = await walk.finish(await walk.start(shop), delete_next)
+    assert sorted(walk.notified + deleted_slugs) == ["blog", "wiki"], "one was notified, the other one is deleted"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
@@ -83,7 +83,7 @@ async def test_a_service_deleted_before_its_response_makes_the_logout_partial(
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
-async def test_a_service_deleted_after_its_response_does_not_matter(
+async def test_a_service_deleted_after_its_response_keeps_the_logout_complete(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(browser, shop, blog, wiki)
@@ -105,15 +105,21 @@ async def test_our_page_reports_a_partial_logout_after_an_organization_is_delete
     assert "Some applications didn't confirm" in last.text
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("with_organization", [False, True])
 async def test_a_deleted_initiator_gets_no_response_but_the_others_are_notified(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
+    browser: SamlBrowser,
+    shop: SamlApplication,
+    blog: SamlApplication,
+    wiki: SamlApplication,
+    acme: Tenant,
+    api: Api,
+    with_organization: bool,
 ) -> None:
     """The service is deleted alone, or with its organization."""
     walk = LogoutWalk(browser, shop, blog, wiki)
 
     async def delete_initiator(_: object) -> None:
-        if whole:
+        if with_organization:
             assert (await api.delete(acme.path, token=acme.token("owner"))).status == 204
         else:
             await delete(api, [acme], shop)
@@ -141,7 +147,7 @@ async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
 
 
 # Changes to the initiator, with the status that the user sees.
-CLOSING = {
+CLOSINGS = {
     "deleted": ("delete from services where slug = 'shop'", 404),
     "disabled": ("update saml_configurations set enabled = false", 404),
     "suspended": ("update organizations set status = 'suspended' where slug = 'acme'", 403),
@@ -149,15 +155,12 @@ CLOSING = {
 }
 
 
-@pytest.mark.parametrize("why", CLOSING)
+@pytest.mark.parametrize("case", CLOSINGS)
 async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
-    browser: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
+    browser: SamlBrowser, shop: SamlApplication, pool: Pool, case: str
 ) -> None:
-    """It is disabled before the form is repeated with cookies.
-
-    The request names another session, so the user stays signed in.
-    """
-    statement, status = CLOSING[why]
+    """The browser repeats the form with its cookies. The request names another session, so the user stays signed in."""
+    statement, status = CLOSINGS[case]
     await browser.sign_in()
     await browser.sign_on(shop)
     message = encode_base64(logout_request(shop, browser.now(), EMAIL, "_guessed"))
@@ -189,8 +192,8 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     async def anonymize(_: object) -> None:
         answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
         assert answer.status == 200, answer.text
-        names = "select distinct name_id, session_index, former_names from saml_logout_requests"
-        assert await run_sql(pool, names) == [("", "", [])]
+        query = "select distinct name_id, session_index, former_names from saml_logout_requests"
+        assert await run_sql(pool, query) == [("", "", [])]
 
     last = await walk.finish(await walk.start(shop if started_by_shop else None), anonymize)
     assert len(walk.notified) == 1
@@ -213,12 +216,12 @@ async def test_anonymization_in_parallel_with_the_logout_leaves_no_names(
 ) -> None:
     await browser.sign_in()
     await browser.sign_on(shop)
-    held = [
+    changes = [
         ("select 1 from users where id = %s for update", (user.id,)),
         ("delete from sessions where user_id = %s", (user.id,)),
         ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (user.id,)),
     ]
-    await run_during(pool, held, lambda: sign_out(browser))
+    await run_during(pool, changes, lambda: sign_out(browser))
     assert await run_sql(pool, "select 1 from saml_logout_requests") == []
 
 
@@ -249,11 +252,11 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 ) -> None:
     walk = LogoutWalk(browser, shop, blog, wiki)
 
-    async def suspend_the_other(at: SamlApplication) -> None:
-        tenant = other if at is wiki else other_tenant
+    async def suspend_next(current: SamlApplication) -> None:
+        tenant = other if current is wiki else other_tenant
         await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
 
-    last = await walk.finish(await walk.start(shop), suspend_the_other)
+    last = await walk.finish(await walk.start(shop), suspend_next)
     assert len(walk.notified) == 1
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
@@ -261,23 +264,20 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 # Races
 
 
-async def test_a_step_does_not_wait_for_a_deletion_and_reports_the_truth(
+async def test_a_step_does_not_wait_for_a_deletion_and_reports_a_partial_logout(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
-    """Deleting a large service takes long.
-
-    The next application is notified or skipped, and without its response there is no success.
-    """
+    """The deletion of a large service takes long. Meanwhile, its application is still notified."""
     walk = LogoutWalk(browser, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
-    goes = blog if first is wiki else wiki
+    deleted_application = blog if first is wiki else wiki
     async with pool.connection() as connection, connection.transaction():
-        await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
+        await connection.execute("delete from services where id = any(%s)", ([deleted_application.id, shop.id],))
         step = await in_another_task(lambda: walk.confirm(first, id_))
     assert walk.pending_request(step) is not None, "the service exists until the deletion commits"
-    last = await browser.open(f"{goes.path}/slo")
-    assert last.status == 200, "it is deleted now, as is the initiator"
-    assert "Some applications didn't confirm" in last.text
+    page = await browser.open(f"{deleted_application.path}/slo")
+    assert page.status == 200, "the application and the initiator are deleted now"
+    assert "Some applications didn't confirm" in page.text
 
 
 async def test_a_logout_that_starts_during_a_deletion_is_partial(
@@ -307,32 +307,32 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
 ) -> None:
     """Eight browsers are between services when one of the services is deleted."""
     walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
-    lasts: dict[int, Answer] = {}
+    last_steps: dict[int, Answer] = {}
     confirmed: dict[int, set[str]] = {number: set() for number in range(8)}
 
-    async def walk(number: int) -> None:
-        step, browser = steps[number], walks[number]
-        while (request := browser.pending_request(step)) is not None:
-            browser.notified.append(request[0].slug)
-            step = await browser.browser.open(
-                redirect_url(f"{request[0].path}/slo", logout_response(request[0], browser.browser.now(), request[1]), "SAMLResponse")
-            )
+    async def finish(number: int) -> None:
+        walk, step = walks[number], first_steps[number]
+        while (request := walk.pending_request(step)) is not None:
+            application, id_ = request
+            walk.notified.append(application.slug)
+            response = logout_response(application, walk.browser.now(), id_)
+            step = await walk.browser.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))
             if step.status == 302 and redirect_target(step).startswith("/"):
                 # The response counts if the service still exists. Otherwise the next step follows
                 # directly.
-                confirmed[number].add(request[0].slug)
-                step = await browser.browser.open(redirect_target(step))
-        lasts[number] = step
+                confirmed[number].add(application.slug)
+                step = await walk.browser.open(redirect_target(step))
+        last_steps[number] = step
 
-    steps = [await browser.start(shop) for browser in walks]
+    first_steps = [await walk.start(shop) for walk in walks]
     async with trio.open_nursery() as nursery:
         for number in range(8):
-            nursery.start_soon(walk, number)
+            nursery.start_soon(finish, number)
         nursery.start_soon(delete, api, [other], blog)
-    for number, browser in enumerate(walks):
-        assert "wiki" in browser.notified
-        everybody = confirmed[number] == {"blog", "wiki"}
-        assert statuses(lasts[number], shop) == (["Success"] if everybody else ["Success", "PartialLogout"])
+    for number, walk in enumerate(walks):
+        assert "wiki" in walk.notified
+        all_confirmed = confirmed[number] == {"blog", "wiki"}
+        assert statuses(last_steps[number], shop) == (["Success"] if all_confirmed else ["Success", "PartialLogout"])
 
 
 @pytest.mark.slow
@@ -340,11 +340,11 @@ async def test_parallel_returns_get_one_response(browser: SamlBrowser, shop: Sam
     """A response and the step after it change the same rows."""
     walk = LogoutWalk(browser, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
-    failed = redirect_url(f"{blog.path}/slo", logout_response(application, browser.now(), id_, "Responder"), "SAMLResponse")
-    answers = await run_concurrently(16, lambda number: browser.open(failed if number % 2 else f"{blog.path}/slo"))
+    failure = redirect_url(f"{blog.path}/slo", logout_response(application, browser.now(), id_, "Responder"), "SAMLResponse")
+    answers = await run_concurrently(16, lambda number: browser.open(failure if number % 2 else f"{blog.path}/slo"))
     assert {answer.status for answer in answers} <= {302, 400}
-    ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in redirect_target(answer)]
-    assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
+    final_answers = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in redirect_target(answer)]
+    assert [statuses(answer, shop) for answer in final_answers] == [["Success", "PartialLogout"]]
 
 
 async def test_an_expired_logout_is_deleted(

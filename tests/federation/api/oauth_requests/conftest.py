@@ -1,0 +1,28 @@
+"""The browser of a user, and the application that it comes from."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from entrypoints.http.app import Edge
+from tests.federation.api.relying import RelyingParty, add_relying_party
+from tests.support.browser import FakeBrowser
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
+    return FakeBrowser(app, edge.base_url)
+
+
+@pytest.fixture
+async def relying_party(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
+    return await add_relying_party(acme, browser)
+
+
+@pytest.fixture
+async def mobile_app(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
+    application = await add_relying_party(acme, browser, service_type="mobile")
+    await application.set_redirect_uris(
+        "https://shop.example.com/callback", "com.example.shop:/back", "http://127.0.0.1/back", "http://[::1]/b"
+    )
+    return application

@@ -1,0 +1,203 @@
+"""The consent page, and the sign-in before it.
+
+Covers security G-1 and G-2, and decision 90.
+"""
+
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from core.federation.oauth.authorization_rules import AuthorizationRequest
+from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_provisioned, run_sql
+from tests.support.mfa import Authenticator
+from tests.support.tenants import Tenant
+
+# The consent page
+
+
+async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, is_known=False)
+    page = await relying_party.open_request()
+    assert page.status == 200
+    assert "Continue to <bdi>Shop</bdi>?" in page.text
+    assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
+    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    token = form_token(page)
+    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue"))
+    assert place == relying_party.redirect_uri
+    assert set(fields) == {"code", "state", "iss"}
+
+
+async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, is_known=False)
+    token = form_token(await relying_party.open_request())
+    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="refuse"))
+    assert place == relying_party.redirect_uri
+    assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, user: Account) -> None:
+    """This also holds if the directory blocks them while the consent page is open."""
+    await sign_in_browser(relying_party, user, is_known=False)
+    token = form_token(await relying_party.open_request())
+    await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, blocked=True)
+    denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
+    assert redirect_parts(await relying_party.open_request()) == (relying_party.redirect_uri, denied)
+    assert redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue")) == (
+        relying_party.redirect_uri,
+        denied,
+    )
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, is_known=False)
+    token = form_token(await relying_party.open_request())
+    wrong = await relying_party.browser.send(relying_party.request(), form_token="f" * 64, answer="continue")
+    assert wrong.status == 403
+    foreign = await relying_party.browser.send(
+        relying_party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue"
+    )
+    assert foreign.status == 403
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
+    """RFC 6749 section 3.1 makes it optional.
+
+    If it were accepted, we would ignore the form fields and sign the user in to another application.
+    """
+    if signed_in:
+        await sign_in_browser(relying_party, user)
+    address, _, query = relying_party.request().partition("?")
+    for path, fields in (
+        (address, dict(parse_qsl(query))),
+        (relying_party.request(), {"answer": "continue"}),
+        (relying_party.request(), {}),
+    ):
+        page = await relying_party.browser.send(path, **fields)
+        assert (page.status, "with GET" in page.text) == (403, True)
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingParty) -> None:
+    described = (await relying_party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
+    for_get, for_post = (
+        {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
+    )
+    assert for_get - for_post == {"response_type", "provider"}
+    assert for_post == set(AuthorizationRequest.__slots__)
+    [form] = described["post"]["requestBody"]["content"].values()
+    assert form["schema"]["required"] == ["form_token", "answer"]
+    assert "only the form of our page is accepted" in described["post"]["description"]
+
+
+async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, is_known=False)
+    token = form_token(await relying_party.open_request())
+    evil = relying_party.request(redirect_uri="https://evil.example/callback")
+    assert (await relying_party.browser.send(evil, form_token=token, answer="continue")).status == 400
+    assert (await relying_party.browser.send(evil, form_token=token, answer="refuse")).status == 400
+
+
+async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, user: Account) -> None:
+    """Any program on the machine can claim a scheme or a port, but not an https URL (RFC 8252 section 8.6)."""
+    relying_party = mobile_app
+    await sign_in_browser(relying_party, user)
+    assert "code" in redirect_parts(await relying_party.open_request())[1]
+    for uri, origin in [
+        ("com.example.shop:/back", "com.example.shop:"),
+        ("http://127.0.0.1:51004/back", "http://127.0.0.1:51004"),
+        ("http://[::1]:51004/b", "http:"),
+    ]:
+        page = await relying_party.open_request(redirect_uri=uri)
+        assert page.status == 200
+        assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
+
+
+async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, is_known=False)
+    token = form_token(await relying_party.open_request())
+    target = leads_to(await relying_party.browser.send("/app/sign-out", form_token=token, next=relying_party.request()))
+    assert target == f"{SIGN_IN}?{urlencode({'next': relying_party.request()})}"
+    assert "gatehouse-session" not in relying_party.browser.cookies
+
+
+# Browsers without a session
+
+
+async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, user: Account) -> None:
+    target = leads_to(await relying_party.open_request())
+    assert urlsplit(target).path == SIGN_IN
+    [after] = parse_qs(urlsplit(target).query)["next"]
+    assert after == relying_party.request()
+    page = await relying_party.browser.open(target)
+    assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
+    assert "signs people in for <bdi>Acme</bdi>" in page.text
+    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    page_again = await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
+    assert (page_again.status, "<bdi>Shop</bdi>" in page_again.text) == (401, True)
+    assert (
+        leads_to(await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after))
+        == after
+    )
+    assert "Continue to" in (await relying_party.browser.open(after)).text
+    assert await run_sql(relying_party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
+
+
+async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, user: Account) -> None:
+    target = leads_to(await relying_party.open_request(state="&" * 1024, **PKCE))
+    [after] = parse_qs(urlsplit(target).query)["next"]
+    assert leads_to(await relying_party.browser.sign_in(after=after)) == after
+
+
+async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_party: RelyingParty) -> None:
+    page = await relying_party.browser.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
+    assert "<h1>Sign in</h1>" in page.text
+    assert "form-action 'self';" in page.headers["Content-Security-Policy"]
+
+
+async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:
+    target = leads_to(await relying_party.open_request(provider="codehost"))
+    assert target == f"/auth/codehost?{urlsplit(relying_party.request()).query}"
+
+
+# Confirmed memberships (docs/specification/security.md, Terms)
+
+
+async def is_confirmed(relying_party: RelyingParty, account: Account) -> bool:
+    [(confirmed,)] = await run_sql(
+        relying_party.tenant.pool, "select confirmed_at is not null from memberships where user_id = %s", account.id
+    )
+    return bool(confirmed)
+
+
+async def test_a_sign_in_with_a_password_to_a_service_confirms_the_membership(
+    relying_party: RelyingParty, browser: FakeBrowser, user: Account
+) -> None:
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
+    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert (await relying_party.code()) is not None
+    assert not await is_confirmed(relying_party, user), "following a link with only a cookie confirms nothing"
+    browser.cookies.clear()
+    await browser.sign_in(after=relying_party.request())
+    assert await is_confirmed(relying_party, user)
+
+
+async def test_a_sign_in_with_a_second_factor_confirms_only_the_membership_of_that_organization(
+    relying_party: RelyingParty, browser: FakeBrowser, user: Account, factor: Authenticator, other_tenant: Tenant
+) -> None:
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
+    other_party = await add_relying_party(other_tenant, browser, "elsewhere")
+    for party, expected in ((other_party, False), (relying_party, True)):
+        browser.cookies.clear()
+        await browser.sign_in(after=party.request())
+        assert not await is_confirmed(relying_party, user)
+        await browser.show_code(factor.code(int(expected)), next=party.request())
+        assert await is_confirmed(relying_party, user) is expected

@@ -1,0 +1,143 @@
+"""Single logout that a user starts on our own page (decision 183, security X-9)."""
+
+from datetime import timedelta
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.api.saml_logout.progress import no_logout_is_stored
+from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to
+from tests.support.builders import add_account, run_concurrently, run_sql
+from tests.support.saml import SamlApplication, logout_response, redirect_url
+from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, sign_out
+
+
+async def test_signing_out_on_our_page_signs_out_of_all_applications(
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
+) -> None:
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    clock.advance(timedelta(seconds=1))
+    await browser.sign_on(blog)
+    page = await sign_out(browser)
+    assert page.status == 200
+    assert f'<meta http-equiv="refresh" content="0;url={shop.path}/slo">' in page.text
+    assert not await browser.is_in()
+    step = await browser.open(f"{shop.path}/slo")
+    notified = []
+    for _ in range(2):
+        message = RedirectedMessage(redirect_target(step))
+        notified.append(message.url)
+        application = shop if "shop" in message.url else blog
+        response = logout_response(application, browser.now(), message.root.get("ID"))
+        step = await browser.open(redirect_target(await browser.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))))
+    assert sorted(notified) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
+    assert step.status == 200
+    assert "You're signed out" in step.text
+    assert f'href="{SIGN_IN}"' in step.text
+    assert "Some applications didn't confirm" not in step.text
+    assert "gatehouse-saml-logout" not in browser.cookies
+
+
+async def test_the_page_mentions_an_application_that_did_not_answer(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    await sign_out(browser, next="/app/account/devices")
+    for _ in range(2):
+        redirect_target(await browser.open(f"{shop.path}/slo"))
+    page = await browser.open(f"{shop.path}/slo")
+    assert "Some applications didn't confirm" in page.text
+    assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
+
+
+async def test_without_applications_signing_out_redirects_to_the_sign_in_page(
+    browser: SamlBrowser, applications: SamlApplications, user: Account
+) -> None:
+    await browser.sign_in()
+    assert leads_to(await sign_out(browser)) == SIGN_IN
+    assert "You&#39;re signed out." in (await browser.open(SIGN_IN)).text
+    assert "You&#39;re signed out." not in (await browser.open(SIGN_IN)).text, "the notice is shown once"
+    silent = await applications.add("silent", slo_url=None)
+    await browser.sign_in()
+    await browser.sign_on(silent)
+    assert leads_to(await sign_out(browser)) == SIGN_IN
+
+
+async def test_a_session_that_replaced_another_signs_out_of_both(
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
+) -> None:
+    await browser.sign_in()
+    first = await browser.sign_on(shop)
+    clock.advance(timedelta(minutes=1))
+    path = await browser.start_sign_on(blog, ForceAuthn="true")
+    clock.advance(timedelta(seconds=1))
+    await browser.sign_in_at(path)
+    await browser.open(path)
+    assert (await browser.sign_on(shop)).session_index == first.session_index
+    await sign_out(browser)
+    urls = {RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+
+
+@pytest.mark.parametrize("end", ["on the page", "for an application"])
+async def test_a_session_after_an_ended_one_signs_out_of_both(
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, end: str
+) -> None:
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    await run_sql(pool, "update sessions set ended_at = now()")  # as when the user signs out on all other devices
+    if end == "for an application":
+        path = await browser.start_sign_on(blog)
+        assert await browser.sign_in_at(path) == path
+        await browser.open(path)
+    else:
+        await browser.sign_in()
+        await browser.sign_on(blog)
+    await sign_out(browser)
+    urls = {RedirectedMessage(redirect_target(await browser.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+
+
+async def test_the_session_of_another_user_is_not_taken_over(
+    browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
+) -> None:
+    await add_account(ports, "other@example.com")
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    clock.advance(timedelta(minutes=1))
+    path = await browser.start_sign_on(shop, ForceAuthn="true")
+    page = await browser.open(path)
+    fields = {"email": "other@example.com", "password": "correct horse battery staple", "next": ACCOUNT}
+    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), **fields)) == ACCOUNT
+    assert leads_to(await sign_out(browser)) == SIGN_IN
+
+
+async def test_signing_out_twice_on_our_page_continues_the_logout(walk: LogoutWalk, browser: SamlBrowser) -> None:
+    await walk.sign_in()
+    token = form_token(await browser.open(ACCOUNT))
+    before = dict(browser.cookies)
+    first = await browser.send("/app/sign-out", form_token=token)
+    after = dict(browser.cookies)
+    for cookies in (before, after):
+        browser.cookies = cookies
+        repeated_answer = await browser.send("/app/sign-out", form_token=token)
+        assert repeated_answer.status == first.status == 200
+        assert 'http-equiv="refresh"' in repeated_answer.text
+    last = await walk.finish(await browser.open(f"{walk.applications['wiki'].path}/slo"))
+    assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
+    assert last.status == 200
+    assert leads_to(await browser.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
+
+
+async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
+    await walk.sign_in()
+    token = form_token(await browser.open(ACCOUNT))
+    answers = await run_concurrently(8, lambda _: browser.send("/app/sign-out", form_token=token))
+    assert {answer.status for answer in answers} == {200}
+    last = await walk.finish(await browser.open(f"{walk.applications['shop'].path}/slo"))
+    assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
+    assert "Some applications didn't confirm" not in last.text
+    assert await no_logout_is_stored(pool)

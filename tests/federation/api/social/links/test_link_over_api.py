@@ -1,0 +1,154 @@
+"""Links that an API client starts and a browser finishes (decision 75; security O-6)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.fakes.http_server import TRAP
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import Person
+from tests.federation.api.social.links.clients import ApiClient, open_ticket
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.builders import EMAIL, add_account, run_concurrently, run_sql
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+
+pytestmark = pytest.mark.slow
+
+
+async def security_events(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(pool, "select action, actor_id, details from audit_log where action like 'security.%%'")
+
+
+async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, user: Account, acme: Tenant
+) -> None:
+    await acme.join("ada", user)
+    await run_sql(provider_sign_in.pool, "update memberships set confirmed_at = now()")
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))
+    assert answer.status == 200
+    assert "Account linked" in answer.text
+    assert await provider_sign_in.user_id() is None, "linking signs no user in"
+    assert await api_client.list_subjects() == ["4711"]
+    assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
+    assert await security_events(provider_sign_in.pool) == [("security.identity.linked", user.id, {"provider": provider_sign_in.name})]
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
+
+
+async def test_a_ticket_works_once_and_expires_after_a_minute(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, clock: FakeClock
+) -> None:
+    first, second = await api_client.start_link(), await api_client.start_link()
+    await open_ticket(provider_sign_in, first)
+    assert (await provider_sign_in.browser.open(first)).status == 400
+    clock.advance(timedelta(seconds=60))
+    assert (await provider_sign_in.browser.open(second)).status == 400
+
+
+async def test_a_ticket_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    path = await api_client.start_link()
+    assert (await provider_sign_in.browser.open(path.replace(provider_sign_in.name, "websuite"))).status == 404
+    await open_ticket(provider_sign_in, path)
+
+
+async def test_a_link_needs_the_session_that_started_it(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    await api_client.api.post("/api/auth/logout", token=api_client.token)
+    assert (await provider_sign_in.browser.open(callback)).status == 401
+    assert await provider_sign_in.identities() == []
+
+
+async def test_a_link_finishes_only_in_the_browser_that_opened_it(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio
+) -> None:
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    other = FakeBrowser(app)
+    await other.open(f"/auth/{provider_sign_in.name}")
+    assert (await other.open(callback)).status == 400
+    assert await provider_sign_in.identities() == []
+
+
+async def test_a_signed_in_user_cannot_use_another_users_ticket(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports
+) -> None:
+    """An attacker could send the URL to a signed-in user."""
+    await add_account(ports, "eve@example.com")
+    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
+    answer = await provider_sign_in.browser.open(await api_client.start_link())
+    assert answer.status == 403
+    assert "Another user is signed in" in answer.text
+    await provider_sign_in.browser.submit("/app/sign-out")
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
+    assert (await provider_sign_in.browser.open(callback)).status == 403
+    assert await provider_sign_in.identities() == []
+
+
+async def test_a_browser_without_a_session_is_asked_before_linking(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    """The provider may redirect without asking, so our page must ask."""
+    answer = await provider_sign_in.browser.open(await api_client.start_link())
+    assert "Location" not in answer.headers
+    assert "Refresh" not in answer.headers
+    assert f"<strong>{EMAIL}</strong>" in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_signed_in_user_is_redirected_immediately(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    await provider_sign_in.browser.sign_in(EMAIL)
+    answer = await provider_sign_in.browser.open(await api_client.start_link())
+    assert answer.status == 302
+    await provider_sign_in.browser.open(provider_sign_in.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
+    assert await api_client.list_subjects() == ["4711"]
+
+
+async def test_an_identity_of_another_user_is_not_linked(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio, acme: Tenant
+) -> None:
+    """Whatever the context of that identity."""
+    shop = await add_service(provider_sign_in.pool, acme.org)
+    provider_sign_in.provider.person = Person(email="eve@example.com")
+    await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))
+    assert answer.status == 409
+    assert [row[:2] for row in await provider_sign_in.identities()] == [("eve@example.com", shop)], "it stays with its user"
+
+
+async def test_a_second_identity_at_a_provider_is_not_linked(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    first, second = await api_client.start_link(), await api_client.start_link()
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, first))).status == 200
+    provider_sign_in.provider.person = Person(subject="4712")
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, second))).status == 400
+    assert await api_client.list_subjects() == ["4711"]
+
+
+async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio, acme: Tenant
+) -> None:
+    shop = await add_service(provider_sign_in.pool, acme.org)
+    await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 200
+    assert {row[1] for row in await provider_sign_in.identities()} == {None, shop}
+
+
+async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    path = await api_client.start_link()
+    answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(path))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+
+
+async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+    provider_sign_in.provider.refuses = "access_denied"
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 400
+    provider_sign_in.provider.refuses = TRAP
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))
+    assert answer.status == 500
+    assert "what a provider says" not in answer.text
+    assert await provider_sign_in.identities() == []

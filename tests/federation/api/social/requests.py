@@ -1,0 +1,13 @@
+"""The values of a request that starts a sign-in, and the providers of the tests."""
+
+from typing import Final
+
+import pytest
+
+from core.kernel.providers import Provider
+
+CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+REDIRECT_URI: Final = "https://shop.example.com/callback"
+SHOP: Final = {"org": "acme", "service": "shop"}
+every_provider = pytest.mark.parametrize("provider", list(Provider), indirect=True)
+verifying_providers = pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)

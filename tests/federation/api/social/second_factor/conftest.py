@@ -1,0 +1,24 @@
+"""A sign-in that waits for the second factor of the user."""
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.federation.api.social.second_factor.pending import STRANGER, sign_in_until_code
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.builders import sign_in
+from tests.support.mfa import Authenticator
+
+
+@pytest.fixture
+async def token(ports: Ports, user: Account) -> str:
+    """An access token of the user."""
+    return (await sign_in(ports, user)).access_token
+
+
+@pytest.fixture
+async def pending_sign_in(provider_sign_in: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
+    """A browser after the sign-in at the provider. It must enter the code of the user."""
+    provider_sign_in.provider.person = STRANGER
+    await sign_in_until_code(provider_sign_in)
+    return provider_sign_in

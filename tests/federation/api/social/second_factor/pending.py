@@ -1,0 +1,25 @@
+"""Sign-ins that wait for the second factor."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from tests.fakes.provider import Person
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import CODE, leads_to
+from tests.support.builders import run_sql
+
+STRANGER: Final = Person(subject="666")  # the provider says that this user has the address of the account
+
+
+async def sign_in_until_code(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
+    assert leads_to(await provider_sign_in.complete(**query)).startswith(CODE)
+    assert await provider_sign_in.user_id() is None
+
+
+async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, str]]:
+    """Return the service and the subject of each identity."""
+    return [(row[1], row[4]) for row in await provider_sign_in.identities()]
+
+
+async def pending_subjects(provider_sign_in: ProviderSignIn) -> list[tuple[Any, ...]]:
+    return await run_sql(provider_sign_in.pool, "select provider_user_id from pre_auths")

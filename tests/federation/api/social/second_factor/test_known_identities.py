@@ -1,0 +1,99 @@
+"""Identities that are already linked, or whose address matches, before the second factor (security A-10, O-5)."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.fakes.provider import Person
+from tests.federation.api.social.requests import SHOP
+from tests.federation.api.social.second_factor.pending import pending_subjects, sign_in_until_code, subjects
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import ACCOUNT, leads_to
+from tests.support.builders import Api, run_sql
+from tests.support.identities import add_identity
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.services import sign_in_to
+
+pytestmark = pytest.mark.slow
+
+
+async def link_known(provider_sign_in: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
+    """Link an identity as a sign-in would.
+
+    The provider's user has another address, so only the subject matches.
+    """
+    provider_sign_in.provider.person = Person(email="x@elsewhere.example")
+    name = await add_identity(provider_sign_in.pool, user, provider_sign_in.name, service, subject="4711", **more)
+    await run_sql(provider_sign_in.pool, "update identities set issuer = %s where id = %s", provider_sign_in.provider.address, name)
+    return name
+
+
+async def test_an_identity_that_is_already_linked_gets_its_new_tokens_immediately(
+    provider_sign_in: ProviderSignIn, api: Api, user: Account, token: str, ports: Ports
+) -> None:
+    await link_known(provider_sign_in, user.id, token="an old one")
+    await add_mfa(ports, user)
+    await sign_in_until_code(provider_sign_in)
+    token_response = await api.get(f"/api/provider-token/{provider_sign_in.name}", token=token)
+    assert token_response.json["access_token"].startswith("access-")
+    assert await pending_subjects(provider_sign_in) == [(None,)]
+
+
+async def test_a_known_identity_is_linked_at_a_service_with_the_code(
+    provider_sign_in: ProviderSignIn, api: Api, user: Account, factor: Authenticator, shop: UUID, ports: Ports
+) -> None:
+    await link_known(provider_sign_in, user.id)
+    session = await sign_in_to(ports, provider_sign_in.pool, shop, user)
+    await sign_in_until_code(provider_sign_in, **SHOP)
+    assert await subjects(provider_sign_in) == [(None, "4711")]
+    path = f"/api/provider-token/{provider_sign_in.name}"
+    assert (await api.get(path, token=session.access_token)).status == 404
+    assert leads_to(await provider_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert await provider_sign_in.user_id() == user.id
+    assert set(await subjects(provider_sign_in)) == {(None, "4711"), (shop, "4711")}
+    assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
+
+
+async def test_an_address_match_is_linked_at_a_service_with_the_code(
+    pending_sign_in: ProviderSignIn, factor: Authenticator, shop: UUID
+) -> None:
+    await sign_in_until_code(pending_sign_in, **SHOP)
+    assert await pending_sign_in.identities() == []
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert await subjects(pending_sign_in) == [(shop, "666")]
+
+
+async def test_an_identity_unlinked_before_the_code_is_not_linked_at_the_service(
+    provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
+) -> None:
+    """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
+    name = await link_known(provider_sign_in, user.id, shop)
+    await sign_in_until_code(provider_sign_in)
+    await run_sql(provider_sign_in.pool, "delete from identities where id = %s", name)
+    assert (await provider_sign_in.browser.show_code(factor.code())).status == 401
+    assert await provider_sign_in.identities() == []
+    assert await provider_sign_in.user_id() is None
+
+
+async def test_a_service_deleted_before_the_code_gets_no_link(
+    pending_sign_in: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
+) -> None:
+    await sign_in_until_code(pending_sign_in, **SHOP)
+    await run_sql(pending_sign_in.pool, "delete from services where id = %s", shop)
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert await pending_sign_in.user_id() == user.id, "the user continues to the account page"
+    assert await pending_sign_in.identities() == []
+
+
+async def test_a_second_identity_at_a_provider_is_not_linked(pending_sign_in: ProviderSignIn, user: Account, factor: Authenticator) -> None:
+    """The user linked another one before the code.
+
+    The address still signs the user in, as without a second factor.
+    """
+    await add_identity(pending_sign_in.pool, user.id, pending_sign_in.name, subject="hers")
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert await pending_sign_in.user_id() == user.id
+    assert await subjects(pending_sign_in) == [(None, "hers")]

@@ -1,0 +1,67 @@
+"""Rows of an application with SAML, and of other services."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
+from core.federation.saml.logout_rules import SamlLogout, SamlSession
+from core.federation.saml.messages import NameId
+from core.federation.saml.sign_on_rules import SamlSignOn
+from core.kernel.principals import ServiceContext
+from core.kernel.values import digest
+from tests.support.builders import run_sql
+from tests.support.rows import within
+
+STATE, BROWSER, LOGOUT_BROWSER = digest("state"), digest("cookie"), digest("cookie of the logout")
+TABLES: Final = (
+    *("saml_configurations", "saml_certificates", "saml_sign_ons", "saml_name_ids", "saml_sessions"),
+    *("saml_logouts", "saml_logout_requests"),
+)
+NAME_ID: Final = NameId("_name", NameIdFormat.PERSISTENT)
+CONFIGURATION: Final = SamlConfiguration(
+    enabled=True,
+    entity_id="https://shop.example.com/metadata",
+    acs_url="https://shop.example.com/acs",
+    slo_url="https://shop.example.com/slo",
+    name_id_format=NameIdFormat.PERSISTENT,
+    attribute_mapping={"email": "mail"},
+    sign_response=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSaml:
+    """A service with one user, a SAML session, a pending sign-on and a logout in progress."""
+
+    storage: Postgres
+    pool: Pool
+    service: ServiceContext
+    user: UUID
+    session: UUID
+    sign_on: SamlSignOn
+    logout: SamlLogout
+    saml_session: SamlSession
+
+    async def rows(self) -> list[list[tuple[Any, ...]]]:
+        return [await run_sql(self.pool, f"select to_jsonb(t)::text from {table} t order by 1") for table in TABLES]  # noqa: S608
+
+    async def run_without_effect(self, act: Callable[[Transaction], Awaitable[object]]) -> object:
+        """Run a statement and check that it changes nothing. Return its result."""
+        before = await self.rows()
+        result = await within(self.storage, act)
+        assert await self.rows() == before
+        return result
+
+
+def other_services(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> list[tuple[UUID, UUID]]:
+    """Return pairs of organization and service that do not own the rows, including mixed pairs."""
+    return [
+        (desk.org_id, desk.id),
+        (foreign.org_id, foreign.id),
+        (foreign.org_id, saml_rows.service.id),
+        (saml_rows.service.org_id, foreign.id),
+    ]

@@ -1,0 +1,151 @@
+"""Statements about single logout reach no other organization, service or browser."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator
+from core.kernel.principals import SYSTEM, ServiceContext
+from core.kernel.values import digest
+from tests.federation.storage.saml.rows import LOGOUT_BROWSER, StoredSaml, other_services
+from tests.support.builders import run_sql
+from tests.support.rows import NOW, SECOND, within
+
+
+async def test_every_field_of_a_logout_is_stored_for_its_browser(saml_rows: StoredSaml) -> None:
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.saml_logouts.lock(LOGOUT_BROWSER, NOW) == saml_rows.logout
+        assert await tx.saml_logouts.lock(digest("another"), NOW) is None
+        assert await tx.saml_logouts.lock(LOGOUT_BROWSER, NOW + LOGOUT_TTL) is None
+
+
+async def test_a_logout_is_in_progress_in_its_browser_until_it_expires(saml_rows: StoredSaml) -> None:
+    async with saml_rows.storage.reading() as read:
+        assert await read.saml_logouts.is_in_progress(LOGOUT_BROWSER, NOW)
+        assert not await read.saml_logouts.is_in_progress(digest("another"), NOW)
+        assert not await read.saml_logouts.is_in_progress(LOGOUT_BROWSER, NOW + LOGOUT_TTL)
+
+
+async def test_a_logout_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    for org_id, service_id in ((saml_rows.service.org_id, foreign.id), (foreign.org_id, saml_rows.service.id), (foreign.org_id, uuid4())):
+        other = replace(
+            saml_rows.logout,
+            id=uuid4(),
+            browser_hash=digest("other"),
+            initiator=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x"),
+        )
+        assert not await saml_rows.run_without_effect(lambda tx, other=other: tx.saml_logouts.add(other))  # type: ignore[misc]
+        foreign_session = replace(saml_rows.saml_session, org_id=org_id, service_id=service_id)
+        is_added = await saml_rows.run_without_effect(
+            lambda tx, foreign_session=foreign_session: tx.saml_logouts.add_request(
+                saml_rows.logout.id, "_other", saml_rows.user, foreign_session, None
+            )  # type: ignore[misc]
+        )
+        assert not is_added
+
+
+async def test_each_request_is_sent_twice_at_most_while_it_has_no_response(saml_rows: StoredSaml) -> None:
+    assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.next_request(uuid4(), NOW)) is None
+    for _ in range(2):
+        assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW)) == (
+            "_request",
+            saml_rows.saml_session,
+        )
+    assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW)) is None
+
+
+@pytest.mark.parametrize("is_success", [True, False])
+async def test_only_the_asked_service_can_respond_and_only_in_its_browser(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext, *, is_success: bool
+) -> None:
+    shop = saml_rows.service
+
+    async def answer(**changes: Any) -> bool:
+        defaults = {"browser_hash": LOGOUT_BROWSER, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
+        return await within(saml_rows.storage, lambda tx: tx.saml_logouts.record_response(**{**defaults, **changes}, is_success=is_success))
+
+    async def has_answered(**changes: Any) -> bool:
+        defaults = {"logout_id": saml_rows.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
+        return bool(await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.is_answered(**{**defaults, **changes})))
+
+    before = await saml_rows.rows()
+    assert not await answer(), "the request was not sent yet"
+    assert await saml_rows.rows() == before
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW))
+    before = await saml_rows.rows()
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        assert not await answer(org_id=org_id, service_id=service_id)
+    for wrong in ({"browser_hash": digest("another")}, {"request_id": "_another"}, {"now": NOW + LOGOUT_TTL}):
+        assert not await answer(**wrong)
+    assert await saml_rows.rows() == before
+    assert not await has_answered()
+    assert await answer()
+    assert not await answer(), "the service has answered"
+    assert await has_answered()
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        assert not await has_answered(org_id=org_id, service_id=service_id)
+    for other in ({"logout_id": uuid4()}, {"request_id": "_another"}):
+        assert not await has_answered(**other)
+    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id)) is not is_success
+
+
+async def test_another_logout_is_unchanged(saml_rows: StoredSaml) -> None:
+    other = replace(saml_rows.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.change_initiator(other))
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_done(other.id, saml_rows.saml_session, NOW))
+    assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
+    assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.last_request(other.id)) is None
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
+    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.delete(uuid4()))
+    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id)), "no service has answered"
+    assert await run_sql(saml_rows.pool, "select 1 from saml_logout_requests") == []
+
+
+async def test_a_new_initiator_replaces_the_previous_one(saml_rows: StoredSaml) -> None:
+    updated = replace(saml_rows.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.change_initiator(updated))
+    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.lock(LOGOUT_BROWSER, NOW + LOGOUT_TTL)) == updated
+
+
+async def test_a_finished_request_is_neither_sent_nor_waited_for(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        foreign_session = replace(saml_rows.saml_session, org_id=org_id, service_id=service_id)
+        await saml_rows.run_without_effect(
+            lambda tx, session=foreign_session: tx.saml_logouts.mark_done(saml_rows.logout.id, session, NOW)  # type: ignore[misc]
+        )
+    other_session = replace(saml_rows.saml_session, session_index="_other")
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, other_session, NOW))
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, saml_rows.saml_session, NOW))
+    finished = replace(saml_rows.saml_session, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
+    assert await within(
+        saml_rows.storage, lambda tx: tx.saml_logouts.add_request(saml_rows.logout.id, "_done", saml_rows.user, finished, NOW)
+    )
+    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.requested_sessions(saml_rows.logout.id)) == [
+        finished,
+        saml_rows.saml_session,
+    ]
+    assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW)) is None
+    assert not await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id))
+
+
+async def test_the_last_request_can_be_sent_again_until_it_is_answered(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    foreign_session = replace(saml_rows.saml_session, org_id=foreign.org_id, service_id=foreign.id)
+    await within(
+        saml_rows.storage, lambda tx: tx.saml_logouts.add_request(saml_rows.logout.id, "_z", saml_rows.user, foreign_session, None)
+    )
+
+    async def last() -> object:
+        return await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.last_request(saml_rows.logout.id))
+
+    assert await last() is None
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW))
+    assert await last() == ("_request", saml_rows.saml_session)
+    for time in (NOW, NOW + SECOND):
+        await within(saml_rows.storage, lambda tx, time=time: tx.saml_logouts.next_request(saml_rows.logout.id, time))  # type: ignore[misc]
+    assert await last() == ("_z", foreign_session)
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, foreign_session, NOW + SECOND))
+    assert await last() is None, "the request before it is not repeated"

@@ -1,0 +1,193 @@
+"""Statements about configurations and sign-on reach no other organization, service or browser."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.logout_rules import SamlSession
+from core.federation.saml.messages import NameId
+from core.federation.saml.sign_on_rules import STATE_TTL
+from core.kernel.principals import SYSTEM, ServiceContext
+from core.kernel.values import digest
+from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, STATE, StoredSaml, other_services
+from tests.support.builders import run_sql
+from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
+
+# Configuration
+
+
+async def test_another_organization_finds_no_configuration_and_no_certificate(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    shop = saml_rows.service
+    async with saml_rows.storage.reading() as read:
+        assert await read.saml.configuration(shop.org_id, shop.id) == CONFIGURATION
+        assert await read.saml.certificate(shop.org_id, shop.id) is not None
+        for org_id, service_id in other_services(saml_rows, desk, foreign):
+            assert await read.saml.configuration(org_id, service_id) is None
+            assert await read.saml.certificate(org_id, service_id) is None
+
+
+async def test_the_setup_is_found_by_organization_and_service(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop = saml_rows.service
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        setup = await tx.saml.setup_by_id(shop.org_id, shop.id)
+        assert setup is not None
+        assert (setup.service, setup.configuration) == (shop, CONFIGURATION)
+        for org_id, service_id in ((foreign.org_id, shop.id), (shop.org_id, foreign.id), (shop.org_id, uuid4())):
+            assert await tx.saml.setup_by_id(org_id, service_id) is None
+        other = await tx.saml.setup_by_id(desk.org_id, desk.id)
+        assert other is not None
+        assert (other.service, other.configuration) == (desk, None)
+
+
+async def test_the_slugs_are_those_of_one_organization(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    async with saml_rows.storage.reading() as read:
+        setup = await read.saml.setup_by_slug("acme", "shop")
+        assert setup is not None
+        assert (setup.service, setup.configuration) == (saml_rows.service, CONFIGURATION)
+        other = await read.saml.setup_by_slug("twin", "shop")
+        assert other is not None
+        assert (other.service, other.configuration, other.certificate) == (foreign, None, None)
+        assert await read.saml.setup_by_slug("twin", "desk") is None
+
+
+async def test_another_organization_cannot_disable_or_deactivate(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml.disable(o, s, NOW))  # type: ignore[misc]
+        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml.deactivate_certificate(o, s, NOW))  # type: ignore[misc]
+    shop = saml_rows.service
+    assert await within(saml_rows.storage, lambda tx: tx.saml.disable(shop.org_id, shop.id, NOW))
+    assert await within(saml_rows.storage, lambda tx: tx.saml.deactivate_certificate(shop.org_id, shop.id, NOW))
+
+
+# Sign-on
+
+
+async def test_every_field_of_a_sign_on_is_stored(saml_rows: StoredSaml) -> None:
+    async with saml_rows.storage.reading() as read:
+        assert await read.saml_sign_ons.find(saml_rows.service.org_id, saml_rows.service.id, STATE, BROWSER, NOW) == saml_rows.sign_on
+
+
+async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    shop = saml_rows.service
+    async with saml_rows.storage.reading() as read:
+        for org_id, service_id in other_services(saml_rows, desk, foreign):
+            assert await read.saml_sign_ons.find(org_id, service_id, STATE, BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, digest("another"), BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
+        pending = await read.saml_sign_ons.pending_service(STATE, NOW)
+        assert pending is not None
+        assert pending[1] == shop
+        assert await read.saml_sign_ons.pending_service(digest("another"), NOW) is None
+        assert await read.saml_sign_ons.pending_service(STATE, NOW + STATE_TTL) is None
+
+
+async def test_another_service_does_not_finish_a_sign_on(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop = saml_rows.service
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.finish(o, s, STATE, NOW))  # type: ignore[misc]
+    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
+    assert await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    for org_id, service_id in other_services(saml_rows, desk, foreign):
+        await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
+    await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
+    assert await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+
+
+async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) -> None:
+    async def complete(state: bytes, now: Any = NOW) -> object:
+        ticket = digest("ticket")
+        return await within(
+            saml_rows.storage, lambda tx: tx.saml_sign_ons.complete_sign_in(state, saml_rows.user, saml_rows.session, ticket, now)
+        )
+
+    before = await saml_rows.rows()
+    assert await complete(digest("another")) is None
+    assert await complete(STATE, NOW + STATE_TTL) is None
+    assert await saml_rows.rows() == before
+    assert await complete(STATE) == (saml_rows.service.org_id, "acme", "shop")
+
+
+async def test_a_sign_on_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    for org_id, service_id in ((saml_rows.service.org_id, foreign.id), (foreign.org_id, saml_rows.service.id), (foreign.org_id, uuid4())):
+        other = replace(saml_rows.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
+        assert not await saml_rows.run_without_effect(lambda tx, other=other: tx.saml_sign_ons.add(other))  # type: ignore[misc]
+
+
+async def test_a_request_id_works_once_per_service(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    repeated = replace(saml_rows.sign_on, state_hash=digest("again"))
+    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.add(repeated))
+    for other in (desk, foreign):
+        same = replace(saml_rows.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
+        assert await within(saml_rows.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
+
+
+async def test_the_user_is_looked_up_in_one_organization(saml_rows: StoredSaml, foreign: ServiceContext, pool: Pool) -> None:
+    """Also if another organization has a service with the same slug."""
+    shop, user, session_id = saml_rows.service, saml_rows.user, saml_rows.session
+    member = "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
+    await run_sql(pool, member, uuid4(), shop.org_id, user, NOW, NOW)
+    await within(saml_rows.storage, lambda tx: tx.end_users.enroll(shop.id, user, NOW, signed_in=True))
+    eve = await add(saml_rows.storage, account(EVE))
+
+    async def lock_user(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
+        async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+            locks = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
+            await tx.saml_logouts.delete_sessions(uuid4())  # any statement, which sends the deferred ones
+            person = locks.account.value
+            return locks.membership.value, person and person.email, locks.session_lives.value, locks.own_use.value
+
+    assert await lock_user(shop.org_id, user) == (True, ADA, True, True)
+    assert await lock_user(shop.org_id, user, "desk") == (True, ADA, True, None)
+    assert await lock_user(foreign.org_id, user) == (None, ADA, True, None)
+    assert await lock_user(shop.org_id, eve.id) == (None, EVE, None, None), "the session belongs to another user"
+
+
+async def test_each_service_knows_a_user_by_another_name(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop, user = saml_rows.service, saml_rows.user
+    for other in (desk, foreign):
+        name = f"_{other.org_slug}-{other.slug}"
+        async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+            assert await tx.saml_sign_ons.persistent_name_id(other.org_id, other.id, user, name, NOW) == name
+    assert (
+        await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user, "_new", NOW))
+        == NAME_ID.value
+    )
+
+
+async def test_a_browser_session_has_one_saml_session_per_service(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    user, other_name = saml_rows.user, NameId("_there", NameIdFormat.TRANSIENT)
+    other = session(user)
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin_in_browser(other, digest("another browser"))
+        await tx.saml_sign_ons.add_session(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
+        await tx.saml_sign_ons.add_session(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
+        parts = await tx.saml_logouts.sessions(saml_rows.session)
+    assert parts == [
+        saml_rows.saml_session,
+        SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=other_name),
+    ]
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete_sessions(saml_rows.session))
+    assert await run_sql(saml_rows.pool, "select session_id from saml_sessions") == [(other.id,)]
+
+
+async def test_saml_sessions_move_only_to_a_session_of_the_same_user(saml_rows: StoredSaml) -> None:
+    eve = await add(saml_rows.storage, account(EVE))
+    eves_session, own_session = session(eve.id), session(saml_rows.user)
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin_in_browser(eves_session, digest("hers"))
+        await tx.sessions.begin_in_browser(own_session, digest("own"))
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), eves_session.id))
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.move_sessions(digest("another"), own_session.id))
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), own_session.id))
+    assert await run_sql(saml_rows.pool, "select session_id from saml_sessions") == [(own_session.id,)]
