@@ -31,11 +31,11 @@ async def eve(storage: Postgres) -> Account:
 
 
 async def invite(pool: Pool, org: UUID, email: str = ADA, status: str = "pending", expires_at: datetime = NOW + DAY) -> UUID:
-    id_, ended = uuid4(), None if status == "pending" else NOW - DAY
+    id_, ended_at = uuid4(), None if status == "pending" else NOW - DAY
     insert = """
         insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
         values (%s, %s, %s, 'member', %s, %s, %s, %s, %s, %s)"""
-    await run_sql(pool, insert, id_, org, email, uuid4(), status, id_.bytes, expires_at, NOW - DAY, ended)
+    await run_sql(pool, insert, id_, org, email, uuid4(), status, id_.bytes, expires_at, NOW - DAY, ended_at)
     return id_
 
 
@@ -49,10 +49,10 @@ async def test_the_controls_over_a_user_match_ownership_and_confirmation(
     await add_member(pool, other_tenant, user.id, confirmed=True)
     await add_member(pool, alone, eve.id, "owner")
     async with storage.reading() as read:
-        found = await read.privacy.list_membership_controls(user.id, eve.id)
-        assert [belonging.org_id for belonging in found if belonging.gives_control] == [owned]
+        controls = await read.privacy.list_membership_controls(user.id, eve.id)
+        assert [belonging.org_id for belonging in controls if belonging.gives_control] == [owned]
         assert not any(belonging.gives_control for belonging in await read.privacy.list_membership_controls(eve.id, user.id))
-        assert found == sorted(
+        assert controls == sorted(
             [
                 MembershipControl(acme, True, False),
                 MembershipControl(owned, True, True),
@@ -79,8 +79,8 @@ async def test_organizations_are_locked_until_the_transaction_ends(storage: Post
     third = await add_organization(pool, "third")
     async with storage.transaction(by=System()) as tx:
         await tx.privacy.lock_organizations([other_tenant, acme])
-        for org, locked in ((acme, True), (other_tenant, True), (third, False)):
-            assert await is_locked(pool, "organizations", "id = %s", org) is locked
+        for org, expects_lock in ((acme, True), (other_tenant, True), (third, False)):
+            assert await is_locked(pool, "organizations", "id = %s", org) is expects_lock
 
 
 async def test_memberships_are_locked_until_the_transaction_ends(
@@ -98,10 +98,10 @@ async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: P
     service = await add_service(pool, acme)
     await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW, signed_in=True))
     await within(storage, lambda tx: tx.privacy.replace_email(user.id, PLACEHOLDER, NOW))
-    found = await within(storage, lambda tx: tx.accounts.by_id(user.id))
-    assert found is not None
-    assert (found.email, found.anonymized_at, found.password_hash, found.email_verified_at) == (PLACEHOLDER, NOW, None, None)
-    assert (found.created_at, found.first_verified_at, found.is_usable) == (user.created_at, user.first_verified_at, False)
+    account = await within(storage, lambda tx: tx.accounts.by_id(user.id))
+    assert account is not None
+    assert (account.email, account.anonymized_at, account.password_hash, account.email_verified_at) == (PLACEHOLDER, NOW, None, None)
+    assert (account.created_at, account.first_verified_at, account.is_usable) == (user.created_at, user.first_verified_at, False)
     for relation in ("service_users", "end_users"):
         assert await run_sql(pool, f"select email from {relation}") == [(PLACEHOLDER,)]  # noqa: S608
 
@@ -114,44 +114,44 @@ async def test_a_taken_placeholder_is_refused(storage: Postgres, user: Account, 
 
 async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Postgres, pool: Pool, user: Account) -> None:
     login = "insert into login_events (id, user_id, provider, success, created_at) values (%s, %s, 'password', false, now())"
-    done = trio.Event()
+    finished = trio.Event()
 
     async def write() -> None:
         await run_sql(pool, login, uuid4(), user.id)
-        done.set()
+        finished.set()
 
     async with trio.open_nursery() as nursery, storage.transaction(by=System()) as tx:
         await tx.privacy.replace_email(user.id, PLACEHOLDER, NOW)
         nursery.start_soon(write)
         await until_blocked(pool)
-        assert not done.is_set()
-    assert done.is_set()
+        assert not finished.is_set()
+    assert finished.is_set()
 
 
 async def test_invitations_end_only_in_locked_organizations(
     storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account
 ) -> None:
     third = await add_organization(pool, "third")
-    held, late, answered = (
+    pending_id, expired_id, answered_id = (
         await invite(pool, acme),
         await invite(pool, other_tenant, expires_at=NOW),
         await invite(pool, third, status="rejected"),
     )
     unheld = await invite(pool, third)
     other = await invite(pool, acme, EVE)
-    ended = await within(
+    ended_ids = await within(
         storage,
         lambda tx: tx.privacy.end_invitations(user.id, user.email, PLACEHOLDER, [acme, other_tenant], NOW),
     )
-    assert {invitation.id: (invitation.email, invitation.status) for invitation in ended} == {
-        held: (PLACEHOLDER, InvitationStatus.CANCELLED),
-        late: (PLACEHOLDER, InvitationStatus.EXPIRED),
+    assert {invitation.id: (invitation.email, invitation.status) for invitation in ended_ids} == {
+        pending_id: (PLACEHOLDER, InvitationStatus.CANCELLED),
+        expired_id: (PLACEHOLDER, InvitationStatus.EXPIRED),
     }
     rows = await run_sql(pool, "select id, email, status, ended_at from invitations")
     assert {id_: rest for id_, *rest in rows} == {
-        held: [PLACEHOLDER, "cancelled", NOW],
-        late: [PLACEHOLDER, "expired", NOW],
-        answered: [PLACEHOLDER, "rejected", NOW - DAY],
+        pending_id: [PLACEHOLDER, "cancelled", NOW],
+        expired_id: [PLACEHOLDER, "expired", NOW],
+        answered_id: [PLACEHOLDER, "rejected", NOW - DAY],
         unheld: [ADA, "pending", None],
         other: [EVE, "pending", None],
     }

@@ -1,4 +1,4 @@
-"""Tests of anonymizations that race with each other and with other changes (security Z-3, Z-5, Z-6; decision 148)."""
+"""Anonymizations that race with each other and with other changes (security Z-3, Z-5, Z-6; decision 148)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from core.kernel.principals import Role
 from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts
+from tests.privacy.api.anonymization.data import request_anonymization
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import FORBIDDEN, refused
@@ -19,23 +20,12 @@ from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant
 
 
-@pytest.fixture
-async def user(ports: Ports, acme: Tenant) -> Account:
-    account = await add_account(ports, EMAIL)
-    await acme.join("ada", account)
-    return account
-
-
-async def forget(api: Api, user_id: object, token: str) -> Answer:
-    return await api.delete(f"/api/privacy/forget/{user_id}", token=token)
-
-
 async def is_anonymized(pool: Pool, account: Account) -> bool:
     """Return whether the account is anonymized, and check that this is recorded exactly then."""
     [(anonymized, address)] = await run_sql(pool, "select anonymized_at is not null, email from users where id = %s", account.id)
     assert anonymized == (address != account.email)
-    [(recorded,)] = await run_sql(pool, "select count(*) from privacy_log where user_id = %s", account.id)
-    assert recorded == anonymized
+    [(entries,)] = await run_sql(pool, "select count(*) from privacy_log where user_id = %s", account.id)
+    assert entries == anonymized
     return bool(anonymized)
 
 
@@ -43,7 +33,9 @@ async def is_anonymized(pool: Pool, account: Account) -> bool:
 async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
     api: Api, pool: Pool, acme: Tenant, user: Account, platform: Platform
 ) -> None:
-    answers = await run_concurrently(20, lambda number: forget(api, user.id, (acme.token("owner"), platform.token)[number % 2]))
+    answers = await run_concurrently(
+        20, lambda number: request_anonymization(api, user.id, (acme.token("owner"), platform.token)[number % 2])
+    )
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert await is_anonymized(pool, user)
     assert await acme.actions() == {"user.anonymized": 1}
@@ -53,7 +45,7 @@ async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
 @pytest.mark.slow
 async def test_twenty_concurrent_anonymizations_get_different_placeholders(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(20)]
-    answers = await run_concurrently(20, lambda number: forget(api, people[number].id, platform.token))
+    answers = await run_concurrently(20, lambda number: request_anonymization(api, people[number].id, platform.token))
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert all([await is_anonymized(pool, account) for account in people])
 
@@ -71,7 +63,7 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
         for tenant in (acme, other_tenant):
             await tenant.join(f"n{number}", account)
     tokens = (acme.token("owner"), platform.token)
-    answers = await run_concurrently(12, lambda number: forget(api, people[number % 6].id, tokens[number % 2]))
+    answers = await run_concurrently(12, lambda number: request_anonymization(api, people[number % 6].id, tokens[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 12}
     for tenant in (acme, other_tenant):
         assert await tenant.actions() == {"user.anonymized": 6}
@@ -81,15 +73,15 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
 async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
     """Neither a password nor a refresh token keeps the user signed in."""
     service = await add_service(pool, acme.org)
-    held = [(await sign_in(ports, user)).refresh_token for _ in range(6)]
-    held += [(await sign_in_to(ports, pool, service, user)).refresh_token for _ in range(6)]
+    refresh_tokens = [(await sign_in(ports, user)).refresh_token for _ in range(6)]
+    refresh_tokens += [(await sign_in_to(ports, pool, service, user)).refresh_token for _ in range(6)]
 
     async def act(number: int) -> Answer:
         if number == 7:
-            return await forget(api, user.id, acme.token("owner"))
+            return await request_anonymization(api, user.id, acme.token("owner"))
         if number % 2:
             return await api.login(EMAIL, PASSWORD if number % 3 else "wrong password")
-        token = held[number % len(held)]
+        token = refresh_tokens[number % len(refresh_tokens)]
         for _ in range(100):  # usually it ends much earlier
             answer = await api.post("/api/auth/refresh", {"refresh_token": token})
             if answer.status != 200:
@@ -115,7 +107,7 @@ async def test_no_account_is_both_a_platform_owner_and_anonymized(api: Api, port
     async def act(number: int) -> Answer:
         account = people[number // 2]
         if number % 2:
-            return await forget(api, account.id, platform.token)
+            return await request_anonymization(api, account.id, platform.token)
         return await api.post("/api/platform/owners", {"user_id": str(account.id)}, token=platform.token)
 
     answers = await run_concurrently(20, act)
@@ -132,9 +124,9 @@ async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: 
             case 0:
                 return await acme.transfer("owner", "ada")
             case 1:
-                return await forget(api, user.id, acme.token("owner"))
+                return await request_anonymization(api, user.id, acme.token("owner"))
             case 2:
-                return await forget(api, acme.id("owner"), (platform.token, acme.token("owner"))[number // 4 % 2])
+                return await request_anonymization(api, acme.id("owner"), (platform.token, acme.token("owner"))[number // 4 % 2])
             case _:
                 return await acme.remove("owner", "ada")
 
@@ -148,16 +140,16 @@ async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: 
 async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     async def act(number: int) -> Answer:
         if number == 5:
-            return await forget(api, user.id, acme.token("owner"))
+            return await request_anonymization(api, user.id, acme.token("owner"))
         return await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
     answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 409}
     assert await is_anonymized(pool, user)
-    registered = sum("message" in answer.json and "user_id" not in answer.json for answer in answers)
-    found = await run_sql(pool, "select id from users where email = %s", EMAIL)
-    assert len(found) == registered <= 1
-    assert (user.id,) not in found
+    registrations = sum("message" in answer.json and "user_id" not in answer.json for answer in answers)
+    rows = await run_sql(pool, "select id from users where email = %s", EMAIL)
+    assert len(rows) == registrations <= 1
+    assert (user.id,) not in rows
 
 
 @pytest.mark.slow
@@ -165,21 +157,21 @@ async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymi
     api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant
 ) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
-    made = []
+    invitation_tokens = []
     for number, account in enumerate(people):
         await acme.join(f"n{number}", account)
-        made.append((await other_tenant.invite(account.email))["token"])
+        invitation_tokens.append((await other_tenant.invite(account.email))["token"])
 
     async def act(number: int) -> Answer:
         if number % 2:
-            return await forget(api, people[number // 2].id, acme.token("owner"))
-        return await api.post("/api/invitations/accept", {"token": made[number // 2]}, token=acme.token(f"n{number // 2}"))
+            return await request_anonymization(api, people[number // 2].id, acme.token("owner"))
+        return await api.post("/api/invitations/accept", {"token": invitation_tokens[number // 2]}, token=acme.token(f"n{number // 2}"))
 
     answers = await run_concurrently(16, act)
     assert {answer.status for answer in answers} <= {200, 400, 401, 403}
-    there = {address for address in await other_tenant.members() if address.startswith("n")}
+    members = {address for address in await other_tenant.members() if address.startswith("n")}
     for number, account in enumerate(people):
-        assert await is_anonymized(pool, account) == (account.email not in there), number
+        assert await is_anonymized(pool, account) == (account.email not in members), number
     assert all(status in ("accepted", "cancelled") for status in (await other_tenant.statuses()).values())
 
 
@@ -194,26 +186,26 @@ async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api,
         ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
         ("update memberships set role = 'owner' where org_id = %s and user_id = %s", (acme.org, acme.people["admin"].id)),
     ]
-    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
 async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
     changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
-    answer = await run_during(pool, changes, lambda: forget(api, user.id, platform.token))
+    answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, platform.token))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
 async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     changes: Changes = [("update users set is_platform_owner = true where id = %s", (user.id,))]
-    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
-async def test_a_membership_of_another_organization_added_meanwhile_is_respected(
+async def test_a_membership_added_meanwhile_in_another_organization_prevents_the_anonymization(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     changes: Changes = [
@@ -223,7 +215,7 @@ async def test_a_membership_of_another_organization_added_meanwhile_is_respected
             (new_id(), other_tenant.org, user.id),
         ),
     ]
-    answer = await run_during(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
@@ -232,15 +224,15 @@ async def test_an_organization_joined_meanwhile_gets_the_event(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account, platform: Platform
 ) -> None:
     """The anonymization starts over and also locks that organization."""
-    added = """
+    insert = """
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, 'member', now()) returning org_id)
         update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (user.id,)),
-        (added, (new_id(), other_tenant.org, user.id)),
+        (insert, (new_id(), other_tenant.org, user.id)),
     ]
-    answer = await run_during(pool, changes, lambda: forget(api, user.id, platform.token))
+    answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, platform.token))
     assert answer.status == 200, answer.text
     assert await is_anonymized(pool, user)
     assert [await tenant.actions() for tenant in (acme, other_tenant)] == [{"user.anonymized": 1}] * 2
@@ -250,7 +242,7 @@ async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, 
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""
-    answer = await run_during(pool, [(login, (new_id(), user.id))], lambda: forget(api, user.id, acme.token("owner")))
+    answer = await run_during(pool, [(login, (new_id(), user.id))], lambda: request_anonymization(api, user.id, acme.token("owner")))
     assert answer.status == 200, answer.text
     assert await run_sql(pool, "select address, agent from login_events where user_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
 
@@ -258,5 +250,5 @@ async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, 
 async def test_roles_and_memberships_stay(api: Api, acme: Tenant, user: Account, platform: Platform) -> None:
     before = await acme.roles()
     for name in ("owner", "ada"):
-        assert (await forget(api, acme.id(name), platform.token)).status == 200
+        assert (await request_anonymization(api, acme.id(name), platform.token)).status == 200
     assert await acme.check() == before == {**before, "owner": Role.OWNER}

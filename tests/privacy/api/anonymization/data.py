@@ -1,0 +1,130 @@
+"""Requests that anonymize an account, and the personal data that they delete or redact."""
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts
+from core.accounts.accounts_rules import Account
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest, new_secret
+from ports import Ports
+from tests.support.builders import Answer, Api, run_sql, sign_in
+from tests.support.services import add_plan, add_service_user, add_subscription, sign_in_to
+from tests.support.tenants import Tenant
+
+USER_ADDRESS: Final = "203.0.113.9"
+FORMER_EMAIL: Final = "ada.byron@example.com"
+PLACEHOLDER: Final = re.compile(r"anonymized-\d{16}@deleted\.local")
+DELETED_TABLES: Final = (
+    "sessions",
+    "mfa",
+    "backup_codes",
+    "identities",
+    "passkeys",
+    "devices",
+    "pre_auths",
+    "link_tickets",
+    "one_time_tokens",
+)
+KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
+
+
+async def request_anonymization(api: Api, user_id: object, token: str | None) -> Answer:
+    return await api.delete(f"/api/privacy/forget/{user_id}", token=token, headers={"User-Agent": "the owner's browser"})
+
+
+async def anonymize(api: Api, user_id: object, token: str) -> None:
+    answer = await request_anonymization(api, user_id, token)
+    assert answer.status == 200, answer.text
+
+
+async def account_row(pool: Pool, user_id: UUID) -> dict[str, Any]:
+    columns = ("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at")
+    [values] = await run_sql(pool, f"select {', '.join(columns)} from users where id = %s", user_id)  # noqa: S608
+    return dict(zip(columns, values, strict=True))
+
+
+async def columns_with(pool: Pool, text: str) -> set[str]:
+    """Return the tables and columns of the whole database that contain this text."""
+    columns = await run_sql(
+        pool,
+        """
+        select table_name, column_name from information_schema.columns
+        where table_schema = 'public' and data_type in ('text', 'json', 'jsonb', 'ARRAY')""",
+    )
+    names = set()
+    for table, column in columns:
+        if await run_sql(pool, f"select 1 from {table} where strpos({column}::text, %s) > 0 limit 1", text):  # noqa: S608
+            names.add(f"{table}.{column}")
+    return names
+
+
+async def count_rows(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
+    """Return the number of the user's rows in each table."""
+    counts = {}
+    for table in tables:
+        [(counts[table],)] = await run_sql(pool, f"select count(*) from {table} where user_id = %s", user_id)  # noqa: S608
+    return counts
+
+
+async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
+    """Add data of every kind that an account can have."""
+    pool, ports = tenant.pool, tenant.ports
+    now, until = ports.clock.now(), ports.clock.now() + timedelta(hours=1)
+    await add_service_user(ports, service, account.id)
+    plan = await add_plan(pool, service)
+    await add_subscription(ports, pool, service, account.id, plan, ends=until)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", account.id)
+    session = (await sign_in(ports, account)).session_id
+    await sign_in_to(ports, pool, service, account)
+    statements = {
+        "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
+        "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
+        """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, linked_at)
+        values (gen_random_uuid(), %s, %s, 'codehost', 'ada-at-codehost', 'ada@example.com', 'token', now())""": (service,),
+        """
+        insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
+        values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now())""": (),
+        """
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score,
+                             risk_factors, trust_hash, trust_expires_at, created_at, updated_at)
+        values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}',
+                'trust', now() + interval '90 days', now(), now())""": (),
+        """
+        insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, identity_email, known_elsewhere,
+                               access_token)
+        values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
+                'token')""": (),
+        """
+        insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
+        values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
+        """
+        insert into login_events (id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', false, '203.0.113.9', 'Ada''s browser', 'London', 'GB', now()""": (
+            *(service, tenant.org),
+        ),
+        """
+        insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
+        values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),
+    }
+    for statement, parameters in statements.items():
+        await run_sql(pool, statement, account.id, *parameters)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for purpose in TokenPurpose:
+            await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
+        await tx.email_queue.add(new_email(EmailKind.RESET_PASSWORD, account.email, now))
+
+
+async def change_account_email(ports: Ports, account: Account, *addresses: str) -> None:
+    """Change the account's address several times."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for address in addresses:
+            locked_account = await tx.accounts.lock(account.id)
+            assert locked_account is not None
+            await accounts.change_account_email(tx, locked_account, Email(address), ports.clock.now())

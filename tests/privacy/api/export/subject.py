@@ -1,0 +1,91 @@
+"""A user whose data is exported."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.support.builders import Answer, Api, run_sql, sign_in
+
+FIRST_LOGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Subject:
+    """A user with stored data."""
+
+    api: Api
+    ports: Ports
+    pool: Pool
+    account: Account
+
+    @property
+    def id(self) -> str:
+        return str(self.account.id)
+
+    async def token(self) -> str:
+        return (await sign_in(self.ports, self.account)).access_token
+
+    async def export(self, token: str | None = None) -> Any:
+        answer = await request_export(self.api, self.account.id, token or await self.token())
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def add_login(self, number: int, service: UUID | None = None, **columns: Any) -> str:
+        """Add a login on the day with this number, to the service if one is given."""
+        id_ = uuid4()
+        row: dict[str, Any] = {
+            "id": id_,
+            "user_id": self.account.id,
+            "service_id": service,
+            "provider": "password",
+            "success": True,
+            "address": "203.0.113.9",
+            "agent": "a browser",
+            "created_at": FIRST_LOGIN + timedelta(days=number),
+            **columns,
+        }
+        names, places = ", ".join(row), ", ".join(["%s"] * len(row))
+        statement = f"insert into login_events ({names}, org_id) values ({places}, (select org_id from services where id = %s))"  # noqa: S608
+        await run_sql(self.pool, statement, *row.values(), service)
+        return str(id_)
+
+    async def add_identity(self, number: int, provider: str, service: UUID | None = None) -> None:
+        insert = """
+            insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, refresh_token, scopes,
+                                    linked_at)
+            values (gen_random_uuid(), %s, %s, %s, %s, 'secret@example.com', 'access', 'refresh', '{all}', %s)"""
+        await run_sql(self.pool, insert, self.account.id, service, provider, f"{provider}-{number}", FIRST_LOGIN + timedelta(days=number))
+
+    async def add_mfa_event(self, number: int, event_type: str = "mfa_verify_success", *, success: bool = True) -> None:
+        insert = """
+            insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
+            values (gen_random_uuid(), %s, %s, %s, '203.0.113.9', 'a browser', %s)"""
+        await run_sql(self.pool, insert, self.account.id, event_type, success, FIRST_LOGIN + timedelta(days=number))
+
+    async def add_passkey(self, number: int, **columns: Any) -> tuple[str, str]:
+        """Add a passkey, and return its id and the id of its authenticator."""
+        id_, aaguid = uuid4(), uuid4()
+        insert = """
+            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
+                                  last_used_at)
+            values (%s, %s, %s, %s, 'key', 0, %s, true, %s, %s)"""
+        at = FIRST_LOGIN + timedelta(days=number)
+        await run_sql(self.pool, insert, id_, self.account.id, f"Key {number}", id_.bytes, aaguid, at, columns.get("last_used_at"))
+        return str(id_), str(aaguid)
+
+
+async def request_export(api: Api, user_id: object, token: str | None = None) -> Answer:
+    return await api.get(f"/api/privacy/export/{user_id}", token=token)
+
+
+async def add_all_data(subject: Subject, *services: UUID) -> None:
+    """Add data of every kind, for the platform and for each service."""
+    for number, service in enumerate((None, *services)):
+        await subject.add_login(number, service)
+        await subject.add_identity(number, "codehost", service)
+    await subject.add_mfa_event(0)
+    await subject.add_passkey(0)

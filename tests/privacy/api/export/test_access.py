@@ -1,0 +1,127 @@
+"""The callers that can export a user's data (decisions 48, 53; security B-5, I-4, J-9, R-5)."""
+
+from uuid import UUID
+
+import pytest
+
+from core import privacy_rules
+from core.kernel.principals import Role
+from tests.privacy.api.export.subject import Subject, add_all_data, request_export
+from tests.support.builders import add_account, add_member, impersonate, run_sql, sign_in
+from tests.support.platform import NOWHERE, Platform
+from tests.support.refusals import FORBIDDEN, MISSING, refused
+from tests.support.services import add_service, sign_in_to
+from tests.support.tenants import Tenant, Tenants
+
+
+async def test_platform_owners_get_everything(user: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:
+    await acme.join("ada", user.account)
+    await add_all_data(user, shop)
+    assert await user.export(platform.token) == await user.export()
+
+
+async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID) -> None:
+    other = await add_service(user.pool, other_tenant.org, "other")
+    for tenant in (acme, other_tenant):
+        await tenant.join("ada", user.account)
+    await add_all_data(user, shop, other)
+    package = await user.export(acme.token("owner"))
+    assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
+    assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
+    assert package["login_events_count"] == 1
+    assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
+    # These belong to the account.
+    assert (package["mfa_events"], package["passkeys"]) == ([], [])
+
+
+async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(
+    user: Subject, acme: Tenant, other_tenant: Tenant, tenants: Tenants
+) -> None:
+    third = await tenants.add("third", cast={"member": Role.MEMBER})
+    for tenant in (other_tenant, third):
+        await run_sql(user.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
+        await tenant.join("owner", acme.people["owner"], Role.OWNER)
+    for tenant in (acme, other_tenant):
+        await tenant.join("ada", user.account)
+    await add_member(user.pool, third.org, user.account.id)  # not confirmed
+    await add_all_data(user, *[await add_service(user.pool, tenant.org, tenant.slug) for tenant in (acme, other_tenant, third)])
+    package = await user.export(acme.token("owner"))
+    assert {membership["organization_slug"] for membership in package["memberships"]} == {"acme", "twin"}
+    assert (len(package["login_events"]), len(package["oauth_identities"]), package["login_events_count"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_the_status_of_the_organization_does_not_matter(user: Subject, acme: Tenant, status: str) -> None:
+    await acme.join("ada", user.account)
+    await acme.set_status(status)
+    assert (await user.export(acme.token("owner")))["user_id"] == user.id
+    assert (await user.export(acme.token("ada")))["user_id"] == user.id
+
+
+@pytest.mark.parametrize("caller", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
+@pytest.mark.parametrize("target", ["known", "unknown", "no id"])
+async def test_others_are_refused_without_learning_if_the_user_exists(
+    user: Subject, acme: Tenant, other_tenant: Tenant, caller: str, target: str
+) -> None:
+    await acme.join("ada", user.account)
+    if caller.startswith("owner"):
+        await run_sql(user.pool, "update memberships set confirmed_at = null where user_id = %s", user.account.id)
+    match caller:
+        case "stranger":
+            token = (await sign_in(user.ports, await add_account(user.ports, "stranger@example.com", None))).access_token
+        case "member" | "admin":
+            token = acme.token(caller)
+        case "foreign owner":
+            token = other_tenant.token("owner")
+        case _:
+            token = acme.token("owner")
+    answer = await request_export(user.api, {"known": user.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy_rules.ExportNotAllowed.__doc__
+
+
+@pytest.mark.parametrize("target", [str(UUID(int=7)), "ada", "%F0%9F%A6%8A"])
+async def test_only_platform_owners_learn_that_a_user_does_not_exist(platform: Platform, target: str) -> None:
+    assert refused(await request_export(platform.api, target, platform.token)) == MISSING
+
+
+async def test_a_request_without_a_token_is_refused(user: Subject) -> None:
+    assert refused(await request_export(user.api, user.id)) == (401, "UNAUTHORIZED")
+
+
+async def test_an_impersonator_is_refused(user: Subject, platform: Platform) -> None:
+    token = await impersonate(user.ports, platform.account, user.account)
+    assert refused(await request_export(user.api, user.id, token)) == FORBIDDEN
+
+
+async def test_an_application_gets_its_users_data_of_its_organization(
+    user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID
+) -> None:
+    second, other = await add_service(user.pool, acme.org, "second"), await add_service(user.pool, other_tenant.org, "other")
+    for tenant in (acme, other_tenant):
+        await tenant.join("ada", user.account)
+    await add_all_data(user, shop, second, other)
+    token = (await sign_in_to(user.ports, user.pool, shop, user.account)).access_token
+    package = await user.export(token)
+    assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
+    assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"]
+    assert package["login_events_count"] == 2
+    assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
+    assert (package["mfa_events"], package["passkeys"]) == ([], [])
+    await acme.set_status("suspended")
+    assert (await user.export(token))["login_events_count"] == 2
+
+
+@pytest.mark.parametrize("holder", ["owner", "platform"])
+async def test_an_application_cannot_export_other_users(user: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str) -> None:
+    await acme.join("ada", user.account)
+    token = (await sign_in_to(user.ports, user.pool, shop, platform.account if holder == "platform" else acme.people["owner"])).access_token
+    for target in (user.id, NOWHERE):
+        assert refused(await request_export(user.api, target, token)) == FORBIDDEN
+
+
+async def test_an_export_changes_nothing(user: Subject, acme: Tenant, tenants: Tenants) -> None:
+    await acme.join("ada", user.account)
+    before = await tenants.everything()
+    await user.export(acme.token("owner"))
+    assert await tenants.everything() == before

@@ -1,0 +1,212 @@
+"""The contents of a user's export, complete or one organization's part (decisions 56, 84, 145, 146; security Y-1)."""
+
+import json
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.privacy import Privacy
+from core import privacy
+from core.kernel.errors import StorageDown
+from core.kernel.principals import Role
+from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export
+from tests.proof.wire.wire import Reply, serving
+from tests.support.builders import add_member, run_sql
+from tests.support.direct import change_ports
+from tests.support.refusals import refused
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+
+
+async def on_a_socket(app: QuartTrio, subject: Subject) -> Reply:
+    """Request the export over a socket, which receives the response in many pieces."""
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        return await client.get(f"/api/privacy/export/{subject.id}", f"Authorization: Bearer {await subject.token()}")
+
+
+def ids(package: Any) -> list[str]:
+    return [event["id"] for event in package["login_events"]]
+
+
+# Contents
+
+
+async def test_an_export_has_every_field_in_the_documented_order(user: Subject, acme: Tenant, shop: UUID) -> None:
+    await acme.join("ada", user.account, Role.ADMIN)
+    await run_sql(user.pool, "update memberships set created_at = %s where user_id = %s", FIRST_LOGIN, user.account.id)
+    factors = {"risk_score": 50, "risk_factors": ["new_device", "unknown_location"], "city": "London", "country": "GB"}
+    old = await user.add_login(0, success=False, address=None, agent=None)
+    new = await user.add_login(1, shop, provider="codehost", **factors)
+    await user.add_identity(2, "codehost")
+    await user.add_identity(1, "websuite", shop)
+    await user.add_mfa_event(0, "mfa_setup_initiated")
+    await user.add_mfa_event(1, "mfa_verify_failed", success=False)
+    (first, made_first), (second, made_second) = await user.add_passkey(0), await user.add_passkey(1, last_used_at=FIRST_LOGIN)
+    day = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    package = await user.export()
+    assert package == {
+        "user_id": user.id,
+        "email": "ada@example.com",
+        "created_at": user.account.created_at.isoformat().replace("+00:00", "Z"),
+        "memberships": [{"organization_id": str(acme.org), "organization_slug": "acme", "role": "admin", "joined_at": day[0]}],
+        "login_events_count": 2,
+        "login_events": [
+            {
+                "id": new,
+                "timestamp": day[1],
+                "ip_address": "203.0.113.9",
+                "user_agent": "a browser",
+                "provider": "codehost",
+                "success": True,
+                "risk_score": 50,
+                "risk_factors": '["new_device", "unknown_location"]',
+                "geo_country": "GB",
+                "geo_city": "London",
+            },
+            {
+                "id": old,
+                "timestamp": day[0],
+                "ip_address": None,
+                "user_agent": None,
+                "provider": "password",
+                "success": False,
+                "risk_score": 0,
+                "risk_factors": "[]",
+                "geo_country": None,
+                "geo_city": None,
+            },
+        ],
+        "oauth_identities": [
+            {"provider": "websuite", "provider_user_id": "websuite-1", "linked_at": day[1]},
+            {"provider": "codehost", "provider_user_id": "codehost-2", "linked_at": day[2]},
+        ],
+        "mfa_events": [
+            {"event_type": "mfa_verify_failed", "timestamp": day[1], "success": False},
+            {"event_type": "mfa_setup_initiated", "timestamp": day[0], "success": True},
+        ],
+        "passkeys": [
+            {"id": first, "name": "Key 0", "aaguid": made_first, "backup_eligible": True, "created_at": day[0], "last_used_at": None},
+            {"id": second, "name": "Key 1", "aaguid": made_second, "backup_eligible": True, "created_at": day[1], "last_used_at": day[0]},
+        ],
+    }
+    assert list(package) == [
+        *(
+            "user_id",
+            "email",
+            "created_at",
+            "memberships",
+            "login_events_count",
+            "login_events",
+            "oauth_identities",
+            "mfa_events",
+            "passkeys",
+        )
+    ]
+
+
+async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
+    package = await user.export()
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")
+    assert [package[name] for name in lists] == [[]] * 5
+    assert package["login_events_count"] == 0
+
+
+async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant, shop: UUID) -> None:
+    owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
+    await add_all_data(owner, shop)
+    package = await user.export()
+    assert [package[name] for name in ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")] == [[]] * 5
+
+
+async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
+    await add_all_data(user, shop)
+    await run_sql(
+        user.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", user.account.id
+    )
+    answer = await request_export(user.api, user.id, await user.token())
+    assert user.account.password_hash is not None
+    for secret in (user.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):
+        assert secret not in answer.text
+
+
+async def test_an_export_has_the_newest_logins_up_to_the_setting(app: QuartTrio, user: Subject) -> None:
+    logins = [await user.add_login(number) for number in (2, 0, 4, 1, 3)]
+    change_ports(app, policy=replace(user.ports.policy, export_login_events=3))
+    package = await user.export()
+    assert ids(package) == [logins[2], logins[4], logins[0]]
+    assert package["login_events_count"] == 5
+
+
+@pytest.mark.slow
+async def test_an_export_has_a_thousand_logins_by_default(user: Subject) -> None:
+    statement = """
+        insert into login_events (id, user_id, provider, success, created_at)
+        select gen_random_uuid(), %s, 'password', true, now() from generate_series(1, 1001)"""
+    await run_sql(user.pool, statement, user.account.id)
+    package = await user.export()
+    assert (len(set(ids(package))), package["login_events_count"]) == (1000, 1001)
+
+
+async def test_lists_of_several_batches_are_complete(
+    app: QuartTrio, user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with the same time are complete too."""
+    monkeypatch.setattr(privacy, "BATCH", 1)
+    await add_all_data(user, shop)
+    for tenant in (acme, other_tenant):
+        await add_member(user.pool, tenant.org, user.account.id)
+    await run_sql(user.pool, "update memberships set created_at = %s", FIRST_LOGIN)
+    for number in (0, 1):
+        await user.add_login(number)
+        await user.add_identity(number, "websuite", await add_service(user.pool, acme.org, f"s{number}"))
+        await user.add_mfa_event(0, f"event {number}")
+        await user.add_passkey(0)
+    package = json.loads((await on_a_socket(app, user)).body)
+    assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
+        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3},
+    }
+    for entries in (entries for entries in package.values() if isinstance(entries, list)):
+        assert len({json.dumps(item) for item in entries}) == len(entries)
+
+
+# Streaming
+
+
+async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add_all_data(user)
+
+    async def down(*_: Any) -> Any:
+        raise StorageDown
+
+    monkeypatch.setattr(Privacy, "passkeys", down)
+    assert refused(await request_export(user.api, user.id, await user.token())) == (500, "DATABASE_ERROR")
+
+
+async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy, "BATCH", 2)
+    for number in range(5):
+        await user.add_login(number)
+    read = Privacy.logins
+
+    async def logins(self: Privacy, user_id: UUID, within: Any, before: Any, limit: int) -> Any:
+        if before is not None:
+            raise StorageDown
+        return await read(self, user_id, within, before, limit)
+
+    monkeypatch.setattr(Privacy, "logins", logins)
+    token = await user.token()
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        await client.send(f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b'"risk_score"') == 2
+    assert b"passkeys" not in answer
+    assert not answer.endswith(b"\r\n0\r\n\r\n")
+
+
+async def test_an_export_is_not_cached(user: Subject) -> None:
+    answer = await request_export(user.api, user.id, await user.token())
+    assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == ("application/json", "no-store")
