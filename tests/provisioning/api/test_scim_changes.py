@@ -30,15 +30,15 @@ async def test_put_replaces_the_attributes_of_a_user(acme: Tenant, directory: Di
     clock.advance(timedelta(seconds=1))
     answer = await directory.put(user["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"}, id="x", meta={"created": "x"})
     assert answer.status == 200
-    changed = answer.json
-    assert (changed["id"], changed["externalId"], changed["active"], changed["displayName"]) == (user["id"], "00u2", True, None)
-    assert changed["name"] == {"formatted": None, "familyName": None, "givenName": "G"}
-    assert changed["meta"]["lastModified"] > user["meta"]["lastModified"]
-    assert changed["meta"]["created"] == user["meta"]["created"]
+    user_after = answer.json
+    assert (user_after["id"], user_after["externalId"], user_after["active"], user_after["displayName"]) == (user["id"], "00u2", True, None)
+    assert user_after["name"] == {"formatted": None, "familyName": None, "givenName": "G"}
+    assert user_after["meta"]["lastModified"] > user["meta"]["lastModified"]
+    assert user_after["meta"]["created"] == user["meta"]["created"]
     fields = ["externalId", "name.formatted", "name.givenName", "name.familyName", "displayName"]
     assert (await acme.entry("user.updated"))["details"] == {"changed": fields}
     clock.advance(timedelta(seconds=1))
-    assert (await directory.put(user["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"})).json == changed
+    assert (await directory.put(user["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"})).json == user_after
     assert "userName" in bad_request_detail(await directory.put(user["id"]))
 
 
@@ -264,8 +264,8 @@ async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
     assert (await load_accounts(acme, "old@acme.example"))[0][4]
     renamed = await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "wanted@acme.example"})
     assert renamed.status in (403, 409)
-    again = await directory.put(user["id"], userName="wanted@acme.example", displayName="New", active=True)
-    assert again.status in (403, 409)
+    second_answer = await directory.put(user["id"], userName="wanted@acme.example", displayName="New", active=True)
+    assert second_answer.status in (403, 409)
 
 
 async def test_names_are_visible_in_their_organization_only(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
@@ -296,9 +296,9 @@ async def test_owners_cannot_be_changed(acme: Tenant, directory: Directory) -> N
 
 async def test_a_user_has_at_most_ten_addresses(directory: Directory) -> None:
     user = await directory.create_user()
-    many = [{"value": f"a{number}@acme.example"} for number in range(11)]
-    assert problem(await directory.try_create_user("ada@acme.example", emails=many)) == (400, "invalidValue")
-    one_by_one = [{"op": "add", "path": "emails", "value": [each]} for each in many]
+    addresses = [{"value": f"a{number}@acme.example"} for number in range(11)]
+    assert problem(await directory.try_create_user("ada@acme.example", emails=addresses)) == (400, "invalidValue")
+    one_by_one = [{"op": "add", "path": "emails", "value": [address]} for address in addresses]
     assert problem(await directory.patch(user["id"], *one_by_one)) == (400, "invalidValue")
     assert await directory.get(f"/Users/{user['id']}") == user
 
@@ -309,8 +309,8 @@ async def test_a_patch_is_applied_again_if_the_user_changed_since_it_was_read(ac
     before = await scim_users.find(acme.ports, caller, UUID(user["id"]))
     await directory.patch(user["id"], {"op": "add", "path": "displayName", "value": "Grace"})
     patch = UserPatch([PatchOperation(PatchOp.ADD, "externalId", "g1")])
-    changed = await scim_users.patch(acme.ports, caller, before, patch)
-    assert (changed.profile.display_name, changed.profile.external_id) == ("Grace", "g1")
+    patched = await scim_users.patch(acme.ports, caller, before, patch)
+    assert (patched.profile.display_name, patched.profile.external_id) == ("Grace", "g1")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.support.tenants import Tenant
 from tests.tenancy.organizations import refresh
 
 
-async def test_an_account_used_only_here_is_deactivated_and_activated(acme: Tenant, directory: Directory) -> None:
+async def test_an_account_used_in_one_organization_only_is_deactivated_and_activated(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
     await set_password(acme, user["id"])
     session = await sign_in(acme.ports, await account_of(acme, user["id"]))
@@ -53,11 +53,11 @@ async def test_deleting_the_organization_reactivates_the_accounts_its_directory_
 ) -> None:
     ids = {}
     for tenant in (acme, other_tenant):
-        here = await directory_of(tenant)
-        user = await here.create_user(f"{tenant.slug}@example.com")
+        own_directory = await directory_of(tenant)
+        user = await own_directory.create_user(f"{tenant.slug}@example.com")
         ids[tenant.slug] = user["id"]
         await set_password(tenant, user["id"])
-        await here.deactivate(user["id"])
+        await own_directory.deactivate(user["id"])
         assert (await tenant.api.login(f"{tenant.slug}@example.com")).status == 401
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert (await acme.api.login(f"{acme.slug}@example.com")).status == 200
@@ -94,18 +94,18 @@ async def test_only_the_membership_of_a_shared_account_is_deactivated(
         case "known elsewhere":
             await add_provisioned(acme.pool, other_tenant.org, UUID(user_id))
     session = await sign_in(acme.ports, await account_of(acme, user_id), acme.org)
-    outside = await sign_in(acme.ports, await account_of(acme, user_id))
+    own_session = await sign_in(acme.ports, await account_of(acme, user_id))
     assert (await directory.deactivate(user_id)).json["active"] is False
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
-    assert (await acme.api.get("/api/user", token=outside.access_token)).status == 200
-    assert (await acme.api.get(acme.path, token=outside.access_token)).status == 403
+    assert (await acme.api.get("/api/user", token=own_session.access_token)).status == 200
+    assert (await acme.api.get(acme.path, token=own_session.access_token)).status == 403
     assert (await acme.api.login("ada@example.com")).status == 200
     assert (await acme.entry("user.deactivated"))["details"] == {"whole_account": False}
     answer = await acme.api.post(acme.invitations, {"email": "ada@example.com", "role": "member"}, token=acme.token("owner"))
     assert (answer.status, answer.json["error"]) == (400, InviteeDeactivated.__doc__)
     assert (await directory.activate(user_id)).json["active"] is True
     if reason != "not confirmed":  # activating confirms the membership
-        assert (await acme.api.get(acme.path, token=outside.access_token)).status == 200
+        assert (await acme.api.get(acme.path, token=own_session.access_token)).status == 200
     await directory.deactivate(user_id)
     assert (await directory.delete(user_id)).status == 204
     assert problem(await directory.call("GET", f"/Users/{user_id}")) == (404, None)
@@ -134,8 +134,8 @@ async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: 
     await directory.deactivate(user_id)
     assert (await acme.api.get("/api/user", token=tokens["access_token"])).status == 401
     assert (await acme.api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})).status == 401
-    refused = await sign_in_to("acme")
-    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    answer = await sign_in_to("acme")
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await sign_in_to("twin")).status == 200
     await directory.activate(user_id)
     assert (await sign_in_to("acme")).status == 200
@@ -208,8 +208,8 @@ async def test_an_invitation_does_not_reactivate_a_deactivated_user(
     token = link(sent.emails[-1])
     assert (await acme.api.post("/api/invitations/accept", {"token": token})).status == 400
     token_of_user = (await acme.api.login("lovelace@example.com")).json["access_token"]
-    refused = await acme.api.post("/api/invitations/accept", {"token": token}, token=token_of_user)
-    assert (refused.status, refused.json["error"]) == (403, BlockedByDirectory.__doc__)
+    answer = await acme.api.post("/api/invitations/accept", {"token": token}, token=token_of_user)
+    assert (answer.status, answer.json["error"]) == (403, BlockedByDirectory.__doc__)
 
 
 async def test_activating_respects_the_member_limit(acme: Tenant, directory: Directory) -> None:
@@ -221,7 +221,7 @@ async def test_activating_respects_the_member_limit(acme: Tenant, directory: Dir
     assert (await directory.get(f"/Users/{user['id']}"))["active"] is False
 
 
-async def test_an_account_used_only_here_is_deleted_permanently(acme: Tenant, directory: Directory) -> None:
+async def test_an_account_used_in_one_organization_only_is_deleted_permanently(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
     session = await sign_in(acme.ports, await account_of(acme, user["id"]))
     assert (await directory.delete(user["id"])).status == 204
@@ -256,18 +256,18 @@ async def test_an_anonymized_user_can_only_be_deleted(acme: Tenant, directory: D
 
 
 async def test_an_anonymized_user_cannot_rejoin_the_group(acme: Tenant, directory: Directory) -> None:
-    gone, other = (await directory.create_user())["id"], (await directory.create_user("other@acme.example"))["id"]
-    answer = await acme.api.delete(f"/api/privacy/forget/{gone}", token=acme.token("owner"))
+    anonymized, other = (await directory.create_user())["id"], (await directory.create_user("other@acme.example"))["id"]
+    answer = await acme.api.delete(f"/api/privacy/forget/{anonymized}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
-    for user_id in (gone, other):
+    for user_id in (anonymized, other):
         assert (await directory.remove_member(user_id)).status == 200
-    assert problem(await directory.add_members(gone, other)) == (400, "invalidValue")
-    assert problem(await directory.put_group(gone)) == (400, "invalidValue")
+    assert problem(await directory.add_members(anonymized, other)) == (400, "invalidValue")
+    assert problem(await directory.put_group(anonymized)) == (400, "invalidValue")
     assert (await directory.add_members(other)).status == 200
     assert await directory.group_member_ids() == {*(acme.id(name) for name in acme.people), other}
 
 
-async def test_another_organization_cannot_anonymize_a_user_with_a_suspended_membership_here(
+async def test_another_organization_cannot_anonymize_a_user_with_a_suspended_membership(
     acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     shared = (await directory.create_user())["id"]

@@ -62,7 +62,7 @@ async def test_a_link_that_waits_for_the_mail_server_is_withdrawn_with_its_addre
     }
 
 
-async def test_an_inactive_user_with_a_new_address_is_welcomed_there_on_activation(
+async def test_the_welcome_email_goes_to_the_new_address_of_an_inactive_user_on_activation(
     acme: Tenant, directory: Directory, sent: FakeMailTransport
 ) -> None:
     user = await directory.create_user("wrong@acme.example", active=False)

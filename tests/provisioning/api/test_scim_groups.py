@@ -35,8 +35,8 @@ async def test_the_group_is_the_organization(acme: Tenant, directory: Directory)
     owner = acme.id("owner")
     assert {"value": owner, "$ref": f"http://gatehouse.test/scim/v2/Users/{owner}", "type": "User"} in group["members"]
     assert await directory.group_member_ids() == {acme.id(name) for name in acme.people}
-    listed = await directory.get("/Groups")
-    assert (listed["totalResults"], listed["startIndex"], listed["itemsPerPage"], listed["Resources"]) == (1, 1, 1, [group])
+    listing = await directory.get("/Groups")
+    assert (listing["totalResults"], listing["startIndex"], listing["itemsPerPage"], listing["Resources"]) == (1, 1, 1, [group])
 
 
 async def test_a_request_can_leave_the_members_out(acme: Tenant, directory: Directory) -> None:
@@ -68,14 +68,14 @@ async def test_a_filter_selects_the_group(acme: Tenant, other_tenant: Tenant, di
         "members pr": True,
         'meta.created lt "2001-01-01T00:00:00Z"': False,
     }.items():
-        listed = (await directory.try_list("Groups", filter=filter_, excludedAttributes="members")).json
-        assert [group["id"] for group in listed["Resources"]] == ([str(acme.org)] if matches else []), filter_
-        assert listed["totalResults"] == matches
+        listing = (await directory.try_list("Groups", filter=filter_, excludedAttributes="members")).json
+        assert [group["id"] for group in listing["Resources"]] == ([str(acme.org)] if matches else []), filter_
+        assert listing["totalResults"] == matches
     for filter_ in ("", 'members co "x"', f'members ne "{owner}"', 'userName eq "x"', "externalId pr", "active eq true"):
         assert problem(await directory.try_list("Groups", filter=filter_)) == (400, "invalidFilter")
     for query, count in (({"startIndex": 2}, 0), ({"count": 0}, 0), ({"startIndex": -1, "count": 5}, 1)):
-        listed = (await directory.try_list("Groups", **query)).json
-        assert (listed["totalResults"], len(listed["Resources"])) == (1, count)
+        listing = (await directory.try_list("Groups", **query)).json
+        assert (listing["totalResults"], len(listing["Resources"])) == (1, count)
 
 
 async def test_other_groups_do_not_exist(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:

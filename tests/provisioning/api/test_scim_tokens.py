@@ -49,11 +49,11 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     entry = await acme.entry("scim_token.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
     assert entry["details"] == {"scim_token_id": token["id"], "name": "Okta", "prefix": token["prefix"], "expires_at": until}
-    stored = json.dumps(
+    records = json.dumps(
         [*await acme.log(), *await acme.webhook_events(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")],
         default=str,
     )
-    assert token["token"] not in stored
+    assert token["token"] not in records
 
 
 async def test_values_that_are_not_valid_are_refused(acme: Tenant) -> None:
@@ -183,7 +183,7 @@ async def test_internal_errors_have_the_scim_format(directory: Directory, monkey
     assert problem(await directory.call("GET", "/Users")) == (500, None)
 
 
-async def test_an_unknown_id_is_not_found_whatever_the_body_is(directory: Directory) -> None:
+async def test_an_unknown_id_is_not_found_for_any_body(directory: Directory) -> None:
     for path in (f"/Users/{uuid4()}", "/Users/x", f"/Groups/{uuid4()}"):
         for method in ("PUT", "PATCH"):
             assert problem(await directory.call(method, path, {})) == (404, None)
@@ -260,9 +260,9 @@ async def test_the_configuration_lists_the_supported_features(directory: Directo
 async def test_the_schemas_have_the_attributes_of_resources(directory: Directory) -> None:
     user = await directory.create_user(name={"givenName": "Grace"})
     group = await directory.get(directory.group_path)
-    listed = await directory.get("/Schemas")
-    assert (listed["schemas"], listed["totalResults"], listed["itemsPerPage"]) == ([LIST_URN], 2, 2)
-    for schema, resource in zip(listed["Resources"], (user, group), strict=True):
+    listing = await directory.get("/Schemas")
+    assert (listing["schemas"], listing["totalResults"], listing["itemsPerPage"]) == ([LIST_URN], 2, 2)
+    for schema, resource in zip(listing["Resources"], (user, group), strict=True):
         attributes = {attribute["name"]: attribute for attribute in schema["attributes"]}
         assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(attributes)
         for name, attribute in attributes.items():
@@ -270,14 +270,14 @@ async def test_the_schemas_have_the_attributes_of_resources(directory: Directory
             if attribute["type"] == "complex":
                 assert set(value) == {sub["name"] for sub in attribute["subAttributes"]}
         assert await directory.get(f"/Schemas/{schema['id']}") == schema
-    assert [schema["id"] for schema in listed["Resources"]] == [USER_URN, GROUP_URN]
+    assert [schema["id"] for schema in listing["Resources"]] == [USER_URN, GROUP_URN]
 
 
 async def test_the_resource_types_are_user_and_group(directory: Directory) -> None:
-    listed = await directory.get("/ResourceTypes")
-    resource_types = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listed["Resources"]]
+    listing = await directory.get("/ResourceTypes")
+    resource_types = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listing["Resources"]]
     assert resource_types == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
-    for kind in listed["Resources"]:
+    for kind in listing["Resources"]:
         assert await directory.get(f"/ResourceTypes/{kind['id']}") == kind
 
 

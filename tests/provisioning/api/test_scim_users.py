@@ -38,9 +38,9 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
     assert await directory.get(f"/Users/{user['id']}") == user
     assert await load_accounts(acme) == [(UUID(user["id"]), "scim", acme.org, True, False, "member", True)]
     assert await run_sql(acme.pool, "select kind, address, org_id from mails") == [(EmailKind.WELCOME, GRACE, acme.org)]
-    recorded = [(action, target, actor) for action, _, target, actor, _ in await acme.recorded()][1:]
+    entries = [(action, target, actor) for action, _, target, actor, _ in await acme.recorded()][1:]
     [token] = await run_sql(acme.pool, "select id from scim_tokens")
-    assert recorded == [("user.created", user["id"], token[0]), ("user.joined", user["id"], token[0])]
+    assert entries == [("user.created", user["id"], token[0]), ("user.joined", user["id"], token[0])]
     assert [name for name, *_ in await acme.webhook_events()][1:] == ["user.signup.success", "user.created", "user.joined"]
     entry = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
     assert entry["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
@@ -131,13 +131,13 @@ async def test_values_that_are_not_valid_are_refused(acme: Tenant, directory: Di
     for body in bodies:
         assert problem(await directory.call("POST", "/Users", body)) == (400, "invalidSyntax"), body
     assert await load_accounts(acme) == []
-    most: dict[str, Any] = {
+    required_fields: dict[str, Any] = {
         "externalId": "x" * 256,
         "displayName": "x" * 100,
         "name": dict.fromkeys(("formatted", "givenName", "familyName"), "x" * 100),
     }
-    user = await directory.create_user(**most)
-    assert {name: user[name] for name in most} == most
+    user = await directory.create_user(**required_fields)
+    assert {name: user[name] for name in required_fields} == required_fields
 
 
 async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) -> None:
@@ -155,8 +155,8 @@ async def test_inactive_users_have_their_own_limit(acme: Tenant, directory: Dire
     monkeypatch.setattr(users_rules, "INACTIVE_PER_MEMBER", 1)
     await acme.set_member_limit(5)
     inactive = [await directory.create_user(f"p{n}@acme.example", active=False) for n in range(4)]
-    removed = await directory.create_user("left@acme.example")
-    assert (await directory.remove_member(removed["id"])).status == 200
+    removed_user = await directory.create_user("left@acme.example")
+    assert (await directory.remove_member(removed_user["id"])).status == 200
     for active in (True, False):
         answer = await directory.try_create_user(active=active)
         assert problem(answer) == (400, None)
@@ -181,14 +181,14 @@ async def test_one_of_several_concurrent_requests_gets_the_address(acme: Tenant,
 async def test_a_directory_knows_only_the_members_of_its_organization(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
     other = await directory_of(other_tenant)
-    listed = await directory.list_users()
-    assert {name: listed[name] for name in ("schemas", "totalResults", "startIndex", "itemsPerPage")} == {
+    listing = await directory.list_users()
+    assert {name: listing[name] for name in ("schemas", "totalResults", "startIndex", "itemsPerPage")} == {
         "schemas": [LIST_URN],
         "totalResults": 4,
         "startIndex": 1,
         "itemsPerPage": 4,
     }
-    user_names = {user["userName"] for user in listed["Resources"]}
+    user_names = {user["userName"] for user in listing["Resources"]}
     assert user_names == {"owner@acme.example", "admin@acme.example", "member@acme.example", GRACE}
     for user_id in (user["id"], acme.id("owner"), str(uuid4()), "x", user["id"].upper()):
         assert problem(await other.call("GET", f"/Users/{user_id}")) == (404, None)
@@ -208,9 +208,13 @@ async def test_lists_have_pages(directory: Directory, clock: FakeClock) -> None:
         (1, 3, addresses[:3]), (4, 2, addresses[3:5]), (7, 100, addresses[6:]), (8, 10, []), (0, 2, addresses[:2]), (-5, 2, addresses[:2]),
         (1, 0, []), (1, -1, []), (1, 10**30, addresses), (10**30, 5, []),
     ]:  # fmt: skip
-        listed = await directory.list_users(startIndex=start, count=count)
-        assert [user["userName"] for user in listed["Resources"]] == expected
-        assert (listed["totalResults"], listed["itemsPerPage"], listed["startIndex"]) == (7, len(expected), min(max(start, 1), 2**31 - 1))
+        listing = await directory.list_users(startIndex=start, count=count)
+        assert [user["userName"] for user in listing["Resources"]] == expected
+        assert (listing["totalResults"], listing["itemsPerPage"], listing["startIndex"]) == (
+            7,
+            len(expected),
+            min(max(start, 1), 2**31 - 1),
+        )
     assert await directory.list_users(sortBy="userName", sortOrder="descending") == await directory.list_users()
     for query in ({"startIndex": "x"}, {"count": "1.5"}, {"count": ""}):
         assert problem(await directory.try_list(**query)) == (400, "invalidValue")
@@ -219,24 +223,24 @@ async def test_lists_have_pages(directory: Directory, clock: FakeClock) -> None:
 async def test_a_request_chooses_the_attributes_of_the_response(directory: Directory) -> None:
     user = await directory.create_user(**FULL)
     path = f"/Users/{user['id']}"
-    always = {"schemas": user["schemas"], "id": user["id"]}
+    required = {"schemas": user["schemas"], "id": user["id"]}
     for query, expected in {
-        "attributes=userName": {**always, "userName": GRACE},
-        "attributes=USERNAME,name.givenName": {**always, "userName": GRACE, "name": {"givenName": "Grace"}},
-        "attributes=emails.value": {**always, "emails": [{"value": GRACE}]},
-        "attributes=nothing": always,
-        "attributes=urn:ietf:params:scim:schemas:core:2.0:User:active": {**always, "active": True},
-        "excludedAttributes=meta,name,displayName,emails,externalId,id": {**always, "userName": GRACE, "active": True},
+        "attributes=userName": {**required, "userName": GRACE},
+        "attributes=USERNAME,name.givenName": {**required, "userName": GRACE, "name": {"givenName": "Grace"}},
+        "attributes=emails.value": {**required, "emails": [{"value": GRACE}]},
+        "attributes=nothing": required,
+        "attributes=urn:ietf:params:scim:schemas:core:2.0:User:active": {**required, "active": True},
+        "excludedAttributes=meta,name,displayName,emails,externalId,id": {**required, "userName": GRACE, "active": True},
         "excludedAttributes=name.formatted": {**user, "name": {"familyName": "Hopper", "givenName": "Grace"}},
         "attributes=": user,
     }.items():
         assert await directory.get(f"{path}?{query}") == expected, query
-    listed = await directory.list_users(filter=f'userName eq "{GRACE}"', attributes="userName")
-    assert listed["Resources"] == [{**always, "userName": GRACE}]
+    listing = await directory.list_users(filter=f'userName eq "{GRACE}"', attributes="userName")
+    assert listing["Resources"] == [{**required, "userName": GRACE}]
     answer = await directory.call("PATCH", f"{path}?attributes=active", {
         "schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "displayName"}],
     })  # fmt: skip
-    assert answer.json == {**always, "active": True}
+    assert answer.json == {**required, "active": True}
 
 
 async def test_a_filter_selects_users(acme: Tenant, directory: Directory) -> None:

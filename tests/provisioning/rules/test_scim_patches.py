@@ -14,7 +14,7 @@ from core.provisioning.patches import NoTarget, PatchOp, PatchOperation, apply_o
 from core.provisioning.resources import AttributeValueInvalid, read_resource
 from core.provisioning.schemas import GROUP, USER
 
-BEFORE: dict[str, Any] = {
+STORED_USER: dict[str, Any] = {
     "userName": "ada@example.com",
     "name": {"givenName": "Ada", "familyName": "Lovelace"},
     "emails": [{"value": "ada@example.com", "type": "work", "primary": True}],
@@ -64,18 +64,18 @@ def _get(resource: dict[str, Any], name: str) -> str | None:
 
 @given(st.lists(operations(), max_size=6))
 def test_operations_on_single_values_are_applied_in_order(patch: list[tuple[PatchOperation, dict[str, str | None]]]) -> None:
-    model = to_flat(BEFORE)
+    model = to_flat(STORED_USER)
     for _, change in patch:
         model |= change
-    before = copy.deepcopy(BEFORE)
+    before = copy.deepcopy(STORED_USER)
     after = apply_operations(USER, before, [operation for operation, _ in patch])
     assert to_flat(after) == model
-    assert before == BEFORE
-    assert (after["userName"], after["emails"], after["active"]) == (BEFORE["userName"], BEFORE["emails"], True)
+    assert before == STORED_USER
+    assert (after["userName"], after["emails"], after["active"]) == (STORED_USER["userName"], STORED_USER["emails"], True)
 
 
 KEYS = st.sampled_from(["value", "type", "primary", "userName", "name", "members"])
-anything = st.recursive(
+any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["", "x", "True", "a@b.example"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
     max_leaves=5,
@@ -86,10 +86,10 @@ paths = st.none() | st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(st.builds(PatchOperation, st.sampled_from(PatchOp), paths, anything), max_size=4))
+@given(st.lists(st.builds(PatchOperation, st.sampled_from(PatchOp), paths, any_json), max_size=4))
 def test_any_operation_is_applied_or_refused(patch: list[PatchOperation]) -> None:
     try:
-        after = apply_operations(USER, BEFORE, patch)
+        after = apply_operations(USER, STORED_USER, patch)
     except Invalid:
         pass
     else:
@@ -133,16 +133,16 @@ def test_operations_on_members_are_applied_in_order(patch: list[tuple[PatchOpera
 
 def test_at_most_one_address_is_primary() -> None:
     new = {"value": "b@example.com", "type": "home", "primary": True}
-    after = apply_operations(USER, BEFORE, [PatchOperation(PatchOp.ADD, "emails", [new])])
-    assert after["emails"] == [{**BEFORE["emails"][0], "primary": False}, new]
-    after = apply_operations(USER, BEFORE, [PatchOperation(PatchOp.ADD, 'emails[type eq "home"].value', "b@example.com")])
+    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, "emails", [new])])
+    assert after["emails"] == [{**STORED_USER["emails"][0], "primary": False}, new]
+    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, 'emails[type eq "home"].value', "b@example.com")])
     assert after["emails"][1] == {"type": "home", "value": "b@example.com"}
-    after = apply_operations(USER, BEFORE, [PatchOperation(PatchOp.REMOVE, 'emails[type eq "work"]', None)])
+    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.REMOVE, 'emails[type eq "work"]', None)])
     assert "emails" not in after
     with pytest.raises(NoTarget):
-        apply_operations(USER, BEFORE, [PatchOperation(PatchOp.ADD, 'emails[type co "home"].value', "b@example.com")])
+        apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, 'emails[type co "home"].value', "b@example.com")])
     with pytest.raises(AttributeValueInvalid):
-        apply_operations(USER, BEFORE, [PatchOperation(PatchOp.REPLACE, 'emails[type eq "work"]', [new, new])])
+        apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.REPLACE, 'emails[type eq "work"]', [new, new])])
 
 
 def test_a_resource_keeps_only_attributes_that_clients_can_set() -> None:

@@ -64,9 +64,9 @@ async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, other_tenant:
     await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
     await within(storage, lambda tx: tx.scim_users.remove_members(acme, [users[2].id], NOW))
     async with storage.reading() as read:
-        listed = await read.scim_users.page(acme, None, 0, 100)
-    assert ([user.id for user in listed.items], listed.total) == ([user.id for user in users], 7)
-    return list(listed.items)
+        page = await read.scim_users.page(acme, None, 0, 100)
+    assert ([user.id for user in page.items], page.total) == ([user.id for user in users], 7)
+    return list(page.items)
 
 
 def value_of(user: ScimUser, field: ScimField) -> FieldValue:
@@ -192,10 +192,10 @@ async def test_the_group_lists_members_of_one_organization(
     async with storage.reading() as read:
         assert await read.scim_users.group_ids(acme, None, 100) == member_ids
         assert await read.scim_users.group_ids(acme, member_ids[1], 2) == member_ids[2:4]
-        in_order = sorted(users_of_acme, key=lambda user: user.id)
-        expected = [GroupMember(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in in_order]
+        users = sorted(users_of_acme, key=lambda user: user.id)
+        expected = [GroupMember(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in users]
         assert await read.scim_users.all_group_members(acme, None, 100) == expected
-        assert await read.scim_users.all_group_members(acme, in_order[1].id, 3) == expected[2:5]
+        assert await read.scim_users.all_group_members(acme, users[1].id, 3) == expected[2:5]
         assert await read.scim_users.group_members(acme, [users_of_acme[0].id, new_id()]) == [
             GroupMember(users_of_acme[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
         ]
@@ -238,14 +238,14 @@ async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID
         assert await read.scim_tokens.by_hash(digest("x"), NOW + SECOND) is None
         assert await read.scim_tokens.by_hash(digest("y"), NOW) is None
     async with storage.transaction(by=SYSTEM) as tx:
-        live = [
+        valid = [
             tx.scim_tokens.is_live_deferred(org_id, token_id, now)
             for org_id, token_id, now in [
                 (acme, token.id, NOW), (other_tenant, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
             ]
         ]  # fmt: skip
         assert await tx.organizations.by_id(acme) is not None
-    assert [deferred.value for deferred in live] == [True, False, False, False]
+    assert [deferred.value for deferred in valid] == [True, False, False, False]
     await within(storage, lambda tx: tx.scim_tokens.remove(other_tenant, token.id))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == [token]

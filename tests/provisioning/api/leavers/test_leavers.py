@@ -1,56 +1,17 @@
-"""Former members and deactivated users in the directory (security C-1, C-5, C-6).
+"""Former members and deactivated users in the directory (security C-1, C-5, C-6)."""
 
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
-
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
-from core.kernel.principals import SYSTEM, Role
-from core.kernel.values import new_id
-from core.tenancy.organizations_rules import Membership
 from tests.fakes.outside import FakeClock
-from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.provisioning.api.leavers.users import PRIVATE_EMAIL, change_own_email, leave
+from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_sql, sign_in
 from tests.support.scim import GRACE, Directory, directory_of, problem
-from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
 from tests.tenancy.invitations import accept
-
-PRIVATE = "grace@home.example"
-
-
-@pytest.fixture
-async def leaver_id(acme: Tenant, directory: Directory) -> str:
-    """The id of a provisioned user with a password and no other membership."""
-    user_id: str = (await directory.create_user())["id"]
-    hashed = await acme.ports.passwords.hash(PASSWORD)
-    await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(user_id))
-    async with acme.ports.storage.reading() as read:
-        account = await read.accounts.by_id(UUID(user_id))
-    assert account is not None
-    acme.people["grace"] = account
-    await acme.sign_in("grace")
-    return user_id
-
-
-async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
-    """Change the email address of an account, as its user."""
-    async with acme.ports.storage.reading() as read:
-        account = await read.accounts.by_id(UUID(user_id))
-    assert account is not None
-    session = await sign_in(acme.ports, account)
-    answer = await acme.api.patch("/api/user", {"email": email}, token=session.access_token)
-    assert answer.status == 200, answer.text
-
-
-async def leave(tenant: Tenant, user_id: str) -> None:
-    answer = await tenant.api.post(f"{tenant.path}/members/{user_id}", token=tenant.token("owner"))
-    assert answer.status == 200, answer.text
 
 
 async def is_deactivated(acme: Tenant, user_id: str) -> bool:
@@ -62,7 +23,7 @@ async def is_deactivated(acme: Tenant, user_id: str) -> bool:
 
 
 @pytest.mark.parametrize("method", ["patch", "put"])
-async def test_a_second_deactivation_covers_an_account_that_is_now_used_only_here(
+async def test_a_second_deactivation_also_deactivates_an_account_now_used_in_one_organization_only(
     acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str, method: str
 ) -> None:
     await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
@@ -70,23 +31,25 @@ async def test_a_second_deactivation_covers_an_account_that_is_now_used_only_her
     assert not await is_deactivated(acme, leaver_id)
     await leave(other_tenant, leaver_id)
 
-    async def again() -> Answer:
+    async def deactivate_again() -> Answer:
         return await (directory.deactivate(leaver_id) if method == "patch" else directory.put(leaver_id, userName=GRACE, active=False))
 
-    answer = await again()
+    answer = await deactivate_again()
     assert (answer.status, answer.json["active"]) == (200, False)
     assert await is_deactivated(acme, leaver_id)
     assert (await acme.api.login(GRACE)).status == 401
     deactivations = [entry["details"] for entry in await acme.log() if entry["action"] == "user.deactivated"]
     assert deactivations == [{"whole_account": False}, {"whole_account": True}]
-    assert (await again()).json == answer.json
+    assert (await deactivate_again()).json == answer.json
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 2
     assert (await directory.activate(leaver_id)).json["active"] is True
     assert (await acme.members())[GRACE] == ("member", True)  # as before the first deactivation
     assert (await acme.api.login(GRACE)).status == 200
 
 
-async def test_deactivating_suspends_the_membership_of_an_account_deactivated_elsewhere(acme: Tenant, directory: Directory) -> None:
+async def test_deactivating_suspends_the_membership_of_an_account_that_another_directory_deactivated(
+    acme: Tenant, directory: Directory
+) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -172,7 +135,7 @@ async def test_the_directory_forgets_and_cannot_restore_a_member_that_the_organi
     await leave(acme, leaver_id)
     await change_own_email(acme, leaver_id)
     assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
-    for email in (GRACE, PRIVATE):
+    for email in (GRACE, PRIVATE_EMAIL):
         assert await directory.find_user_names(f'userName eq "{email}"') == []
     for answer in (
         await directory.activate(leaver_id),
@@ -187,7 +150,7 @@ async def test_the_directory_forgets_and_cannot_restore_a_member_that_the_organi
         assert problem(answer) == (400, "invalidValue")
     assert "grace" not in await acme.check()
     assert (await directory.list_users())["totalResults"] == 3
-    await acme.invite(PRIVATE)  # the user can join again by an invitation
+    await acme.invite(PRIVATE_EMAIL)  # the user can join again by an invitation
 
 
 async def test_a_deactivated_user_removed_by_the_organization_cannot_be_restored(
@@ -219,21 +182,21 @@ async def test_the_directory_does_not_see_the_new_address_of_a_former_member(
     assert before in (await directory.list_users())["Resources"]
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     for filter_ in (
-        f'userName eq "{PRIVATE}"',
+        f'userName eq "{PRIVATE_EMAIL}"',
         'userName ew "home.example"',
         f'id eq "{leaver_id}" and meta.lastModified gt "{before["meta"]["lastModified"]}"',
     ):
         assert await directory.find_user_names(filter_) == []
-    changed = await directory.patch(leaver_id, {"op": "add", "path": "displayName", "value": "Grace"})
-    assert (changed.json["userName"], changed.json["displayName"]) == (GRACE, "Grace")
-    assert PRIVATE not in (await directory.put(leaver_id, userName=GRACE)).text
+    user = await directory.patch(leaver_id, {"op": "add", "path": "displayName", "value": "Grace"})
+    assert (user.json["userName"], user.json["displayName"]) == (GRACE, "Grace")
+    assert PRIVATE_EMAIL not in (await directory.put(leaver_id, userName=GRACE)).text
     assert problem(await directory.put(leaver_id, userName="else@acme.example")) == (403, None)
     at_twin = await (await directory_of(other_tenant)).get(f"/Users/{leaver_id}")  # a member there
-    assert at_twin["userName"] == PRIVATE
+    assert at_twin["userName"] == PRIVATE_EMAIL
     if reason == "deactivated":  # activating restores the membership, and members have their present address
         await directory.activate(leaver_id)
-        assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == PRIVATE
-        assert await directory.find_user_names(f'userName eq "{PRIVATE}"') == [PRIVATE]
+        assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == PRIVATE_EMAIL
+        assert await directory.find_user_names(f'userName eq "{PRIVATE_EMAIL}"') == [PRIVATE_EMAIL]
         return
     for answer in (await directory.add_members(leaver_id), await directory.put_group(leaver_id)):
         assert problem(answer) == (400, "invalidValue")
@@ -272,208 +235,32 @@ async def test_deleting_an_organization_by_the_platform_reactivates_its_deactiva
     assert (await acme.api.login(GRACE)).status == 200
 
 
-# Unique user names (RFC 7643 section 4.1.1)
-
-
-async def by_creating(acme: Tenant, directory: Directory) -> Answer:
-    return await directory.try_create_user(GRACE)
-
-
-async def by_renaming(acme: Tenant, directory: Directory) -> Answer:
-    other = await directory.create_user("hopper@acme.example")
-    return await directory.put(other["id"], userName=GRACE)
-
-
-async def by_activating(acme: Tenant, directory: Directory) -> Answer:
-    """Give the address to a deactivated user, and activate them."""
-    other = await directory.create_user("hopper@acme.example")
-    await directory.deactivate(other["id"])
-    await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(other["id"]))
-    return await directory.activate(other["id"])
-
-
-CLAIMS: Final = [by_creating, by_renaming, by_activating]
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-async def test_a_former_member_is_forgotten_when_another_user_gets_the_user_name(
-    acme: Tenant, directory: Directory, leaver_id: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
-) -> None:
-    await directory.remove_member(leaver_id)
-    await change_own_email(acme, leaver_id)
-    answer = await claim(acme, directory)
-    assert answer.status in (200, 201), answer.text
-    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert (await directory.get(f"/Users/{answer.json['id']}"))["userName"] == GRACE
-    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
-    assert problem(await directory.add_members(leaver_id)) == (400, "invalidValue")
-    await acme.invite(PRIVATE)  # the user can join again by an invitation
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-async def test_the_user_name_of_a_deactivated_former_user_is_reserved(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
-) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))  # the account stays active
-    await directory.deactivate(leaver_id)
-    await change_own_email(acme, leaver_id)
-    answer = await claim(acme, directory)
-    assert problem(answer) == (409, "uniqueness")
-    assert "Delete that user first" in answer.json["detail"]
-    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert (await directory.delete(leaver_id)).status == 204
-    assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
-
-
-async def test_a_user_name_is_reserved_in_its_own_organization_only(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
-) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))  # the account stays active
-    await directory.deactivate(leaver_id)
-    await change_own_email(acme, leaver_id)
-    assert problem(await directory.try_create_user()) == (409, "uniqueness")
-    assert (await (await directory_of(other_tenant)).try_create_user()).status == 201
-
-
-async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, leaver_id: str) -> None:
-    await directory.remove_member(leaver_id)
-    await change_own_email(acme, leaver_id)
-    other = await add_account(acme.ports, GRACE)
-    membership = Membership(
-        id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
-    )
-    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.members.add(membership)
-    assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["Resources"][0]["id"] == str(other.id)
-    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
-
-
-async def test_activating_forgets_a_former_user_if_a_member_has_the_user_name(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
-) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
-    await directory.remove_member(leaver_id)
-    await directory.deactivate(leaver_id)
-    await change_own_email(acme, leaver_id)
-    other = await add_account(acme.ports, GRACE)
-    await add_member(acme.pool, acme.org, other.id)  # by an invitation, which a reserved user name does not prevent
-    assert (await directory.activate(leaver_id)).status == 200
-    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
-
-
-async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former_member(
-    acme: Tenant, directory: Directory, leaver_id: str
-) -> None:
-    others = [await directory.create_user(f"p{number}@acme.example") for number in range(3)]
-    await directory.remove_member(leaver_id)
-    await change_own_email(acme, leaver_id)
-
-    async def claim(number: int) -> Answer:
-        return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_create_user())
-
-    answers = await run_concurrently(6, claim)
-    assert Counter(answer.status // 100 for answer in answers) == {2: 1, 4: 5}
-    assert {problem(answer) for answer in answers if answer.status >= 400} == {(409, "uniqueness")}
-    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-
-
-# Times
-
-
-def times(user: dict[str, Any]) -> tuple[str, str]:
-    return user["meta"]["created"], user["meta"]["lastModified"]
-
-
-async def test_created_stays_and_last_modified_follows_each_change_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
-    user = await directory.create_user()
-    created, modified = times(user)
-    user_id = user["id"]
-    actions: list[Any] = [
-        lambda: directory.patch(user_id, {"op": "add", "path": "displayName", "value": "Grace"}),
-        lambda: directory.put(user_id, userName="hopper@acme.example"),
-        lambda: change_own_email(acme, user_id, PRIVATE),
-        lambda: directory.deactivate(user_id),
-        lambda: directory.activate(user_id),
-        lambda: directory.remove_member(user_id),
-        lambda: directory.add_members(user_id),
-    ]
-    for number, action in enumerate(actions):
-        clock.advance(timedelta(seconds=1))
-        await action()
-        before, modified = modified, times(await directory.get(f"/Users/{user_id}"))[1]
-        assert modified > before, number
-        assert times(await directory.get(f"/Users/{user_id}"))[0] == created, number
-        assert await directory.find_user_names(f'meta.lastModified gt "{before}" and meta.created eq "{created}"') != []
-    clock.advance(timedelta(seconds=1))
-    await directory.patch_group({"op": "add", "path": "members", "value": [{"value": user_id}]})  # already a member
-    assert times(await directory.get(f"/Users/{user_id}")) == (created, modified)
-
-
-async def test_created_stays_and_last_modified_follows_each_change_of_the_group(
-    acme: Tenant, directory: Directory, clock: FakeClock
-) -> None:
-    async def now() -> tuple[str, str]:
-        return times(await directory.get(f"{directory.group_path}?excludedAttributes=members"))
-
-    since = clock.now() - timedelta(days=1)
-    await run_sql(acme.pool, "update organizations set created_at = %s, updated_at = %s", since, since)
-    created, modified = await now()
-    user_id = (await directory.create_user())["id"]
-    inactive = [(await directory.create_user(f"away-{number}@acme.example"))["id"] for number in range(3)]
-    shop = await add_service(acme.pool, acme.org)
-    key = await add_api_key(acme.pool, shop)
-    await add_service_user(acme.ports, shop, UUID(inactive[2]))
-    for inactive_id in inactive:
-        await directory.deactivate(inactive_id)
-    actions: list[Any] = [
-        lambda: directory.create_user("ada@acme.example"),
-        lambda: directory.remove_member(user_id),
-        lambda: directory.add_members(user_id),
-        lambda: directory.delete(user_id),
-        lambda: acme.remove("owner", "member"),
-        lambda: leave(acme, inactive[0]),
-        lambda: directory.delete(inactive[1]),
-        lambda: acme.api.delete(f"/api/service/users/{inactive[2]}", headers={"X-API-Key": key}),
-    ]
-    for number, action in enumerate(actions):
-        clock.advance(timedelta(seconds=1))
-        await action()
-        before, (created_now, modified) = modified, await now()
-        assert (created_now, modified > before) == (created, True), number
-        groups = (await directory.try_list("Groups", filter=f'meta.lastModified gt "{before}"', excludedAttributes="members")).json
-        assert groups["totalResults"] == 1
-    clock.advance(timedelta(seconds=1))
-    await directory.put_group(acme.id("admin"), *(await directory.group_member_ids()))
-    assert await now() == (created, modified)
-
-
 # Invitations from before the user left
 
 
-async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: str) -> None:
+async def remove_from_group(acme: Tenant, directory: Directory, user_id: str) -> None:
     assert (await directory.remove_member(user_id)).status == 200
 
 
-async def removed_by_an_owner(acme: Tenant, directory: Directory, user_id: str) -> None:
+async def remove_by_owner(acme: Tenant, directory: Directory, user_id: str) -> None:
     await leave(acme, user_id)
 
 
-async def deleted(acme: Tenant, directory: Directory, user_id: str) -> None:
+async def delete_user(acme: Tenant, directory: Directory, user_id: str) -> None:
     assert (await directory.delete(user_id)).status == 204
 
 
-async def deactivated(acme: Tenant, directory: Directory, user_id: str) -> None:
+async def deactivate_user(acme: Tenant, directory: Directory, user_id: str) -> None:
     assert (await directory.deactivate(user_id)).status == 200
 
 
-@pytest.mark.parametrize("leave_somehow", [removed_from_the_group, removed_by_an_owner, deleted, deactivated])
+@pytest.mark.parametrize("end_membership", [remove_from_group, remove_by_owner, delete_user, deactivate_user])
 async def test_an_invitation_before_provisioning_is_revoked_when_the_user_leaves(
-    acme: Tenant, directory: Directory, leave_somehow: Callable[[Tenant, Directory, str], Awaitable[None]]
+    acme: Tenant, directory: Directory, end_membership: Callable[[Tenant, Directory, str], Awaitable[None]]
 ) -> None:
     invitation = await acme.invite(GRACE, "admin")
     user_id = (await directory.create_user())["id"]
-    await leave_somehow(acme, directory, user_id)
+    await end_membership(acme, directory, user_id)
     assert (await accept(acme.api, invitation["invitation"]["token"])).status == 400
     assert GRACE not in await acme.check()
     entry = await acme.entry("invitation.revoked")
@@ -486,7 +273,7 @@ async def test_deleting_a_user_revokes_earlier_invitations_and_allows_new_ones(
     await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
     assert (await directory.remove_member(leaver_id)).status == 200
     invitation = await acme.invite(GRACE)
-    await deleted(acme, directory, leaver_id)
+    await delete_user(acme, directory, leaver_id)
     assert (await accept(acme.api, invitation["invitation"]["token"])).status == 400
     await acme.sign_in("grace")
     assert (await accept(acme.api, (await acme.invite(GRACE))["invitation"]["token"], token=acme.token("grace"))).status == 200

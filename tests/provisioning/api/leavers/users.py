@@ -1,0 +1,23 @@
+"""Users who leave an organization."""
+
+from uuid import UUID
+
+from tests.support.builders import sign_in
+from tests.support.tenants import Tenant
+
+PRIVATE_EMAIL = "grace@home.example"
+
+
+async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE_EMAIL) -> None:
+    """Change the email address of an account, as its user."""
+    async with acme.ports.storage.reading() as read:
+        account = await read.accounts.by_id(UUID(user_id))
+    assert account is not None
+    session = await sign_in(acme.ports, account)
+    answer = await acme.api.patch("/api/user", {"email": email}, token=session.access_token)
+    assert answer.status == 200, answer.text
+
+
+async def leave(tenant: Tenant, user_id: str) -> None:
+    answer = await tenant.api.post(f"{tenant.path}/members/{user_id}", token=tenant.token("owner"))
+    assert answer.status == 200, answer.text
