@@ -1,8 +1,4 @@
-"""Webhooks over HTTP.
-
-Security L-3, T-5, W-3, W-5, W-6 and Z-5, and decisions 214, 215, 216, 217, 218, 225 and 226, have
-the requirements. The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""Webhooks over HTTP: creation, changes, access and secrets (decisions 214, 216, 217, 226; security T-5, W-3, W-5, Z-5)."""
 
 import base64
 import json
@@ -15,61 +11,21 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing.webhooks_rules import OVERLAP
-from core.kernel import event_catalog
-from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS
+from core.kernel.event_catalog import AUDIT_ACTIONS
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM
-from core.kernel.values import rfc3339
+from tests.eventing.api.webhooks import FULL, call, create_webhook, list_deliveries, patch, record_events, refusal
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, impersonate, run_during, run_sql
+from tests.support.builders import impersonate, run_during, run_sql
 from tests.support.impersonator import Support
 from tests.support.refusals import BAD, MISSING
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE, NOW
 
-URL = "https://hooks.acme.example/in?token=s3cr3t"
-FULL = {"name": "Billing", "url": URL, "events": ["user.login.success", "user.invited"]}
 FIELDS = ["id", "name", "url", "events", "is_active", "created_at", "updated_at"]
-DELIVERY = [
-    *("id", "webhook_id", "webhook_name", "event_type", "payload", "response_status_code", "response_body", "attempt_count"),
-    *("max_attempts", "next_retry_at", "delivered", "delivery_error", "created_at", "updated_at"),
-]
 # The event types that are not audit actions (decisions 216, 226).
 WEBHOOK_ONLY_TYPES = {"user.login.success", "user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
 
 MAX_WEBHOOKS = Policy().webhooks_per_organization
-
-
-async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: str = "owner") -> Answer:
-    return await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=acme.token(by))
-
-
-async def create_webhook(acme: Tenant, by: str = "owner", **changes: Any) -> dict[str, Any]:
-    answer = await call(acme, "POST", "", {**FULL, **changes}, by)
-    assert answer.status == 200, answer.text
-    webhook: dict[str, Any] = answer.json
-    return webhook
-
-
-async def patch(acme: Tenant, webhook: Mapping[str, Any], body: Any, by: str = "owner") -> Answer:
-    return await call(acme, "PATCH", f"/{webhook['id']}", body, by)
-
-
-async def record_events(acme: Tenant, *names: str) -> None:
-    """Record events in one transaction of the system."""
-    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
-        for name in names:
-            tx.record(event_catalog.Event(EVENT_KINDS[name], "x", org_id=acme.org, details={"n": 1}))
-
-
-async def list_deliveries(acme: Tenant, webhook: Mapping[str, Any], query: str = "") -> Any:
-    answer = await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")
-    assert answer.status == 200, answer.text
-    return answer.json
-
-
-def refusal(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.code
 
 
 def without_secret(webhook: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,11 +52,11 @@ async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: T
         acme.people[by].id,
         {"webhook_name": "Billing", "url": "https://hooks.acme.example", "events": FULL["events"]},
     )
-    everything = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str)
-    assert webhook["secret"] not in everything
-    assert "s3cr3t" not in everything
-    stored = await run_sql(acme.pool, "select true from webhooks where encode(secret, 'escape') like %s", f"%{key[:20]}%")
-    assert stored == []
+    records = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str)
+    assert webhook["secret"] not in records
+    assert "s3cr3t" not in records
+    rows = await run_sql(acme.pool, "select true from webhooks where encode(secret, 'escape') like %s", f"%{key[:20]}%")
+    assert rows == []
 
 
 BAD_CHANGES: list[dict[str, Any]] = [
@@ -129,8 +85,8 @@ async def test_values_that_are_not_valid_are_refused(acme: Tenant) -> None:
 async def test_an_unknown_event_type_is_refused_with_the_list_of_types(acme: Tenant) -> None:
     answer = await call(acme, "POST", "", {**FULL, "events": ["user.invited", "user.invented"]})
     assert refusal(answer) == BAD
-    listed = (await call(acme, "GET", "/event-types")).json
-    for kind in listed:
+    types = (await call(acme, "GET", "/event-types")).json
+    for kind in types:
         assert kind["value"] in answer.json["error"]
     assert "organization.deleted" not in answer.json["error"]
 
@@ -187,14 +143,14 @@ async def test_each_field_can_be_changed_alone_and_the_change_is_recorded(acme: 
         ({"events": ["user.joined"]}, {"events": {"old": FULL["events"], "new": ["user.joined"]}}),
         ({"is_active": False}, {"is_active": {"old": True, "new": False}}),
     ]
-    for change, recorded in changes:
+    for change, details in changes:
         clock.advance(timedelta(seconds=1))
         expected |= change
         answer = await patch(acme, webhook, change, "admin")
         updated_at = answer.json["updated_at"]
         assert (answer.status, answer.json) == (200, {**without_secret(webhook), **expected, "updated_at": updated_at})
         assert updated_at > webhook["updated_at"]
-        assert (await acme.log())[-1]["details"]["changes"] == recorded
+        assert (await acme.log())[-1]["details"]["changes"] == details
         assert (await call(acme, "GET", f"/{webhook['id']}")).json == answer.json
     before = len(await acme.log())
     assert (await patch(acme, webhook, expected)).json["updated_at"] == updated_at  # no change, so no event
@@ -207,7 +163,7 @@ async def test_each_field_can_be_changed_alone_and_the_change_is_recorded(acme: 
 
 
 async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
-    webhook, kept = await create_webhook(acme), await create_webhook(acme, name="Kept")
+    webhook, other_webhook = await create_webhook(acme), await create_webhook(acme, name="Kept")
     twins_webhook = await create_webhook(other_tenant)
     for tenant in (acme, other_tenant):
         await record_events(tenant, "user.invited")
@@ -215,8 +171,8 @@ async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, other_ten
     assert (answer.status, answer.json) == (200, {})
     for method, path, body in calls_about(webhook["id"]):
         assert refusal(await call(acme, method, path, body)) == MISSING, path
-    left = await run_sql(pool, "select webhook_id from webhook_deliveries order by webhook_id")
-    assert left == sorted([(UUID(kept["id"]),), (UUID(twins_webhook["id"]),)])
+    rows = await run_sql(pool, "select webhook_id from webhook_deliveries order by webhook_id")
+    assert rows == sorted([(UUID(other_webhook["id"]),), (UUID(twins_webhook["id"]),)])
     entry = await acme.entry("webhook.deleted")
     assert (entry["target_id"], entry["details"]) == (webhook["id"], {"webhook_name": "Billing", "url": "https://hooks.acme.example"})
 
@@ -309,172 +265,3 @@ async def test_the_old_secret_stays_valid_for_a_day_after_a_rotation(acme: Tenan
     entry = await acme.entry("webhook.secret.rotated")
     assert (entry["target_id"], entry["actor_id"]) == (webhook["id"], acme.people["admin"].id)
     assert answer.json["secret"] not in json.dumps([*await acme.log(), *await acme.webhook_events()], default=str)
-
-
-# Deliveries
-
-
-async def test_a_delivery_to_an_inactive_webhook_has_no_time_of_the_next_attempt(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    webhook = await create_webhook(acme)
-    await record_events(acme, "user.invited")
-    at = clock.now() + timedelta(minutes=5)
-    await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s, next_retry_at = %s", at, at)
-    for is_active, shown_at in ((True, rfc3339(at)), (False, None), (True, rfc3339(at))):
-        assert (await call(acme, "PATCH", f"/{webhook['id']}", {"is_active": is_active})).status == 200
-        [delivery] = (await list_deliveries(acme, webhook))["deliveries"]
-        assert delivery["next_retry_at"] == shown_at
-
-
-async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(
-    acme: Tenant, other_tenant: Tenant, pool: Pool, clock: FakeClock
-) -> None:
-    webhook, other = await create_webhook(acme), await create_webhook(acme, name="Other", events=["user.joined", "webhook.deleted"])
-    await create_webhook(other_tenant)
-    await record_events(acme, "user.invited", "user.joined", "user.removed")
-    listed = await list_deliveries(acme, webhook)
-    assert list(listed) == ["deliveries", "pagination"]
-    [delivery] = listed["deliveries"]
-    assert list(delivery) == DELIVERY
-    assert delivery == {
-        "id": delivery["id"],
-        "webhook_id": webhook["id"],
-        "webhook_name": "Billing",
-        "event_type": "user.invited",
-        "payload": {
-            "event": "user.invited",
-            "timestamp": NOW,
-            "organization_id": str(acme.org),
-            "actor_user_id": None,
-            "actor_email": None,
-            "data": {"target_type": "user", "target_id": "x", "n": 1},
-        },
-        "response_status_code": None,
-        "response_body": None,
-        "attempt_count": 0,
-        "max_attempts": 5,
-        "next_retry_at": None,
-        "delivered": False,
-        "delivery_error": None,
-        "created_at": NOW,
-        "updated_at": NOW,
-    }
-    [delivery] = (await list_deliveries(acme, other))["deliveries"]
-    assert delivery["event_type"] == "user.joined"
-    assert await run_sql(pool, "select count(*) from webhook_deliveries where org_id = %s", other_tenant.org) == [(0,)]
-    clock.advance(timedelta(seconds=1))
-    await call(acme, "DELETE", f"/{webhook['id']}")
-    [delivery, _] = (await list_deliveries(acme, other))["deliveries"]
-    assert (delivery["payload"]["actor_user_id"], delivery["payload"]["actor_email"]) == (acme.id("owner"), "owner@acme.example")
-    assert delivery["payload"]["data"] == {
-        "target_type": "organization",
-        "target_id": webhook["id"],
-        "webhook_name": "Billing",
-        "url": "https://hooks.acme.example",
-    }
-
-
-async def test_a_payload_is_stored_with_the_order_of_its_members(acme: Tenant, pool: Pool) -> None:
-    await create_webhook(acme)
-    await record_events(acme, "user.invited")
-    [(text,)] = await run_sql(pool, "select payload::text from webhook_deliveries")
-    assert list(json.loads(text)) == ["event", "timestamp", "organization_id", "actor_user_id", "actor_email", "data"]
-
-
-@pytest.mark.parametrize("change", ["is_active", "events", "status"])
-async def test_nothing_is_queued_for_inactive_or_unsubscribed_webhooks(acme: Tenant, pool: Pool, change: str) -> None:
-    webhook = await create_webhook(acme)
-    if change == "status":
-        await acme.set_status("suspended")
-    else:
-        await patch(acme, webhook, {change: {"is_active": False, "events": ["user.joined"]}[change]})
-    await record_events(acme, "user.invited")
-    assert await run_sql(pool, "select count(*) from webhook_deliveries") == [(0,)]
-
-
-async def test_deliveries_are_listed_by_page_type_and_outcome(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    webhook = await create_webhook(acme, events=["user.invited", "user.joined"])
-    for number in range(5):
-        clock.advance(timedelta(seconds=1))
-        await record_events(acme, "user.invited" if number % 2 else "user.joined")
-    await run_sql(pool, "update webhook_deliveries set delivered = true where event_type = 'user.invited'")
-    whole = (await list_deliveries(acme, webhook))["deliveries"]
-    assert [delivery["created_at"] for delivery in whole] == sorted((delivery["created_at"] for delivery in whole), reverse=True)
-    second = await list_deliveries(acme, webhook, "?page=2&limit=2")
-    assert second["deliveries"] == whole[2:4]
-    assert second["pagination"] == {"page": 2, "limit": 2, "total": 5, "total_pages": 3, "has_next": True, "has_prev": True}
-    totals = {
-        "?event_type=user.invited": 2,
-        "?event_type=user.joined": 3,
-        "?event_type=nothing": 0,
-        "?delivered=true": 2,
-        "?delivered=false": 3,
-        "?delivered=false&event_type=user.invited": 0,
-        "?delivered=true&event_type=user.invited&limit=1": 2,
-        "?page=9": 5,
-        "?limit=0&page=-1": 5,
-    }
-    for query, total in totals.items():
-        assert (await list_deliveries(acme, webhook, query))["pagination"]["total"] == total, query
-    for query in ("?delivered=perhaps", "?page=x", "?limit=1.5"):
-        assert refusal(await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")) == BAD, query
-    for query in ("?delivered=maybe", "?delivered="):
-        answer = await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")
-        assert answer.json["error"] == "The field \"delivered\" is not valid: it must be 'true' or 'false'."
-    member = await call(acme, "GET", f"/{webhook['id']}/deliveries?limit=1000")
-    assert member.json["pagination"]["limit"] == 100
-
-
-async def test_a_test_delivery_is_sent_whatever_the_event_types_are(acme: Tenant) -> None:
-    webhook = await create_webhook(acme)
-    await create_webhook(acme, name="Other")
-    answer = await call(acme, "POST", f"/{webhook['id']}/test", by="admin")
-    assert (answer.status, list(answer.json)) == (200, DELIVERY)
-    assert answer.json["payload"] == {
-        "event": "webhook.ping",
-        "timestamp": NOW,
-        "organization_id": str(acme.org),
-        "actor_user_id": acme.id("admin"),
-        "actor_email": "admin@acme.example",
-        "data": {"webhook_id": webhook["id"], "webhook_name": "Billing"},
-    }
-    assert (await list_deliveries(acme, webhook, "?event_type=webhook.ping"))["deliveries"] == [answer.json]
-    assert await run_sql(acme.pool, "select count(*) from webhook_deliveries") == [(1,)]
-
-
-async def test_a_replay_is_a_new_delivery(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    webhook = await create_webhook(acme)
-    await record_events(acme, "user.invited")
-    await run_sql(pool, "update webhook_deliveries set status = 'done', delivered = true, attempt_count = 1, response_status_code = 204")
-    [first] = (await list_deliveries(acme, webhook))["deliveries"]
-    clock.advance(timedelta(minutes=10))
-    answer = await call(acme, "POST", f"/{webhook['id']}/deliveries/{first['id']}/replay")
-    assert answer.status == 200
-    again = answer.json
-    assert again["id"] != first["id"]
-    assert (again["payload"], again["event_type"]) == (first["payload"], first["event_type"])
-    assert (again["attempt_count"], again["delivered"], again["response_status_code"]) == (0, False, None)
-    assert (await list_deliveries(acme, webhook))["deliveries"] == [again, first]
-    texts = await run_sql(pool, "select distinct payload::text from webhook_deliveries")
-    assert len(texts) == 1
-
-
-async def test_an_inactive_webhook_gets_no_test_and_no_replay(acme: Tenant) -> None:
-    webhook = await create_webhook(acme)
-    await record_events(acme, "user.invited")
-    [delivery] = (await list_deliveries(acme, webhook))["deliveries"]
-    await patch(acme, webhook, {"is_active": False})
-    for path in ("test", f"deliveries/{delivery['id']}/replay"):
-        answer = await call(acme, "POST", f"/{webhook['id']}/{path}")
-        assert refusal(answer) == BAD
-        assert "is_active" in answer.json["error"]
-    assert (await list_deliveries(acme, webhook))["pagination"]["total"] == 1
-
-
-async def test_deleting_an_organization_deletes_its_webhooks_and_deliveries(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
-    webhook, twins_webhook = await create_webhook(acme), await create_webhook(other_tenant)
-    for tenant in (acme, other_tenant):
-        await record_events(tenant, "user.invited")
-    await acme.api.delete(acme.path, token=acme.token("owner"))
-    assert await run_sql(pool, "select id from webhooks") == [(UUID(twins_webhook["id"]),)]
-    assert await run_sql(pool, "select id from deleted_webhooks") == [(UUID(webhook["id"]),)]
-    assert (await list_deliveries(other_tenant, twins_webhook))["pagination"]["total"] == 1

@@ -4,7 +4,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
-from tests.eventing.api.test_webhooks import FULL, call, create_webhook
+from tests.eventing.api.webhooks import FULL, call, create_webhook
 from tests.support.builders import Answer, run_concurrently, run_sql
 from tests.support.tenants import Tenant
 

@@ -65,9 +65,9 @@ def test_datadog_gets_old_logs_without_a_timestamp() -> None:
     new, old = entry(), entry(created_at=NOW - timedelta(hours=17))
     content, _ = siem_rules.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
     first, second = json.loads(content)
-    plain = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
-    assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": audit_json(new)}
-    assert second == {**plain, "audit": audit_json(old)}  # Datadog would answer 202 and drop it
+    expected = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
+    assert first == {**expected, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": audit_json(new)}
+    assert second == {**expected, "audit": audit_json(old)}  # Datadog would answer 202 and drop it
 
 
 def test_each_provider_gets_the_token_in_its_own_header() -> None:
@@ -104,7 +104,7 @@ def test_only_2xx_is_a_success() -> None:
 
 def test_every_reason_for_a_failed_request_has_a_result() -> None:
     for reason in SendFailure:
-        assert SiemResult[reason.name].value.rstrip(".").lower() == reason.value.lower() or reason is SendFailure.TIMED_OUT
+        assert SiemResult[reason.name].value.lower().startswith(reason.value.lower()) or reason is SendFailure.TIMED_OUT
     assert not {SiemResult.GOOD, SiemResult.BUSY} & set(FAILURES)
 
 

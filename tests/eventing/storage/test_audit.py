@@ -33,9 +33,9 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
     kind = EVENT_KINDS["service.created"]
     async with storage.transaction(by=replace(PERSON, user_id=user.id, impersonator_id=eve.id), in_session=False) as tx:
         tx.record(Event(kind, "service-1", org_id=org, details={"name": "Shop", "nested": {"x": [1, None]}}))
-    listed = await read(storage, org, AuditFilter())
+    page = await read(storage, org, AuditFilter())
     [(id_,)] = await run_sql(pool, "select id from audit_log")
-    assert listed == PageResult(
+    assert page == PageResult(
         [
             AuditEntry(
                 id=id_,
@@ -88,10 +88,10 @@ async def test_pages_keep_the_order_of_entries_with_the_same_time(storage: Postg
 
 async def test_a_filter_selects_actors_without_account(storage: Postgres, pool: Pool) -> None:
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for where, caller in product((org, other_tenant), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
+    for org_id, caller in product((org, other_tenant), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
         async with storage.transaction(by=caller, in_session=False) as tx:
             for action in ("user.invited", "user.joined"):
-                tx.record(Event(EVENT_KINDS[action], "t1", org_id=where))
+                tx.record(Event(EVENT_KINDS[action], "t1", org_id=org_id))
     for actor in (ANONYMOUS, SYSTEM_ACTOR):
         for filter_, count in (
             (AuditFilter(), 2),
@@ -100,9 +100,9 @@ async def test_a_filter_selects_actors_without_account(storage: Postgres, pool: 
             (AuditFilter(target_type="user", target_id="t2"), 0),
             (AuditFilter(target_type="plan"), 0),
         ):
-            listed = await read(storage, org, replace(filter_, actor_without_account=actor))
-            assert [(entry.org_id, entry.actor) for entry in listed.items] == [(org, actor)] * count
-            assert listed.total == count
+            page = await read(storage, org, replace(filter_, actor_without_account=actor))
+            assert [(entry.org_id, entry.actor) for entry in page.items] == [(org, actor)] * count
+            assert page.total == count
 
 
 ACTIONS = ["user.invited", "user.joined", "plan.created", "domain.set", "domain.verified"]
@@ -112,29 +112,29 @@ TARGETS = ["t1", "t2"]
 async def test_every_combination_of_filters_finds_and_counts_its_entries(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     await add(storage, user := account(), eve := account(EVE))
     org, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    written = [*product([org, org, other_tenant], ACTIONS, TARGETS, [user.id, eve.id])]
-    for where, action, target_id, actor_id in written:
+    entries = [*product([org, org, other_tenant], ACTIONS, TARGETS, [user.id, eve.id])]
+    for org_id, action, target_id, actor_id in entries:
         clock.advance(timedelta(seconds=1))
         async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:
-            tx.record(Event(EVENT_KINDS[action], target_id, org_id=where))
+            tx.record(Event(EVENT_KINDS[action], target_id, org_id=org_id))
     sets = [None, frozenset({"user.joined"}), frozenset({"domain.set", "domain.verified"}), frozenset({"plan.deleted"})]
     cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, user.id, uuid4()])
     for actions, target_type, target, by in cases:
         filter_ = AuditFilter(actions=actions, target_type=target_type, target_id=target, actor_id=by)
-        listed = await read(storage, org, filter_, Page(1, 100))
+        page = await read(storage, org, filter_, Page(1, 100))
         expected = [
             (action, target_id, str(actor_id))
-            for where, action, target_id, actor_id in reversed(written)
-            if where == org
+            for org_id, action, target_id, actor_id in reversed(entries)
+            if org_id == org
             and (actions is None or action in actions)
             and target_type in (None, EVENT_KINDS[action].target)
             and target in (None, target_id)
             and by in (None, actor_id)
         ]
-        assert [(entry.action, entry.target_id, entry.actor.id) for entry in listed.items] == expected
-        assert listed.total == len(expected)
+        assert [(entry.action, entry.target_id, entry.actor.id) for entry in page.items] == expected
+        assert page.total == len(expected)
         second = await read(storage, org, filter_, Page(2, 3))
-        assert [entry.id for entry in second.items] == [entry.id for entry in listed.items[3:6]]
+        assert [entry.id for entry in second.items] == [entry.id for entry in page.items[3:6]]
 
 
 async def test_forgetting_an_account_removes_its_security_entries_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:
@@ -148,11 +148,11 @@ async def test_forgetting_an_account_removes_its_security_entries_from_every_log
             tx.record(Event(EVENT_KINDS["service.created"], str(user.id), org_id=org))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.audit.forget(user.id)
-    left = [("security.password.changed", str(eve.id)), ("service.created", str(user.id)), ("user.joined", str(user.id))]
+    remaining_entries = [("security.password.changed", str(eve.id)), ("service.created", str(user.id)), ("user.joined", str(user.id))]
     for org in (*orgs, None):
         entries = "select action, target_id from audit_log where org_id is not distinct from %s order by action"
-        assert await run_sql(pool, entries, org) == left
+        assert await run_sql(pool, entries, org) == remaining_entries
     for org in orgs:
         totals = "select action, total from audit_totals where org_id = %s and total <> 0 order by action"
-        assert await run_sql(pool, totals, org) == [(action, 1) for action, _ in left]
+        assert await run_sql(pool, totals, org) == [(action, 1) for action, _ in remaining_entries]
         assert (await read(storage, org, AuditFilter(actions=frozenset({"security.mfa.enabled"})))).total == 0

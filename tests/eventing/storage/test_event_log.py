@@ -52,8 +52,8 @@ async def test_an_entry_gets_the_id_of_its_event(storage: Postgres, pool: Pool) 
     async with storage.transaction(by=PERSON, in_session=False) as tx:
         tx.record(event_catalog.Event(kind, "with", id=chosen))
         tx.record(event_catalog.Event(kind, "without", org_id=org))
-    stored = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
-    assert stored == [("with", True, None), ("without", False, org)]
+    rows = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
+    assert rows == [("with", True, None), ("without", False, org)]
     assert await run_sql(pool, "select count(*) from events where id = %s", chosen) == [(0,)], "the event has a different id"
 
 
@@ -64,8 +64,8 @@ async def test_an_event_names_the_impersonator_if_the_caller_does_not(storage: P
             tx.record(event_catalog.Event(kind, "x", impersonator_id=other))
             tx.record(event_catalog.Event(kind, "x", impersonator_id=other, by_time=True))
     for table in ("audit_log", "events"):
-        stored = await run_sql(pool, f"select actor_id, impersonator_id, count(*) from {table} group by 1, 2 order by 1")  # noqa: S608
-        assert stored == [(UUID(int=1), other, 2), (None, other, 4)], table
+        rows = await run_sql(pool, f"select actor_id, impersonator_id, count(*) from {table} group by 1, 2 order by 1")  # noqa: S608
+        assert rows == [(UUID(int=1), other, 2), (None, other, 4)], table
 
 
 async def test_an_event_of_the_system_has_no_actor(storage: Postgres, pool: Pool) -> None:
@@ -90,16 +90,16 @@ async def test_an_event_about_a_person_is_recorded_for_each_of_their_organizatio
 async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_about_the_account(storage: Postgres, pool: Pool) -> None:
     """It has no rights over the account before the user confirms the membership (security R-5)."""
     await add(storage, user := account())
-    joined, added = [await add_organization(pool, slug) for slug in ("joined", "added")]
-    await add_member(pool, added, user.id)
+    confirmed_org, unconfirmed_org = [await add_organization(pool, slug) for slug in ("joined", "added")]
+    await add_member(pool, unconfirmed_org, user.id)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(user.id, "reset"))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [row[0] for row in await run_sql(pool, EVENTS)] == [None]
-    await add_member(pool, joined, user.id, confirmed=True)
+    await add_member(pool, confirmed_org, user.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(user.id, "reset"))
-    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {None, joined}
-    assert await totals(pool) == {(joined, "security.password.changed", "user"): 1}
+    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {None, confirmed_org}
+    assert await totals(pool) == {(confirmed_org, "security.password.changed", "user"): 1}
 
 
 async def test_the_organization_of_an_event_takes_precedence_over_those_of_the_person(storage: Postgres, pool: Pool) -> None:
@@ -169,12 +169,12 @@ def make_event(name: str, org: UUID, target: str = "x") -> Event:
 
 async def totals(pool: Pool) -> dict[tuple[UUID, str, str], int]:
     """Return the stored totals, after comparing them with the counted entries."""
-    stored = await run_sql(pool, "select org_id, action, target_type, total from audit_totals")
-    counted = await run_sql(
+    rows = await run_sql(pool, "select org_id, action, target_type, total from audit_totals")
+    counts = await run_sql(
         pool, "select org_id, action, target_type, count(*) from audit_log where org_id is not null group by org_id, action, target_type"
     )
-    assert sorted(stored, key=str) == sorted(counted, key=str)
-    return {(org, action, target_type): total for org, action, target_type, total in stored}
+    assert sorted(rows, key=str) == sorted(counts, key=str)
+    return {(org, action, target_type): total for org, action, target_type, total in rows}
 
 
 async def test_totals_count_entries_by_organization_and_action(storage: Postgres, pool: Pool) -> None:
@@ -204,8 +204,8 @@ async def test_an_event_about_a_person_counts_in_each_of_their_organizations(sto
         tx.record(events.password_changed(user.id, "set"))
         tx.record(events.password_changed(user.id, "change"))
         tx.record(make_event("security.password.changed", two, str(user.id)))
-    changed = ("security.password.changed", "user")
-    assert await totals(pool) == {(one, *changed): 2, (two, *changed): 3}
+    event = ("security.password.changed", "user")
+    assert await totals(pool) == {(one, *event): 2, (two, *event): 3}
 
 
 async def test_events_without_an_entry_of_an_organization_are_not_counted(storage: Postgres, pool: Pool) -> None:

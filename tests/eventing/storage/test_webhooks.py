@@ -30,13 +30,13 @@ URL = "https://hooks.example/in"
 async def claim(ports: Ports, slots: int, in_flight: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
     """Claim deliveries, and add them to those in flight."""
     in_flight = [] if in_flight is None else in_flight
-    claimed = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(slots, in_flight))).claimed
-    in_flight.extend(claimed)
-    return list(claimed)
+    claimed_deliveries = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(slots, in_flight))).claimed
+    in_flight.extend(claimed_deliveries)
+    return list(claimed_deliveries)
 
 
-def by_organization(claimed: list[ClaimedDelivery]) -> Counter[UUID]:
-    return Counter(delivery.org_id for delivery in claimed)
+def by_organization(deliveries: list[ClaimedDelivery]) -> Counter[UUID]:
+    return Counter(delivery.org_id for delivery in deliveries)
 
 
 async def test_a_single_organization_gets_at_most_a_quarter_of_the_slots(ports: Ports, pool: Pool) -> None:
@@ -51,34 +51,34 @@ async def test_a_single_organization_gets_at_most_a_quarter_of_the_slots(ports: 
 
 @pytest.mark.parametrize("busy", [1, 2, 5, 20])
 async def test_a_webhook_without_deliveries_in_flight_gets_a_slot_beside_busy_ones(ports: Ports, pool: Pool, busy: int) -> None:
-    in_flight: list[ClaimedDelivery] = []
+    claimed_deliveries: list[ClaimedDelivery] = []
     for number in range(busy):
         org = await add_organization(pool, f"hog-{number}")
         for _ in range(4):
             await add_webhook(ports, org, URL)
         await happen(ports, org, 40)
-    while await claim(ports, 100, in_flight):
+    while await claim(ports, 100, claimed_deliveries):
         pass
-    assert len(in_flight) < 100
-    assert max(by_organization(in_flight).values()) <= 100 - len(in_flight) + 1
-    other_webhook = await add_webhook(ports, in_flight[0].org_id, URL, ["user.joined"])
+    assert len(claimed_deliveries) < 100
+    assert max(by_organization(claimed_deliveries).values()) <= 100 - len(claimed_deliveries) + 1
+    other_webhook = await add_webhook(ports, claimed_deliveries[0].org_id, URL, ["user.joined"])
     await happen(ports, other_webhook.org_id, name="user.joined")
     newcomer = await add_organization(pool, "newcomer")
     await add_webhook(ports, newcomer, URL)
     await happen(ports, newcomer)
-    assert newcomer in {delivery.org_id for delivery in await claim(ports, 100, in_flight)}
+    assert newcomer in {delivery.org_id for delivery in await claim(ports, 100, claimed_deliveries)}
     if busy < 20:  # with more in flight than free slots, an organization has to wait
-        assert other_webhook.id in {delivery.webhook_id for delivery in in_flight}
+        assert other_webhook.id in {delivery.webhook_id for delivery in claimed_deliveries}
 
 
-async def test_organizations_take_turns_whatever_the_size_of_their_backlogs(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_organizations_take_turns_for_any_size_of_their_backlogs(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
     for number, org in enumerate(orgs):
         await add_webhook(ports, org, URL)
         await happen(ports, org, 60 - 20 * number)
         clock.advance(timedelta(seconds=1))
-    claimed = await claim(ports, 12)
-    assert by_organization(claimed) == dict.fromkeys(orgs, 1)
+    deliveries = await claim(ports, 12)
+    assert by_organization(deliveries) == dict.fromkeys(orgs, 1)
 
 
 async def test_deliveries_of_one_webhook_are_claimed_in_the_order_of_the_events(ports: Ports, pool: Pool) -> None:
@@ -128,10 +128,10 @@ async def test_a_replaced_secret_signs_until_its_overlap_ends_and_is_then_delete
     for moment, secrets in ((OVERLAP - timedelta(seconds=1), [renewed, SECRET]), (timedelta(seconds=1), [renewed])):
         clock.advance(moment)
         await happen(ports, org)
-        [claimed] = await claim(ports, 10)
-        assert claimed.secrets == secrets
+        [delivery] = await claim(ports, 10)
+        assert delivery.secrets == secrets
         await run_sql(pool, "delete from webhook_deliveries")
-    assert SECRET not in repr(claimed)
+    assert SECRET not in repr(delivery)
     clock.advance(timedelta(seconds=1))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.housekeeping.sweep(Sweep.FORMER_WEBHOOK_SECRETS, clock.now(), 10) == 1
@@ -146,10 +146,10 @@ async def test_up_to_ten_replaced_secrets_sign_for_a_day_each(ports: Ports, pool
 
     async def signing() -> Sequence[str]:
         await happen(ports, org)
-        claimed = {delivery.webhook_id: delivery.secrets for delivery in await claim(ports, 10)}
-        assert claimed[other.id] == [SECRET]
+        secrets_by_webhook = {delivery.webhook_id: delivery.secrets for delivery in await claim(ports, 10)}
+        assert secrets_by_webhook[other.id] == [SECRET]
         await run_sql(pool, "delete from webhook_deliveries")
-        return claimed[webhook.id]
+        return secrets_by_webhook[webhook.id]
 
     for number, secret in enumerate(secrets[1:], 1):
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -227,7 +227,7 @@ async def test_redaction_removes_the_actors_email_from_payloads(ports: Ports, po
     assert emails == {str(user.user_id): None, str(eve.user_id): "eve@example.com"}
 
 
-async def test_deliveries_beyond_the_wake_limit_are_due_at_once(
+async def test_deliveries_beyond_the_wake_limit_are_due_immediately(
     ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise deliveries of a suspended organization would delay those of others."""
