@@ -28,7 +28,7 @@ async def test_a_truncated_udp_answer_is_requested_again_over_tcp(server: DnsSer
 
 
 async def test_the_name_is_queried_once_and_without_a_search_list(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _: use(own, server, search="internal.example"))
+    monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda self, _: use(self, server, search="internal.example"))
     for resolver in (DnsResolver([server.address]), DnsResolver()):
         server.queries.clear()
         assert list(await resolver.texts(NAME)) == []
@@ -48,7 +48,7 @@ async def test_the_resolvers_of_the_system_are_read_for_each_lookup(monkeypatch:
         with DnsServer() as server:
             server.texts[NAME] = [[text]]
             with monkeypatch.context() as patch:
-                patch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _, at=server: use(own, at, search="x.example"))
+                patch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda self, _, at=server: use(self, at, search="x.example"))
                 assert list(await resolver.texts(NAME)) == [text.decode()]
 
 

@@ -44,7 +44,7 @@ REFUSED = {
 }
 
 
-def names(addresses: dict[str, list[str]]) -> Any:
+def lookup_of(addresses: dict[str, list[str]]) -> Any:
     """Return a lookup that knows these names, and IP addresses."""
 
     def look_up(host: str, port: int, **options: Any) -> list[tuple[Any, Any, Any, Any, tuple[Any, ...]]]:
@@ -75,10 +75,10 @@ async def test_a_public_address_is_allowed(address: str) -> None:
     assert await Guard().addresses(address, 443) == (address,)
 
 
-@pytest.mark.parametrize(("why", "address"), [(why, address) for why, addresses in REFUSED.items() for address in addresses])
-async def test_an_address_that_is_not_public_is_refused(why: str, address: str) -> None:
-    assert not is_public(ip_address(address)), why
-    assert await refusal(Guard(lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
+@pytest.mark.parametrize(("case", "address"), [(case, address) for case, addresses in REFUSED.items() for address in addresses])
+async def test_an_address_that_is_not_public_is_refused(case: str, address: str) -> None:
+    assert not is_public(ip_address(address)), case
+    assert await refusal(Guard(lookup=lookup_of({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
@@ -96,8 +96,8 @@ async def test_every_spelling_of_loopback_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
 async def test_an_address_of_a_single_interface_is_refused_even_in_an_allowed_network(address: str) -> None:
-    everything = parse_allowed_targets("::/0,0.0.0.0/0")
-    assert await refusal(Guard(everything, lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
+    all_addresses = parse_allowed_targets("::/0,0.0.0.0/0")
+    assert await refusal(Guard(all_addresses, lookup=lookup_of({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("host", ["", "a" * 64, "a" * 300, "x..y", "a\0b", "\udc80.example"])
@@ -106,7 +106,7 @@ async def test_a_malformed_name_is_not_resolved(host: str) -> None:
 
 
 async def test_an_unknown_name_is_not_resolved() -> None:
-    guard = Guard(lookup=names({"empty.example": []}))
+    guard = Guard(lookup=lookup_of({"empty.example": []}))
     assert await refusal(guard, "nobody.example") is SendFailure.NOT_RESOLVED
     assert await refusal(guard, "empty.example") is SendFailure.NOT_RESOLVED
 
@@ -119,14 +119,14 @@ async def test_an_unknown_name_is_not_resolved() -> None:
 async def test_a_name_with_a_good_and_a_bad_address_is_refused(bad: str, place: int) -> None:
     addresses = [f"198.20.0.{number}" for number in range(9)]
     addresses.insert(place, bad)
-    assert await refusal(Guard(lookup=names({"both.example": addresses})), "both.example") is SendFailure.NOT_ALLOWED
+    assert await refusal(Guard(lookup=lookup_of({"both.example": addresses})), "both.example") is SendFailure.NOT_ALLOWED
 
 
 async def test_the_first_distinct_addresses_are_returned_in_order() -> None:
-    some = Guard(lookup=names({"some.example": ["2606:4700::1111", "1.1.1.1", "::ffff:1.1.1.1", "1.1.1.1"]}))
+    some = Guard(lookup=lookup_of({"some.example": ["2606:4700::1111", "1.1.1.1", "::ffff:1.1.1.1", "1.1.1.1"]}))
     assert await some.addresses("some.example", 443) == ("2606:4700::1111", "1.1.1.1")
-    many = Guard(lookup=names({"many.example": [f"198.20.0.{number}" for number in range(200)]}))
-    assert await many.addresses("many.example", 443) == tuple(f"198.20.0.{number}" for number in range(MAX_ADDRESSES))
+    guard = Guard(lookup=lookup_of({"many.example": [f"198.20.0.{number}" for number in range(200)]}))
+    assert await guard.addresses("many.example", 443) == tuple(f"198.20.0.{number}" for number in range(MAX_ADDRESSES))
 
 
 async def test_each_attempt_resolves_the_name_once_and_checks_it_again() -> None:
@@ -136,7 +136,7 @@ async def test_each_attempt_resolves_the_name_once_and_checks_it_again() -> None
     def look_up(host: str, port: int, **options: Any) -> Any:
         nonlocal lookup_count
         lookup_count += 1
-        return names({host: answers[lookup_count - 1]})(host, port, **options)
+        return lookup_of({host: answers[lookup_count - 1]})(host, port, **options)
 
     guard = Guard(lookup=look_up)
     assert await guard.addresses("rebinds.example", 443) == ("1.1.1.1",)
@@ -217,17 +217,17 @@ async def test_an_allowed_network_with_a_port_allows_no_other_port() -> None:
 
 
 async def test_a_name_with_an_allowed_and_a_private_address_is_refused() -> None:
-    guard = Guard(parse_allowed_targets("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
+    guard = Guard(parse_allowed_targets("10.0.0.0/24"), lookup=lookup_of({"target.example": ["10.0.0.1", "10.0.1.1"]}))
     assert await refusal(guard, "target.example") is SendFailure.NOT_ALLOWED
 
 
 async def test_a_hundred_lookups_at_silent_servers_leave_threads_for_others() -> None:
-    released, known = Event(), names({"good.example": ["1.1.1.1"]})
+    released, lookup = Event(), lookup_of({"good.example": ["1.1.1.1"]})
 
     def look_up(host: str, port: int, **options: Any) -> Any:
         if host == "silent.example":
             released.wait(30)
-        return known(host, port, **options)
+        return lookup(host, port, **options)
 
     guard = Guard(lookup=look_up, deadline=30)
     try:

@@ -9,7 +9,7 @@ import pytest
 from core.authentication.signing_keys_rules import UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 from core.kernel.principals import PreAuthClaims
-from tests.adapters.test_tokens import BASE_URL, CLAIMS, HEADER, NOW, PAYLOAD, TOKENS, forged, without
+from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, NOW, PAYLOAD, TOKENS, forged, without
 
 PRE_AUTH = PreAuthClaims(
     id=UUID("7f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a08"),
@@ -18,7 +18,7 @@ PRE_AUTH = PreAuthClaims(
     expires_at=NOW.replace(microsecond=0) + timedelta(seconds=600),
 )
 TYPE = HEADER | {"typ": "pre-auth+jwt"}
-SAID: dict[str, Any] = {
+PAYLOAD_OF_PRE_AUTH: dict[str, Any] = {
     "iss": BASE_URL,
     "aud": f"{BASE_URL}/api/auth/mfa/verify",
     "sub": str(PRE_AUTH.user_id),
@@ -28,11 +28,11 @@ SAID: dict[str, Any] = {
     "exp": int(NOW.timestamp()) + 600,
     "token_use": "preauth",
 }
-WRONG: list[Any] = [None, 5.5, True, [], {}, "", "nonsense"]
-REFUSED: list[dict[str, Any]] = [{"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}]
+WRONG_VALUES: list[Any] = [None, 5.5, True, [], {}, "", "nonsense"]
+REFUSED_HEADERS: list[dict[str, Any]] = [{"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}]
 
 
-def refused(token: str) -> bool:
+def is_refused(token: str) -> bool:
     try:
         TOKENS.read_pre_auth(token, NOW)
     except PreAuthExpired:
@@ -44,7 +44,7 @@ def refused(token: str) -> bool:
 
 def test_a_token_contains_the_signed_claims() -> None:
     assert TOKENS.read_pre_auth(TOKENS.sign_pre_auth(PRE_AUTH), NOW) == PRE_AUTH
-    assert TOKENS.read_pre_auth(forged(TYPE, SAID), NOW) == PRE_AUTH
+    assert TOKENS.read_pre_auth(forged(TYPE, PAYLOAD_OF_PRE_AUTH), NOW) == PRE_AUTH
 
 
 def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
@@ -52,7 +52,7 @@ def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
         TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
     with pytest.raises(WrongToken):
         TOKENS.read_pre_auth(TOKENS.sign(CLAIMS), NOW)
-    for header, payload in ((TYPE, PAYLOAD), (HEADER, SAID)):  # also with the header of the other kind
+    for header, payload in ((TYPE, PAYLOAD), (HEADER, PAYLOAD_OF_PRE_AUTH)):  # also with the header of the other kind
         token = forged(header, payload)
         with pytest.raises((TokenInvalid, WrongToken)):
             TOKENS.read(token, NOW)
@@ -67,21 +67,21 @@ def test_a_forged_token_of_the_other_kind_is_refused_as_invalid() -> None:
 
 
 def test_each_claim_is_required_and_has_its_type() -> None:
-    for name in SAID:
-        assert refused(forged(TYPE, without(SAID, name))), name
-        for value in WRONG:
-            assert refused(forged(TYPE, SAID | {name: value})), (name, value)
-    assert refused(forged(TYPE, SAID | {"aud": BASE_URL}))
-    assert refused(forged(TYPE, SAID | {"exp": str(SAID["exp"])}))
-    assert refused(forged(TYPE, SAID | {"iat": SAID["iat"] + 60}))
-    assert refused(forged(TYPE, SAID | {"sid": str(PRE_AUTH.user_id)}))
+    for name in PAYLOAD_OF_PRE_AUTH:
+        assert is_refused(forged(TYPE, without(PAYLOAD_OF_PRE_AUTH, name))), name
+        for value in WRONG_VALUES:
+            assert is_refused(forged(TYPE, PAYLOAD_OF_PRE_AUTH | {name: value})), (name, value)
+    assert is_refused(forged(TYPE, PAYLOAD_OF_PRE_AUTH | {"aud": BASE_URL}))
+    assert is_refused(forged(TYPE, PAYLOAD_OF_PRE_AUTH | {"exp": str(PAYLOAD_OF_PRE_AUTH["exp"])}))
+    assert is_refused(forged(TYPE, PAYLOAD_OF_PRE_AUTH | {"iat": PAYLOAD_OF_PRE_AUTH["iat"] + 60}))
+    assert is_refused(forged(TYPE, PAYLOAD_OF_PRE_AUTH | {"sid": str(PRE_AUTH.user_id)}))
 
 
 def test_headers_are_checked_like_those_of_access_tokens() -> None:
-    for more in REFUSED:
-        assert refused(forged(TYPE | more, SAID)), more
+    for more in REFUSED_HEADERS:
+        assert is_refused(forged(TYPE | more, PAYLOAD_OF_PRE_AUTH)), more
     with pytest.raises(UnknownKey):
-        TOKENS.read_pre_auth(forged(TYPE | {"kid": "another"}, SAID), NOW)
+        TOKENS.read_pre_auth(forged(TYPE | {"kid": "another"}, PAYLOAD_OF_PRE_AUTH), NOW)
 
 
 def test_a_token_expires_to_the_second_and_only_with_a_valid_signature() -> None:

@@ -79,7 +79,7 @@ def value(metrics: PrometheusMetrics, name: str, *labels: str) -> float:
     return samples(metrics, name)[labels]
 
 
-def elsewhere(directory: Path, script: str) -> int:
+def run_in_process(directory: Path, script: str) -> int:
     """Run a script with metrics in another process and return its process id."""
     code = f"import os; from adapters.prometheus import PrometheusMetrics; metrics = PrometheusMetrics(); {script}; print(os.getpid())"
     environment = os.environ | {DIRECTORY_VARIABLE: str(directory)}
@@ -177,7 +177,7 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     metrics.token_issued()
     metrics.pool(total=1, idle=1, maximum=10)
     metrics.platform(active_users=1, organizations=1, mfa_enabled_users=1)
-    pid = elsewhere(
+    pid = run_in_process(
         directory,
         "metrics.http('GET', '/health', 200, 0.004); metrics.token_issued(); metrics.pool(2, 1, 10); metrics.platform(8, 3, 2)",
     )
@@ -193,16 +193,16 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_active_users_total") == 8
 
-    elsewhere(directory, "pass")  # a worker that has just started has no figures yet
+    run_in_process(directory, "pass")  # a worker that has just started has no figures yet
     assert value(metrics, "sso_active_users_total") == 8
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
 
 
 def test_a_service_has_its_own_directory_and_removes_those_of_killed_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    names = {"left": f"gatehouse-metrics-{ended.pid}-x", "lives": "gatehouse-metrics-1-x", "strange": "gatehouse-metrics-x"}
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    names = {"left": f"gatehouse-metrics-{process.pid}-x", "lives": "gatehouse-metrics-1-x", "strange": "gatehouse-metrics-x"}
     for name in names.values():
         (tmp_path / name).mkdir()
         (tmp_path / name / "counter_1.db").touch()

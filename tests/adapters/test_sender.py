@@ -40,7 +40,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(
+async def run_server(
     answer: bytes | Callable[[Stream], Awaitable[None]] = OK, certificate: Path | None = None
 ) -> AsyncIterator[tuple[Server, int]]:
     server = Server(answer)
@@ -67,7 +67,7 @@ async def _listen(nursery: trio.Nursery, handle: Callable[[trio.SocketStream], A
     return port
 
 
-def looking_up(*addresses: str) -> Callable[..., Any]:
+def lookup_of(*addresses: str) -> Callable[..., Any]:
     """Return a lookup that has these addresses for every name."""
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def sender(*openings: AllowedTarget, lookup: Callable[..., Any] = socket.getaddr
     return GuardedSender(guard, None if certificate is None else client_context(certificate))
 
 
-async def trouble(post: Awaitable[Reply]) -> SendFailure:
+async def failure_of(post: Awaitable[Reply]) -> SendFailure:
     with pytest.raises(SendFailed) as caught:
         await post
     assert str(caught.value) == caught.value.reason.value
@@ -89,7 +89,7 @@ async def trouble(post: Awaitable[Reply]) -> SendFailure:
 
 
 async def test_a_request_arrives_and_its_response_is_returned() -> None:
-    async with serving(b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade") as (server, port):
+    async with run_server(b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade") as (server, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/ho%0d%0aoks?a=b%20", b'{"x":1}', {"Content-Type": "application/json"}, 5)
     assert reply == Reply(201, b"made")
     assert reply.is_success
@@ -107,9 +107,9 @@ async def test_a_request_arrives_and_its_response_is_returned() -> None:
 
 
 async def test_a_redirect_is_returned_and_not_followed() -> None:
-    async with serving() as (other, elsewhere):
-        answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{elsewhere}/\r\nContent-Length: 0\r\n\r\n".encode()
-        async with serving(answer) as (_, port):
+    async with run_server() as (other, other_port):
+        answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{other_port}/\r\nContent-Length: 0\r\n\r\n".encode()
+        async with run_server(answer) as (_, port):
             reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
     assert reply.status == 307
     assert not reply.is_success
@@ -119,7 +119,7 @@ async def test_a_redirect_is_returned_and_not_followed() -> None:
 async def test_a_compressed_response_is_not_decompressed() -> None:
     packed = gzip.compress(bytes(5_000_000))
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
-    async with serving(head + packed) as (_, port):
+    async with run_server(head + packed) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
     assert reply.body == packed[:MAX_RESPONSE_SIZE]
 
@@ -130,7 +130,7 @@ async def test_only_the_start_of_an_endless_response_is_read() -> None:
         while True:
             await stream.send_all(b"1000\r\n" + bytes(0x1000) + b"\r\n")
 
-    async with serving(endless) as (_, port):
+    async with run_server(endless) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
     assert reply == Reply(200, bytes(MAX_RESPONSE_SIZE))
 
@@ -148,8 +148,8 @@ async def _silent(_: Stream) -> None:
 
 @pytest.mark.parametrize("answer", [_dripping, _silent])
 async def test_a_slow_target_is_abandoned_at_the_deadline(answer: Callable[[Stream], Awaitable[None]]) -> None:
-    async with serving(answer) as (_, port):
-        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is SendFailure.TIMED_OUT
+    async with run_server(answer) as (_, port):
+        assert await failure_of(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is SendFailure.TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -162,33 +162,33 @@ async def test_a_slow_target_is_abandoned_at_the_deadline(answer: Callable[[Stre
     ],
 )
 async def test_a_malformed_response_is_reported_as_broken(answer: bytes) -> None:
-    async with serving(answer) as (_, port):
-        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.BROKEN
+    async with run_server(answer) as (_, port):
+        assert await failure_of(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.BROKEN
 
 
 async def test_a_closed_port_is_reported_as_not_connected() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.NOT_CONNECTED
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    assert await failure_of(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.NOT_CONNECTED
 
 
 async def test_no_connection_is_made_to_a_private_address() -> None:
-    async with serving() as (server, port):
+    async with run_server() as (server, port):
         for host in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
             post = GuardedSender(Guard()).post(f"http://{host}:{port}/", b"x", {}, 5)
-            assert await trouble(post) is SendFailure.NOT_ALLOWED, host
+            assert await failure_of(post) is SendFailure.NOT_ALLOWED, host
     assert server.connections == 0
 
 
 async def test_an_unknown_name_is_reported_as_not_resolved() -> None:
-    assert await trouble(sender(lookup=looking_up()).post("http://nobody.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
+    assert await failure_of(sender(lookup=lookup_of()).post("http://nobody.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
 
 
 async def test_the_host_header_and_tls_use_the_name_of_the_target(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path / "receiver.pem", "receiver.example")
-    async with serving(certificate=certificate) as (server, port):
-        one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
+    async with run_server(certificate=certificate) as (server, port):
+        one = sender(lookup=lookup_of("127.0.0.1"), certificate=certificate)
         reply = await one.post(f"https://receiver.example:{port}/", b"x", {}, 5)
     assert reply == Reply(200, b"ok")
     assert server.got is not None
@@ -197,9 +197,9 @@ async def test_the_host_header_and_tls_use_the_name_of_the_target(tmp_path: Path
 
 async def test_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path / "receiver.pem", "other.example")
-    async with serving(certificate=certificate) as (server, port):
-        one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
-        assert await trouble(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
+    async with run_server(certificate=certificate) as (server, port):
+        one = sender(lookup=lookup_of("127.0.0.1"), certificate=certificate)
+        assert await failure_of(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
     assert server.got is None
 
 
@@ -210,13 +210,13 @@ async def test_a_target_without_tls_is_reported_as_a_tls_failure() -> None:
 
     async with trio.open_nursery() as nursery:
         port = await _listen(nursery, chatty)
-        assert await trouble(sender().post(f"https://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
+        assert await failure_of(sender().post(f"https://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
         nursery.cancel_scope.cancel()
 
 
 async def test_the_next_address_is_tried_if_one_is_unreachable() -> None:
-    async with serving() as (_, port):
-        reply = await sender(lookup=looking_up("127.0.0.2", "127.0.0.1")).post(f"http://both.example:{port}/", b"x", {}, 5)
+    async with run_server() as (_, port):
+        reply = await sender(lookup=lookup_of("127.0.0.2", "127.0.0.1")).post(f"http://both.example:{port}/", b"x", {}, 5)
     assert reply.status == 200
 
 
@@ -226,16 +226,16 @@ async def test_the_host_is_resolved_again_for_each_request() -> None:
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses[0], port))]
 
-    async with serving() as (server, port):
+    async with run_server() as (server, port):
         one = sender(AllowedTarget.parse("127.0.0.1/32"), lookup=look_up)
         await one.post(f"http://moving.example:{port}/", b"x", {}, 5)
         addresses[0] = "127.0.0.2"
-        assert await trouble(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is SendFailure.NOT_ALLOWED
+        assert await failure_of(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is SendFailure.NOT_ALLOWED
     assert server.connections == 1
 
 
 async def test_many_requests_run_at_once() -> None:
-    async with serving() as (server, port):
+    async with run_server() as (server, port):
         one = sender()
         async with trio.open_nursery() as nursery:
             for _ in range(50):

@@ -1,81 +1,46 @@
-"""Access tokens and attacks on them (security J-1, J-2, J-3, J-6, J-7).
+"""Access tokens and attacks on them (security J-1, J-2, J-3, J-6)."""
 
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
-
-import base64
-import hashlib
 import hmac
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
 from core.applications import plans_rules
-from core.authentication.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.signing_keys_rules import UnknownKey
 from core.kernel.errors import TokenExpired, TokenInvalid
 from core.kernel.principals import Claims
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from ports.crypto import Tokens
-
-BASE_URL = "https://sso.example.com"
-NOW = datetime(2027, 3, 4, 5, 6, 7, tzinfo=UTC)
-
-
-def new_signing_key(kid: str, *, age: timedelta = timedelta(0), retires_at: datetime | None = None) -> SigningKey:
-    private = rsa.generate_private_key(65537, 2048)
-    return SigningKey(kid, pem_of(private), NOW - age, retires_at)
-
-
-def pem_of(private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
-    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
-# Creating and loading a key takes tens of milliseconds each, so the tests share their keys.
-KEY = new_signing_key("key-in-use")
-STRANGER = new_signing_key("key-in-use")  # another key with the same id
-TOKENS = JwtTokens(BASE_URL)
-TOKENS.use([KEY], NOW)
-
-CLAIMS = Claims(
-    user_id=uuid.UUID("0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01"),
-    session_id=uuid.UUID("1c6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a02"),
-    email=Email("ada@example.com"),
-    email_verified=True,
-    token_id=uuid.UUID("2d6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a03"),
-    issued_at=NOW,
-    expires_at=NOW + timedelta(minutes=15),
-    org="acme",
-    org_id=uuid.UUID("3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04"),
+from tests.adapters.access_tokens import (
+    BASE_URL,
+    CLAIMS,
+    HEADER,
+    KEY,
+    NOW,
+    PAYLOAD,
+    STRANGER,
+    TOKENS,
+    b64,
+    forged,
+    parsed,
+    rs256,
+    unb64,
+    without,
 )
+
 TOKEN = TOKENS.sign(CLAIMS)
-PAYLOAD: dict[str, Any] = {
-    "iss": BASE_URL,
-    "aud": BASE_URL,
-    "sub": "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01",
-    "email": "ada@example.com",
-    "email_verified": True,
-    "sid": "1c6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a02",
-    "jti": "2d6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a03",
-    "iat": int(NOW.timestamp()),
-    "exp": int(NOW.timestamp()) + 900,
-    "token_use": "access",
-    "org": "acme",
-    "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
-}
 # The claims of a token for an application.
 SERVICE_CLAIMS = replace(
     CLAIMS,
@@ -92,36 +57,6 @@ SERVICE_PAYLOAD = PAYLOAD | {
     "subscription_status": "active",
     "features": ["exports", "größer"],
 }
-HEADER: dict[str, Any] = {"alg": "RS256", "kid": "key-in-use", "typ": "at+jwt"}
-
-
-def b64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def unb64(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def forged(header: object, payload: object, sign: Callable[[bytes], bytes] | None = None) -> str:
-    """Return a token with exactly this header and payload, by default signed with the current key."""
-    signing_input = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(payload).encode())}"
-    return f"{signing_input}.{b64((sign or rs256)(signing_input.encode()))}"
-
-
-@cache
-def parsed(pem: bytes) -> rsa.RSAPrivateKey:
-    private = serialization.load_pem_private_key(pem, None)
-    assert isinstance(private, rsa.RSAPrivateKey)
-    return private
-
-
-def rs256(message: bytes, key: SigningKey = KEY) -> bytes:
-    return parsed(key.private_key).sign(message, padding.PKCS1v15(), hashes.SHA256())
-
-
-def without(values: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}
 
 
 def refused(token: str, tokens: JwtTokens = TOKENS, now: datetime = NOW) -> bool:
@@ -172,20 +107,20 @@ def test_a_token_for_a_service_has_its_audience_and_the_plan_of_the_user() -> No
 
 
 def test_a_token_of_an_impersonation_names_the_impersonator_and_the_session() -> None:
-    behind = "5a6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a06"
+    impersonator_id = "5a6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a06"
     for claims, payload in ((CLAIMS, PAYLOAD), (SERVICE_CLAIMS, SERVICE_PAYLOAD)):
-        token = TOKENS.sign(replace(claims, impersonator_id=uuid.UUID(behind)))
-        said = payload | {"impersonator": behind, "impersonation_session": payload["sid"]}
-        assert json.loads(unb64(token.split(".")[1])) == said
-        assert TOKENS.read(token, NOW).impersonator_id == uuid.UUID(behind)
+        token = TOKENS.sign(replace(claims, impersonator_id=uuid.UUID(impersonator_id)))
+        expected = payload | {"impersonator": impersonator_id, "impersonation_session": payload["sid"]}
+        assert json.loads(unb64(token.split(".")[1])) == expected
+        assert TOKENS.read(token, NOW).impersonator_id == uuid.UUID(impersonator_id)
         assert not {"impersonator", "impersonation_session"} & json.loads(unb64(TOKENS.sign(claims).split(".")[1])).keys()
-    for wrong in (None, 5, "", "x", behind.upper(), [behind]):
+    for wrong in (None, 5, "", "x", impersonator_id.upper(), [impersonator_id]):
         assert refused(forged(HEADER, PAYLOAD | {"impersonator": wrong}))
 
 
 def test_missing_entitlements_are_absent_and_empty_ones_are_present() -> None:
-    nothing = replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
-    payload = json.loads(unb64(TOKENS.sign(nothing).split(".")[1]))
+    claims = replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
+    payload = json.loads(unb64(TOKENS.sign(claims).split(".")[1]))
     assert payload == {name: value for name, value in SERVICE_PAYLOAD.items() if name not in ("plan", "subscription_status", "features")}
     free = replace(SERVICE_CLAIMS, plan="Free", subscription_status=None, features=())
     payload = json.loads(unb64(TOKENS.sign(free).split(".")[1]))
@@ -410,73 +345,3 @@ def test_arbitrary_text_is_refused(text: str) -> None:
     assert refused(f"{header}.{text}.{signature}")
     assert refused(f"{header}.{payload}.{text}")
     assert refused(f"{text}.{payload}.{signature}")
-
-
-async def test_a_new_key_has_its_thumbprint_as_id_and_can_sign() -> None:
-    key = await TOKENS.new_key(NOW)
-    assert (key.created_at, key.retires_at) == (NOW, None)
-    tokens = JwtTokens(BASE_URL)
-    tokens.use([key], NOW)
-    published = tokens.jwks()["keys"][0]
-    members = f'{{"e":"{published["e"]}","kty":"RSA","n":"{published["n"]}"}}'
-    assert key.kid == published["kid"] == b64(hashlib.sha256(members.encode()).digest())
-    assert len(unb64(published["n"])) == 2048 // 8
-    assert tokens.read(tokens.sign(CLAIMS), NOW) == CLAIMS
-
-
-def test_keys_rotate_with_overlap() -> None:
-    new = SigningKey("key-of-today", STRANGER.private_key, NOW, None)
-    old = SigningKey(KEY.kid, KEY.private_key, NOW - timedelta(days=90), NOW + timedelta(minutes=16))
-    tokens = JwtTokens(BASE_URL)
-    tokens.use([old, new], NOW)
-    assert tokens.loaded_at == NOW
-    assert [key["kid"] for key in tokens.jwks()["keys"]] == ["key-of-today", "key-in-use"]
-    assert json.loads(unb64(tokens.sign(CLAIMS).split(".")[0]))["kid"] == "key-of-today"
-    of_old = TOKENS.sign(CLAIMS)
-    assert tokens.read(of_old, NOW) == CLAIMS
-    with pytest.raises(UnknownKey):  # not after its retirement, even if no new keys were loaded
-        tokens.read(of_old, NOW + timedelta(minutes=16))
-    tokens.use([new], NOW + timedelta(seconds=1))  # removing a key invalidates its tokens
-    with pytest.raises(UnknownKey):
-        tokens.read(of_old, NOW)
-    assert tokens.loaded_at == NOW + timedelta(seconds=1)
-
-
-def test_the_newest_key_without_retirement_signs() -> None:
-    younger = SigningKey("younger", KEY.private_key, NOW, None)
-    older = SigningKey("older", KEY.private_key, NOW - timedelta(seconds=1), None)
-    retiring = SigningKey("retiring", KEY.private_key, NOW + timedelta(seconds=1), NOW + timedelta(hours=1))
-    tokens = JwtTokens(BASE_URL)
-    tokens.use([older, retiring, younger], NOW)
-    assert jwt.get_unverified_header(tokens.sign(CLAIMS))["kid"] == "younger"
-
-
-def test_known_keys_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = JwtTokens(BASE_URL)
-    tokens.use([KEY], NOW)
-    monkeypatch.setattr(serialization, "load_pem_private_key", None)
-    tokens.use([SigningKey(KEY.kid, KEY.private_key, KEY.created_at, NOW + timedelta(hours=1))], NOW)
-    assert tokens.read(TOKENS.sign(CLAIMS), NOW) == CLAIMS
-    with pytest.raises(LookupError):  # the only key has a retirement time
-        tokens.sign(CLAIMS)
-
-
-def test_without_keys_no_token_is_signed_or_accepted() -> None:
-    tokens = JwtTokens(BASE_URL)
-    assert tokens.jwks() == {"keys": []}
-    assert tokens.loaded_at < NOW - timedelta(days=365)
-    with pytest.raises(UnknownKey):
-        tokens.read(TOKENS.sign(CLAIMS), NOW)
-    with pytest.raises(LookupError):
-        tokens.sign(CLAIMS)
-
-
-def test_a_key_of_another_type_is_refused() -> None:
-    tokens = JwtTokens(BASE_URL)
-    for private in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 1024)):  # noqa: S505  # that is the point
-        with pytest.raises(ValueError, match="is not an RSA key of at least 2048 bits"):
-            tokens.use([SigningKey("weak", pem_of(private), NOW, None)], NOW)
-
-
-def test_the_representation_contains_no_secret() -> None:
-    assert "PRIVATE KEY" not in "".join(map(repr, (TOKENS, TOKENS._keys, TOKENS._signing, KEY)))

@@ -50,10 +50,10 @@ def test_a_value_with_any_changed_byte_does_not_decrypt() -> None:
     sealed = vault.seal(b"secret", CONTEXT)
     for position in range(len(sealed)):
         for bit in (1, 128):
-            changed = bytearray(sealed)
-            changed[position] ^= bit
+            tampered = bytearray(sealed)
+            tampered[position] ^= bit
             with pytest.raises(SealBroken):
-                vault.open(bytes(changed), CONTEXT)
+                vault.open(bytes(tampered), CONTEXT)
     for broken in (b"", b"\x01", b"secret", sealed[:-1], sealed[1:], sealed + b"x", b"\x01\xff" + sealed[2:]):
         with pytest.raises(SealBroken):
             vault.open(broken, CONTEXT)
@@ -82,9 +82,9 @@ def test_the_first_key_encrypts_and_all_keys_decrypt() -> None:
     sealed = before.seal(b"secret", CONTEXT)
     assert before.is_current(sealed)
     assert not after.is_current(sealed)
-    again = after.seal(after.open(sealed, CONTEXT), CONTEXT)
-    assert after.is_current(again)
-    assert new_vault("new").open(again, CONTEXT) == b"secret"
+    resealed = after.seal(after.open(sealed, CONTEXT), CONTEXT)
+    assert after.is_current(resealed)
+    assert new_vault("new").open(resealed, CONTEXT) == b"secret"
 
 
 def test_columns_do_not_share_a_derived_key() -> None:

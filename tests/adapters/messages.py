@@ -1,0 +1,95 @@
+"""Emails to compose, and the parser of their HTML parts."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from uuid import UUID
+
+from adapters.email.message import EmailTemplates
+from core.accounts.email_queue_rules import EmailKind
+from core.email_preparation_rules import PreparedEmail
+from core.kernel.policy import Policy
+from core.kernel.principals import Role
+from core.kernel.values import Email
+from core.tenancy.invitations_rules import Invitation, InvitationStatus, ReceivedInvitation
+
+TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
+BASE_URL = "https://id.example.com/sso"
+RECEIVED = ReceivedInvitation(
+    Invitation(
+        id=UUID("4e7b1c52-90b1-4a6e-8e0b-6a0f1f7d2a33"),
+        org_id=UUID("c1f4b8a0-2f6e-4f0e-9d0a-3f1c9a7b5e44"),
+        email=Email("ada+o'neil&co@example.com"),
+        role=Role.ADMIN,
+        invited_by=UUID("9a5d3a60-6b1f-4b5e-8a52-0d9c3b7e1f55"),
+        status=InvitationStatus.PENDING,
+        token_hash=b"hash",
+        expires_at=datetime(2026, 3, 11, 5, 6, 7, tzinfo=UTC),
+        created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
+    ),
+    "acme",
+    "Acme & <Sons>",
+    Email("grace@example.com"),
+)
+MAIL = PreparedEmail(
+    id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
+    kind=EmailKind.VERIFY_EMAIL,
+    address=Email("ada+o'neil&co@example.com"),
+    created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
+    due_at=datetime(2026, 3, 4, 5, 8, 7, tzinfo=UTC),
+    claims=1,
+    attempts=0,
+    token=TOKEN,
+    invitation=RECEIVED,
+)
+TEMPLATES = EmailTemplates(BASE_URL, Policy())
+PATHS = {
+    EmailKind.VERIFY_EMAIL: "/auth/verify-email",
+    EmailKind.RESET_PASSWORD: "/auth/reset-password",
+    EmailKind.INVITATION: "/invitations/accept",
+    EmailKind.WELCOME: "/auth/reset-password",
+}
+
+
+class Page(HTMLParser):
+    """The visible text, links and images of an HTML part. Every element must be closed."""
+
+    VOID = ("meta", "br", "img")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.headings = 0
+        self.visible_text = ""
+        self.attributes: set[str] = set()
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "a":
+            self.links.extend(value or "" for name, value in attrs if name == "href")
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if tag == "table":
+            assert ("role", "presentation") in attrs, "a layout table is hidden from screen readers"
+        self.headings += tag == "h1"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open and "title" not in self.open:
+            self.visible_text += data
+
+
+def normalize(text: str) -> str:
+    return " ".join(text.split())
+
+
+INVITATION = replace(MAIL, kind=EmailKind.INVITATION)
