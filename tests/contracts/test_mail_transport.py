@@ -1,5 +1,7 @@
-"""The port for mail transport: the fake, SMTP through the platform's server and an organization's
-server, and the folder."""
+"""The port for mail transport, and all its implementations.
+
+These are the fake, SMTP through the server of the platform or of an organization, and the folder.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +33,7 @@ MESSAGE = EmailMessage(
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ReceivedEmail:
     """A transport, and the emails at its other end."""
 
     message_id: str
@@ -45,15 +47,15 @@ class Arrived:
 @dataclass(frozen=True, slots=True)
 class Case:
     transport: MailTransport
-    arrived: Callable[[], list[Arrived]]
+    arrived: Callable[[], list[ReceivedEmail]]
     server: MailServer | None = None
 
     async def send(self, email_message: EmailMessage) -> None:
         await self.transport.send(email_message, self.server)
 
 
-def to_arrived(email_message: EmailMessage) -> Arrived:
-    return Arrived(
+def to_received(email_message: EmailMessage) -> ReceivedEmail:
+    return ReceivedEmail(
         email_message.message_id,
         email_message.date.replace(microsecond=0),
         email_message.to,
@@ -63,7 +65,7 @@ def to_arrived(email_message: EmailMessage) -> Arrived:
     )
 
 
-def of_message(message: MimeMessage) -> Arrived:
+def parse_message(message: MimeMessage) -> ReceivedEmail:
     text, html = message.get_body(("plain",)), message.get_body(("html",))
     assert text is not None
     assert html is not None
@@ -71,12 +73,12 @@ def of_message(message: MimeMessage) -> Arrived:
     assert isinstance(date, datetime)
     subject, to, message_id = (str(message[name]) for name in ("Subject", "To", "Message-ID"))
     bodies = [part.get_content().replace("\r\n", "\n") for part in (text, html)]
-    return Arrived(message_id, date, to, subject, *bodies)
+    return ReceivedEmail(message_id, date, to, subject, *bodies)
 
 
 def fake() -> Iterator[Case]:
     transport = FakeMailTransport()
-    yield Case(transport, lambda: [to_arrived(email_message) for email_message in transport.emails])
+    yield Case(transport, lambda: [to_received(email_message) for email_message in transport.emails])
 
 
 def dispatch(platform: SmtpTransport | FolderTransport) -> MailRouter:
@@ -86,21 +88,21 @@ def dispatch(platform: SmtpTransport | FolderTransport) -> MailRouter:
 def smtp() -> Iterator[Case]:
     with SmtpSink() as sink:
         transport = dispatch(SmtpTransport(sink.url, "Gatehouse <gatehouse@example.com>"))
-        yield Case(transport, lambda: [of_message(message) for message in sink.messages])
+        yield Case(transport, lambda: [parse_message(message) for message in sink.messages])
 
 
 def own_server(directory: Path) -> Iterator[Case]:
     with SmtpSink() as sink:
         server = mail_server(new_id(), host="127.0.0.1", port=sink.port, tls=False)
         transport = dispatch(FolderTransport(directory, "Gatehouse <gatehouse@example.com>"))
-        yield Case(transport, lambda: [of_message(message) for message in sink.messages], server)
+        yield Case(transport, lambda: [parse_message(message) for message in sink.messages], server)
         assert list(directory.iterdir()) == []
 
 
 def folder(directory: Path) -> Iterator[Case]:
-    def arrived() -> list[Arrived]:
+    def arrived() -> list[ReceivedEmail]:
         parser = BytesParser(MimeMessage, policy=policy.default)
-        return [of_message(parser.parsebytes(path.read_bytes())) for path in sorted(directory.iterdir())]
+        return [parse_message(parser.parsebytes(path.read_bytes())) for path in sorted(directory.iterdir())]
 
     yield Case(dispatch(FolderTransport(directory, "Gatehouse <gatehouse@example.com>")), arrived)
 
@@ -120,13 +122,13 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 
 async def test_an_email_arrives_unchanged(case: Case) -> None:
     await case.send(MESSAGE)
-    assert case.arrived() == [to_arrived(MESSAGE)]
+    assert case.arrived() == [to_received(MESSAGE)]
 
 
 async def test_an_email_that_is_sent_again_has_the_same_message_id(case: Case) -> None:
     await case.send(MESSAGE)
     await case.send(MESSAGE)
-    assert set(case.arrived()) == {to_arrived(MESSAGE)}
+    assert set(case.arrived()) == {to_received(MESSAGE)}
 
 
 async def test_emails_arrive_in_their_order(case: Case) -> None:
@@ -136,7 +138,7 @@ async def test_emails_arrive_in_their_order(case: Case) -> None:
     ]
     for email_message in emails:
         await case.send(email_message)
-    assert case.arrived() == [to_arrived(email_message) for email_message in emails]
+    assert case.arrived() == [to_received(email_message) for email_message in emails]
 
 
 @pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])

@@ -1,5 +1,7 @@
-"""The port for the payment provider, against a running one: requests can be sent twice, and no text
-of a failing provider is shown (security W-2)."""
+"""The port for the payment provider, against a running one.
+
+Requests can be sent twice, and no text of a failing provider is shown (security W-2).
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -49,18 +51,18 @@ async def failure(payments: HttpPayments) -> str:
 
 async def test_one_idempotency_key_creates_one_customer(payments: HttpPayments, provider: FakePayments) -> None:
     org, key = new_id(), new_id()
-    made = await run_concurrently(4, lambda _: payments.create_customer(org, "acme", key))
-    assert set(made) == set(provider.customers)
+    customers = await run_concurrently(4, lambda _: payments.create_customer(org, "acme", key))
+    assert set(customers) == set(provider.customers)
     assert len(provider.customers) == 1
     await payments.create_customer(org, "acme", new_id())
     assert len(provider.customers) == 2
 
 
 async def test_a_checkout_is_created_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
-    wanted, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
-    session = await payments.begin_checkout(wanted, customer)
+    request, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
+    session = await payments.begin_checkout(request, customer)
     assert session == CheckoutSession(next(iter(provider.sessions)), f"{provider.address}/pay/{session.session_id}")
-    assert await payments.begin_checkout(wanted, customer) == session
+    assert await payments.begin_checkout(request, customer) == session
     assert len(provider.sessions) == 1
     assert session.url not in repr(session)
 
@@ -73,20 +75,20 @@ async def test_a_deleted_customer_has_its_own_error(payments: HttpPayments, cloc
 async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
     payments: HttpPayments, provider: FakePayments, clock: FakeClock
 ) -> None:
-    whose, ends = CheckoutMetadata(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
+    metadata, ends = CheckoutMetadata(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
     provider.subscriptions["sub_1"] = subscription(
-        "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=whose.to_strings(), current_period_end=ends
+        "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=metadata.to_strings(), current_period_end=ends
     )
     provider.now = lambda: clock.now().timestamp() - 3600
-    found = ProviderSubscription(
+    expected = ProviderSubscription(
         id="sub_1",
         customer_id="cus_2",
         status="trialing",
         price_id="price_gold",
         period_end=datetime.fromtimestamp(ends, UTC),
-        metadata=whose,
+        metadata=metadata,
     )
-    assert await payments.subscription("sub_1") == ProviderSnapshot(found, clock.now().replace(microsecond=0) - timedelta(hours=1))
+    assert await payments.subscription("sub_1") == ProviderSnapshot(expected, clock.now().replace(microsecond=0) - timedelta(hours=1))
     assert await payments.subscription("sub_2") is None
 
 
@@ -96,8 +98,8 @@ async def test_a_list_is_read_page_by_page_up_to_a_limit(payments: HttpPayments,
         provider.subscriptions[f"sub_{number}"] = subscription(f"sub_{number}", created=created + number, padding="x" * 4000)
     provider.subscriptions["sub_old"] = subscription("sub_old", created=created - 86400)
     provider.subscriptions["sub_else"] = subscription("sub_else", customer="cus_2", created=created)
-    found = await payments.subscriptions_of("cus_1", clock.now())
-    assert [seen.subscription.id for seen in found] == [f"sub_{number}" for number in reversed(range(PAGE_SIZE + 10))]
+    subscriptions = await payments.subscriptions_of("cus_1", clock.now())
+    assert [item.subscription.id for item in subscriptions] == [f"sub_{number}" for number in reversed(range(PAGE_SIZE + 10))]
     provider.page = 2
     assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * MAX_PAGES
 
@@ -113,7 +115,7 @@ async def test_canceling_twice_succeeds_and_an_unknown_subscription_does_not(pay
     assert provider.subscriptions["sub_1"]["status"] == "canceled"
 
 
-WRONG = {
+WRONG_RESPONSES = {
     "a failure": Answer(500, TRAP.encode()),
     "a refusal": in_json({"error": {"message": TRAP}}, 403),
     "a redirect": Answer(302, b"", {"Location": "http://127.0.0.1:9/"}),
@@ -126,14 +128,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_failures_are_described_in_our_words(payments: HttpPayments, provider: FakePayments, what: str) -> None:
-    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG[what]
+@pytest.mark.parametrize("case", WRONG_RESPONSES)
+async def test_failures_are_described_in_our_words(payments: HttpPayments, provider: FakePayments, case: str) -> None:
+    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG_RESPONSES[case]
     assert await failure(payments)
 
 
 async def test_a_failing_provider_cancels_and_lists_nothing(payments: HttpPayments, provider: FakePayments) -> None:
-    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG["a failure"]
+    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG_RESPONSES["a failure"]
     with pytest.raises(PaymentsFailed, match=r"^it answered 500 to DELETE subscriptions$"):
         await payments.cancel("sub_1")
     with pytest.raises(PaymentsFailed, match=r"^it answered 500 to GET subscriptions$"):
@@ -147,8 +149,8 @@ async def test_an_unreadable_subscription_does_not_hide_others(payments: HttpPay
     good = {"id": "sub_1", "status": "active"}
     provider.answers["subscriptions"] = in_json({"data": [{"id": "sub_2", "status": 7}, good, {"status": "active"}]})
     with structlog.testing.capture_logs() as log:
-        found = await payments.subscriptions_of("cus_1", datetime.now(UTC))
-    assert [seen.subscription.id for seen in found] == ["sub_1"]
+        subscriptions = await payments.subscriptions_of("cus_1", datetime.now(UTC))
+    assert [item.subscription.id for item in subscriptions] == ["sub_1"]
     assert [line["subscription"] for line in log if line["event"] == "payments_failed"] == ["sub_2", None]
 
 
@@ -170,9 +172,9 @@ async def test_the_deadline_covers_all_requests_together(provider: FakePayments,
 async def test_an_unreachable_provider_and_a_wrong_key_are_errors(provider: FakePayments, clock: FakeClock) -> None:
     assert "the request failed" in await failure(HttpPayments(PaymentSettings("http://127.0.0.1:9", API_KEY), clock))
     assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it answered 401 to GET subscriptions"
-    off = HttpPayments(None, clock)
-    assert not off.is_on
-    assert await failure(off) == "it is not configured"
+    unconfigured = HttpPayments(None, clock)
+    assert not unconfigured.is_on
+    assert await failure(unconfigured) == "it is not configured"
 
 
 async def test_the_base_url_can_include_the_version(provider: FakePayments, clock: FakeClock) -> None:

@@ -30,8 +30,8 @@ def resolver() -> Iterator[Case]:
     with DnsServer() as server:
 
         def publish(name: str, texts: list[str]) -> None:
-            encoded = [text.encode() for text in texts]
-            server.texts[name] = [[text[at : at + 255] for at in range(0, len(text), 255)] for text in encoded]
+            records = [text.encode() for text in texts]
+            server.texts[name] = [[text[at : at + 255] for at in range(0, len(text), 255)] for text in records]
 
         yield Case(DnsResolver([server.address]), publish, lambda name: server.codes.update({name: "SERVFAIL"}))
 
@@ -51,7 +51,7 @@ async def test_texts_keep_their_case_and_names_ignore_it(case: Case) -> None:
     assert list(await case.records.texts(NAME.upper())) == ["Gatehouse-Verification=aBc "]
 
 
-async def test_a_change_is_visible_at_once(case: Case) -> None:
+async def test_a_change_is_visible_immediately(case: Case) -> None:
     case.publish(NAME, ["old"])
     assert list(await case.records.texts(NAME)) == ["old"]
     case.publish(NAME, ["new"])

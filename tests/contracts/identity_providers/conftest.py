@@ -1,0 +1,38 @@
+"""The identity providers, each behind the adapter."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.http.providers import HttpProviders
+from core.kernel.providers import Provider
+from tests.contracts.identity_providers.case import Case
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
+
+OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
+
+
+def run_provider(provider: Provider, clock: FakeClock) -> Iterator[Case]:
+    with FakeProvider(provider, now=lambda: clock.now().timestamp()) as server:
+        yield Case(server, HttpProviders({provider: server.settings()}, clock), clock)
+
+
+@pytest.fixture(params=list(Provider))
+def case(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
+    yield from run_provider(request.param, clock)
+
+
+@pytest.fixture(params=OPENID)
+def openid(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
+    yield from run_provider(request.param, clock)
+
+
+@pytest.fixture
+def websuite(clock: FakeClock) -> Iterator[Case]:
+    yield from run_provider(Provider.WEBSUITE, clock)
+
+
+@pytest.fixture
+def codehost(clock: FakeClock) -> Iterator[Case]:
+    yield from run_provider(Provider.CODEHOST, clock)

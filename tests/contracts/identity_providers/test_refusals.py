@@ -1,0 +1,235 @@
+"""Responses that are refused: errors, forged ID tokens and wrong keys (security O-8, W-2)."""
+
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from joserfc import jws
+
+from core.kernel.errors import ProviderFailed
+from core.kernel.providers import Provider, ProviderClient
+from core.kernel.values import new_secret
+from tests.contracts.identity_providers.case import REDIRECT_URI, Case, make_request
+from tests.fakes.http_server import TRAP, Answer, in_json
+from tests.fakes.provider import CLIENT, key, sign
+
+UNREACHABLE = "the request failed"
+WRONG_TOKENS: dict[str, Answer] = {
+    "an error in a success": in_json({"error": "invalid_grant", "error_description": TRAP}),
+    "an error": in_json({"error": "invalid_grant", "error_description": TRAP}, 400),
+    "a failure": Answer(500, TRAP.encode()),
+    "a redirect": Answer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
+    "no JSON": Answer(200, TRAP.encode(), {"Content-Type": "text/html"}),
+    "deep JSON": Answer(200, b"[" * 60_000, {"Content-Type": "application/json"}),
+    "a list": in_json([{"access_token": "x"}]),
+    "no token": in_json({"token_type": "bearer"}),
+    "a token that is no text": in_json({"access_token": {"x": 1}}),
+    "a token with a line break": in_json({"access_token": "x\r\nX-Evil: 1"}),
+    "another kind of token": in_json({"access_token": "x", "token_type": "mac"}),
+    "too much": Answer(200, b'{"access_token": "' + b"x" * 65_536 + b'"}'),
+    "packed": Answer(200, b"\x1f\x8b", {"Content-Encoding": "gzip", "Content-Type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_TOKENS)
+async def test_wrong_responses_of_the_token_endpoint_are_refused(case: Case, mistake: str) -> None:
+    case.server.answers["/token"] = WRONG_TOKENS[mistake]
+    assert await case.refusal()
+    assert case.server.counted["/user"] == 0, "no further endpoint is called"
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirect_is_not_followed(case: Case, status: int) -> None:
+    case.server.answers["/token"] = Answer(status, b"", {"Location": "/elsewhere"})
+    assert await case.refusal()
+    assert case.server.counted["/elsewhere"] == 0
+
+
+@pytest.mark.parametrize("path", ["/user", "/user/emails", "/keys"])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(500), Answer(302, b"", {"Location": "/user"}), in_json("x"), in_json({"id": "4711", "keys": 1}), in_json({"id": True}),
+     Answer(200, b"[" + b" " * 65_536 + b"]"), Answer(200, b"\xff\xfe")],
+)  # fmt: skip
+async def test_wrong_responses_of_other_endpoints_are_refused(case: Case, path: str, answer: Answer) -> None:
+    if path.startswith("/user") != (case.provider is Provider.CODEHOST):
+        return  # this endpoint is not called
+    case.server.answers[path] = answer
+    assert await case.refusal()
+
+
+@pytest.mark.parametrize("answer", [Answer(drip=True), Answer(hang=True)], ids=["drip", "hang"])
+@pytest.mark.parametrize("path", ["/token", "/user", "/keys"])
+@pytest.mark.slow
+async def test_the_deadline_covers_all_requests_together(case: Case, path: str, answer: Answer) -> None:
+    case.use(deadline=0.3)
+    case.server.claims = {"email": None}
+    case.server.answers[path] = answer
+    if path == "/keys" and case.provider is Provider.CODEHOST:
+        return
+    assert await case.refusal() == "it did not answer in time"
+
+
+async def test_an_unreachable_provider_is_an_error(case: Case) -> None:
+    request = make_request()
+    code = case.authorize(request)
+    case.use(token_url="http://127.0.0.1:9/token")
+    with pytest.raises(ProviderFailed, match=UNREACHABLE):
+        await case.providers.identify(case.provider, request, code)
+
+
+@pytest.mark.parametrize("change", ["code_verifier", "redirect_uri", "client"])
+async def test_a_code_works_only_with_the_parameters_of_its_request(case: Case, change: str) -> None:
+    request = make_request()
+    code = case.authorize(request)
+    other = {"code_verifier": new_secret(), "redirect_uri": REDIRECT_URI + "x", "client": ProviderClient(CLIENT.client_id, "guessed")}[
+        change
+    ]
+    with pytest.raises(ProviderFailed, match="refused"):
+        await case.providers.identify(case.provider, replace(request, **{change: other}), code)  # type: ignore[arg-type]
+
+
+async def test_a_code_works_once(case: Case) -> None:
+    request = make_request()
+    code = case.authorize(request)
+    await case.providers.identify(case.provider, request, code)
+    with pytest.raises(ProviderFailed):
+        await case.providers.identify(case.provider, request, code)
+
+
+# ID tokens
+
+
+def as_hmac(claims: dict[str, Any]) -> str:
+    """Sign with the public key as a shared secret, which everyone knows."""
+    head = urlsafe_b64encode(b'{"alg":"HS256","kid":"first"}').rstrip(b"=").decode()
+    signed = f"{head}.{sign(claims).split('.')[1]}"
+    mac = hmac.digest(key().as_pem(private=False), signed.encode(), "sha256")
+    return f"{signed}.{urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    _, body, _ = sign(claims).split(".")
+    return f"eyJhbGciOiJub25lIn0.{body}."
+
+
+def by_another_key(claims: dict[str, Any]) -> str:
+    """Sign with another key under the id of the right one."""
+    return jws.serialize_compact(
+        {"alg": "RS256", "kid": "first"}, json.dumps(claims).encode(), key("RSA", "stranger"), algorithms=["RS256"]
+    )
+
+
+def with_another_subject(claims: dict[str, Any]) -> str:
+    head, _, signature = sign(claims).split(".")
+    return ".".join((head, sign({**claims, "sub": "4712"}).split(".")[1], signature))
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256"])
+async def test_three_signature_algorithms_are_accepted(openid: Case, algorithm: str) -> None:
+    kid = "curve" if algorithm == "ES256" else "first"
+    openid.server.sign = partial(sign, algorithm=algorithm, kid=kid)
+    assert (await openid.identify()).subject == "4711"
+    openid.server.sign = partial(sign, algorithm=algorithm, kid=None)
+    assert (await openid.identify()).subject == "4711", "there is one key of the kind"
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [as_hmac, unsigned, by_another_key, with_another_subject, partial(sign, algorithm="RS512"), partial(sign, jku="http://evil.example"),
+     partial(sign, typ="at+jwt"), lambda _: "x.y.z", lambda _: "", lambda claims: sign(claims) + "="],
+)  # fmt: skip
+async def test_forged_tokens_are_refused(openid: Case, forge: Callable[[dict[str, Any]], str]) -> None:
+    openid.server.sign = forge
+    assert "ID token" in await openid.refusal()
+
+
+NOW = 1_773_500_966
+WRONG_CLAIMS: dict[str, dict[str, Any]] = {
+    "another issuer": {"iss": "https://elsewhere.example"},
+    "another client": {"aud": "somebody-else"},
+    "no client": {"aud": []},
+    "several clients and none it was given to": {"aud": [CLIENT.client_id, "another"]},
+    "several clients, given to another": {"aud": [CLIENT.client_id, "another"], "azp": "another"},
+    "given to another": {"azp": "another"},
+    "another request": {"nonce": "another"},
+    "no request": {"nonce": None},
+    "a request that is no text": {"nonce": ["x"]},
+    "expired": {"exp": NOW - 31},
+    "never expires": {"exp": None},
+    "an expiry in words": {"exp": str(NOW + 300)},
+    "not a number": {"exp": float("nan")},
+    "from the future": {"iat": NOW + 60},
+    "of no time": {"iat": None},
+    "not yet": {"nbf": NOW + 60},
+    "about nobody": {"sub": None},
+    "about an empty name": {"sub": ""},
+    "about a number": {"sub": 4711},
+    "about too much": {"sub": "x" * 256},
+    "about controls": {"sub": "a\x00b"},
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_CLAIMS)
+async def test_tokens_with_wrong_claims_are_refused(openid: Case, mistake: str) -> None:
+    assert int(openid.clock.now().timestamp()) == NOW
+    openid.server.claims = WRONG_CLAIMS[mistake]
+    assert "ID token" in await openid.refusal()
+
+
+async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(openid: Case) -> None:
+    openid.server.claims = {"aud": ["another", CLIENT.client_id], "azp": CLIENT.client_id, "exp": NOW - 29, "iat": NOW + 29}
+    assert (await openid.identify()).subject == "4711"
+
+
+# Keys
+
+
+async def test_keys_are_loaded_once_and_again_for_a_new_key_id(openid: Case) -> None:
+    for _ in range(3):
+        await openid.identify()
+    assert openid.server.counted["/keys"] == 1
+    openid.server.sign = partial(sign, kid="second")
+    openid.server.published.append(key("RSA", "second").as_dict(private=False))
+    assert "does not publish" in await openid.refusal(), "not so soon"
+    openid.clock.advance(timedelta(seconds=61))
+    assert (await openid.identify()).subject == "4711"
+    assert openid.server.counted["/keys"] == 2
+
+
+async def test_an_unknown_key_id_reloads_the_keys_at_most_once_a_minute(openid: Case) -> None:
+    openid.server.sign = partial(sign, kid="unknown")
+    for _ in range(3):
+        assert "does not publish" in await openid.refusal()
+    assert openid.server.counted["/keys"] == 1
+    openid.clock.advance(timedelta(seconds=61))
+    for _ in range(3):
+        await openid.refusal()
+    assert openid.server.counted["/keys"] == 2
+
+
+async def test_a_withdrawn_key_is_accepted_for_an_hour_at_most(openid: Case) -> None:
+    await openid.identify()
+    openid.server.published.clear()
+    assert (await openid.identify()).subject == "4711"
+    openid.clock.advance(timedelta(hours=1))
+    assert "does not publish" in await openid.refusal()
+
+
+@pytest.mark.parametrize("change", [{"use": "enc"}, {"alg": "RS512"}, {"kty": "oct", "k": "c2VjcmV0"}, {"n": "AQAB"}, {"n": 5}, {"kid": 7}])
+async def test_keys_for_other_uses_are_ignored(openid: Case, change: dict[str, Any]) -> None:
+    openid.server.published = [key().as_dict(private=False) | change]
+    assert await openid.refusal()
+
+
+async def test_a_weak_key_is_ignored(openid: Case) -> None:
+    number = rsa.generate_private_key(65537, 1024).public_key().public_numbers().n  # noqa: S505
+    openid.server.published = [key().as_dict(private=False) | {"n": urlsafe_b64encode(number.to_bytes(128, "big")).rstrip(b"=").decode()}]
+    assert await openid.refusal() == "a key of the provider is too weak, or not a public key"
