@@ -118,7 +118,7 @@ async def test_migration_may_not_end_its_own_transaction(fresh: str, directory: 
         await migrate(fresh, directory)
 
 
-async def test_tasks_that_migrate_at_once_share_the_work(fresh: str, directory: Path) -> None:
+async def test_tasks_that_migrate_concurrently_share_the_work(fresh: str, directory: Path) -> None:
     applied: list[str] = []
 
     async def run() -> None:
@@ -131,7 +131,7 @@ async def test_tasks_that_migrate_at_once_share_the_work(fresh: str, directory: 
 
 
 @pytest.mark.slow
-def test_processes_that_migrate_at_once_share_the_work(fresh: str, directory: Path) -> None:
+def test_processes_that_migrate_concurrently_share_the_work(fresh: str, directory: Path) -> None:
     for number in range(3, 20):
         (directory / f"{number:04}_more.sql").write_text(f"create table more_{number} (n int); select pg_sleep(0.01);")
     code = "import sys, trio, pathlib\nfrom adapters.postgres.engine.migrate import migrate\nsys.stdin.read(1)\n"

@@ -17,8 +17,8 @@ async def test_notification_arrives_on_another_connection(blank: str) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(speaker.run, "select pg_notify('news', 'first'), pg_notify('news', 'second')")
             async with aclosing(listener.notifies()) as notifications:
-                heard = [(await anext(notifications)).payload for _ in range(2)]
-        assert heard == ["first", "second"]
+                payloads = [(await anext(notifications)).payload for _ in range(2)]
+        assert payloads == ["first", "second"]
         assert await listener.row("select 1") == (1,)
 
 

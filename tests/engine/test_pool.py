@@ -98,19 +98,19 @@ async def test_there_are_never_more_connections_than_the_limit(blank: str) -> No
 @pytest.mark.slow
 async def test_waiting_too_long_for_a_connection_is_an_outage(blank: str) -> None:
     async with pool_of(blank, 1, acquire_timeout=1.0) as pool, trio.open_nursery() as nursery:
-        taken, done = trio.Event(), trio.Event()
+        connection_taken, finished = trio.Event(), trio.Event()
 
         async def hold() -> None:
             async with pool.connection():
-                taken.set()
-                await done.wait()
+                connection_taken.set()
+                await finished.wait()
 
         nursery.start_soon(hold)
-        await taken.wait()
+        await connection_taken.wait()
         with pytest.raises(StorageDown):
             async with pool.connection():
                 raise AssertionError("there is no second connection")
-        done.set()
+        finished.set()
         await trio.testing.wait_all_tasks_blocked()
         async with pool.connection() as connection:
             assert await connection.row("select 1") == (1,)
@@ -154,15 +154,15 @@ async def test_canceled_queries_leave_the_pool_clean(blank: str) -> None:
                 nursery.start_soon(sleep_until_canceled)
         assert pool.stats.total == 0
         async with session(blank) as observer:
-            others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
             async def alone() -> bool:
-                return await observer.row(others) == (0,)
+                return await observer.row(query) == (0,)
 
             await eventually(alone, "the server's processes have ended")
             async with pool.connection() as connection:
                 assert await connection.row("select 1") == (1,)
-            assert await observer.row(others) == (1,)
+            assert await observer.row(query) == (1,)
 
 
 async def test_a_connection_that_ended_while_idle_is_not_handed_out(blank: str) -> None:
@@ -262,9 +262,9 @@ CONSTRAINTS = {"t_name_key": NameTaken}
 
 @pytest.fixture
 async def connection(fresh: str) -> AsyncIterator[Connection]:
-    async with session(fresh) as opened:
-        await opened.execute("create table t (name text unique, n int constraint t_n_key unique); insert into t values ('a', 1)")
-        yield opened
+    async with session(fresh) as new_session:
+        await new_session.execute("create table t (name text unique, n int constraint t_n_key unique); insert into t values ('a', 1)")
+        yield new_session
 
 
 async def test_unique_violation_is_the_refusal_of_its_constraint(connection: Connection) -> None:

@@ -58,11 +58,11 @@ async def test_clients_and_buckets_are_independent(storage: Postgres) -> None:
     assert await charge(storage, "b", bucket) > 0
 
 
-@pytest.mark.parametrize("behind", [0.5, 3600.0])
-async def test_a_clock_that_is_behind_allows_no_more_requests(storage: Postgres, behind: float) -> None:
+@pytest.mark.parametrize("seconds", [0.5, 3600.0])
+async def test_a_clock_that_is_behind_allows_no_more_requests(storage: Postgres, seconds: float) -> None:
     bucket = Bucket("x", 10.0, 2)
     assert [await charge(storage, "a", bucket) for _ in range(2)] == [0.0] * 2
-    assert await charge(storage, "a", bucket, at=-behind) == pytest.approx(10.0 + behind, abs=1e-5)
+    assert await charge(storage, "a", bucket, at=-seconds) == pytest.approx(10.0 + seconds, abs=1e-5)
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ async def test_ping_answers(storage: Postgres) -> None:
 
 
 @pytest.mark.slow
-async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
+async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]

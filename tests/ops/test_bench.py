@@ -120,9 +120,9 @@ def test_every_row_has_a_unique_name_and_an_aim_beyond_its_bar() -> None:
 
 
 def output(**changes: int) -> str:
-    seen = {"requests": 4000, "microseconds": 2_000_000, "p50": 1500, "p99": 9000}
-    seen |= {"connect": 0, "read": 0, "write": 0, "timeout": 0, "status": 0} | changes
-    return f"Running 2s test @ http://127.0.0.1:1\n  4000 requests in 2.00s\n{json.dumps(seen)}\n"
+    fields = {"requests": 4000, "microseconds": 2_000_000, "p50": 1500, "p99": 9000}
+    fields |= {"connect": 0, "read": 0, "write": 0, "timeout": 0, "status": 0} | changes
+    return f"Running 2s test @ http://127.0.0.1:1\n  4000 requests in 2.00s\n{json.dumps(fields)}\n"
 
 
 def test_the_load_is_parsed_from_the_output_of_wrk() -> None:
@@ -176,17 +176,20 @@ Indexes = list[tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
-def filled() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
+def filled_log() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
     """A filled database, its large and its small organization, and the indexes that the audit log had before."""
     owners = [uuid.uuid4(), uuid.uuid4()]
-    with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
+    with (
+        database.Database(os.environ[database.SERVER_VARIABLE]) as own_database,
+        psycopg.connect(own_database.conninfo, autocommit=True) as connection,
+    ):
         for owner in owners:
             connection.execute(
                 "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
                 [owner, str(owner)],
             )
         before = indexes(connection, "audit_log")
-        large, small = fill(own.conninfo, QUICK, owners, lambda _: None)
+        large, small = fill(own_database.conninfo, QUICK, owners, lambda _: None)
         yield connection, large, small, before
 
 
@@ -196,9 +199,9 @@ def indexes(connection: psycopg.Connection, *tables: str) -> Indexes:
 
 @pytest.mark.slow
 def test_organizations_have_the_reported_members_and_entries(
-    filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes],
+    filled_log: tuple[psycopg.Connection, Tenant, Tenant, Indexes],
 ) -> None:
-    connection, large, small, _ = filled
+    connection, large, small, _ = filled_log
     assert (large.members, large.entries) == (QUICK.large_members, QUICK.large_entries)
     assert (small.members, small.entries) == (SMALL_MEMBERS, SMALL_ENTRIES)
     for tenant in (large, small):
@@ -209,30 +212,30 @@ def test_organizations_have_the_reported_members_and_entries(
         assert targets["organization", tenant.id] == tenant.entries_of_itself
         assert sum(target_type == "user" for target_type, _ in log) == tenant.entries_of_people
     assert connection.execute("select count(*) from audit_log").fetchone() == (QUICK.entries,)
-    counted = connection.execute(
+    rows = connection.execute(
         "select o.slug, o.member_count, count(*), count(*) filter (where m.role = 'owner') "
         "from organizations o join memberships m on m.org_id = o.id group by o.id"
     ).fetchall()
-    assert len(counted) == QUICK.organizations
-    assert all((kept, owners) == (members, 1) for _, kept, members, owners in counted)
-    assert {slug: members for slug, _, members, _ in counted if slug in (large.slug, small.slug)} == {
+    assert len(rows) == QUICK.organizations
+    assert all((stored_count, owners) == (members, 1) for _, stored_count, members, owners in rows)
+    assert {slug: members for slug, _, members, _ in rows if slug in (large.slug, small.slug)} == {
         large.slug: large.members,
         small.slug: small.members,
     }
 
 
 @pytest.mark.slow
-def test_the_totals_match_the_log(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
-    connection, *_ = filled
+def test_the_totals_match_the_log(filled_log: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
+    connection, *_ = filled_log
     totals = connection.execute("select org_id, action, target_type, total from audit_totals").fetchall()
-    counted = connection.execute("select org_id, action, target_type, count(*) from audit_log group by 1, 2, 3").fetchall()
+    rows = connection.execute("select org_id, action, target_type, count(*) from audit_log group by 1, 2, 3").fetchall()
     assert totals
-    assert set(totals) == set(counted)
+    assert set(totals) == set(rows)
 
 
 @pytest.mark.slow
-def test_the_log_has_the_indexes_of_the_migrations(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
-    connection, *_, before = filled
+def test_the_log_has_the_indexes_of_the_migrations(filled_log: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
+    connection, *_, before = filled_log
     assert before
     assert indexes(connection, "audit_log") == before
 
@@ -247,28 +250,31 @@ def test_the_large_service_has_the_documented_size() -> None:
     assert full.large_logins >= full.logins * full.large_users / full.users, "its share at least"
 
 
-OF_SERVICES = ("login_events", "login_totals", "service_users", "end_users", "subscriptions")
-Used = tuple[psycopg.Connection, Application, Application, Indexes]
+SERVICE_TABLES = ("login_events", "login_totals", "service_users", "end_users", "subscriptions")
+FilledServices = tuple[psycopg.Connection, Application, Application, Indexes]
 
 
 @pytest.fixture(scope="module")
-def used() -> Iterator[Used]:
+def filled_services() -> Iterator[FilledServices]:
     """A filled database, its large and its small service, and the indexes that their tables had before."""
     owners = [uuid.uuid4(), uuid.uuid4()]
-    with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
+    with (
+        database.Database(os.environ[database.SERVER_VARIABLE]) as own_database,
+        psycopg.connect(own_database.conninfo, autocommit=True) as connection,
+    ):
         for owner in owners:
             connection.execute(
                 "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
                 [owner, str(owner)],
             )
-        before = indexes(connection, *OF_SERVICES)
-        large, small = end_users.fill(own.conninfo, end_users.QUICK, owners, lambda _: None)
+        before = indexes(connection, *SERVICE_TABLES)
+        large, small = end_users.fill(own_database.conninfo, end_users.QUICK, owners, lambda _: None)
         yield connection, large, small, before
 
 
 @pytest.mark.slow
-def test_services_have_the_reported_users_and_logins(used: Used) -> None:
-    connection, large, small, _ = used
+def test_services_have_the_reported_users_and_logins(filled_services: FilledServices) -> None:
+    connection, large, small, _ = filled_services
     assert (large.users, small.users) == (end_users.QUICK.large_users, SMALL_USERS)
     for application in (large, small):
         people = connection.execute(
@@ -286,7 +292,7 @@ def test_services_have_the_reported_users_and_logins(used: Used) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kept", "counted"),
+    ("stored_query", "count_query"),
     [
         ("id, user_count from services", "service_id, count(*) from service_users group by 1"),
         ("id, subscription_count from services", "service_id, count(*) from subscriptions group by 1"),
@@ -307,16 +313,16 @@ def test_services_have_the_reported_users_and_logins(used: Used) -> None:
         ("id, origin_org_id from users where origin = 'api_key'", "user_id, org_id from service_users where first_login_at is null"),
     ],
 )
-def test_stored_totals_of_services_match_the_rows(used: Used, kept: str, counted: str) -> None:
-    connection, *_ = used
-    rows, others = (connection.execute(sql.SQL(f"select {query}")).fetchall() for query in (kept, counted))
+def test_stored_totals_of_services_match_the_rows(filled_services: FilledServices, stored_query: str, count_query: str) -> None:
+    connection, *_ = filled_services
+    rows, counts = (connection.execute(sql.SQL(f"select {query}")).fetchall() for query in (stored_query, count_query))
     assert rows
-    assert Counter(rows) == Counter(others)
+    assert Counter(rows) == Counter(counts)
 
 
 @pytest.mark.slow
-def test_rows_of_services_have_valid_foreign_keys(used: Used) -> None:
-    connection, *_ = used
+def test_rows_of_services_have_valid_foreign_keys(filled_services: FilledServices) -> None:
+    connection, *_ = filled_services
     keys = connection.execute(
         "select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint where contype = 'f'"
     ).fetchall()
@@ -327,18 +333,18 @@ def test_rows_of_services_have_valid_foreign_keys(used: Used) -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_services_are_ordered_by_time(used: Used) -> None:
-    connection, *_ = used
-    for table_name, times in [*((name, "created_at") for name in OF_SERVICES if name != "login_totals"), ("login_totals", "day")]:
-        seen = connection.execute(sql.SQL(f"select {times} from {table_name} order by ctid")).fetchall()  # noqa: S608
-        assert seen == sorted(seen), table_name
+def test_rows_of_services_are_ordered_by_time(filled_services: FilledServices) -> None:
+    connection, *_ = filled_services
+    for table_name, times in [*((name, "created_at") for name in SERVICE_TABLES if name != "login_totals"), ("login_totals", "day")]:
+        rows = connection.execute(sql.SQL(f"select {times} from {table_name} order by ctid")).fetchall()  # noqa: S608
+        assert rows == sorted(rows), table_name
 
 
 @pytest.mark.slow
-def test_tables_of_services_have_the_indexes_of_the_migrations(used: Used) -> None:
-    connection, *_, before = used
-    assert len(before) > len(OF_SERVICES)
-    assert indexes(connection, *OF_SERVICES) == before
+def test_tables_of_services_have_the_indexes_of_the_migrations(filled_services: FilledServices) -> None:
+    connection, *_, before = filled_services
+    assert len(before) > len(SERVICE_TABLES)
+    assert indexes(connection, *SERVICE_TABLES) == before
 
 
 def test_a_full_disk_is_a_missing_requirement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

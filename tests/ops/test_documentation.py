@@ -17,8 +17,8 @@ def test_every_alert_has_a_section_that_says_what_to_do() -> None:
 
 
 def test_the_navigation_lists_every_page_once() -> None:
-    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+    pages = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(pages) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 def test_the_readme_is_short_and_shows_the_product() -> None:

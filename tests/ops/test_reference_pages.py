@@ -29,11 +29,11 @@ def test_the_metrics_page_names_every_metric_and_job_type(tmp_path: Path) -> Non
 
 def test_the_claims_page_names_every_claim() -> None:
     tree = ast.parse((ROOT / "adapters/crypto/tokens.py").read_text())
-    signing = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in {"sign", "sign_pre_auth"}]
-    assert len(signing) == 2
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in {"sign", "sign_pre_auth"}]
+    assert len(functions) == 2
     keys = {
         node.value
-        for function in signing
+        for function in functions
         for each in ast.walk(function)
         for node in (each.keys if isinstance(each, ast.Dict) else [each.slice] if isinstance(each, ast.Subscript) else [])
         if isinstance(node, ast.Constant)
@@ -41,8 +41,8 @@ def test_the_claims_page_names_every_claim() -> None:
     # The three claims of a subscription are set in a loop over a tuple of names.
     keys |= {"plan", "subscription_status", "features"}
     page = (PAGES / "claims.md").read_text()
-    named = {name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    assert named == keys
+    claims = {name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert claims == keys
 
 
 def test_the_limits_page_has_every_rate_limit() -> None:

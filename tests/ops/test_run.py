@@ -52,14 +52,14 @@ def test_help_lists_every_target(run: Run) -> None:
 
 
 def test_an_unknown_target_is_refused_with_the_help(run: Run) -> None:
-    refused = run("biuld")
-    assert refused.returncode == 2
-    assert "./run check" in refused.stderr
+    process = run("biuld")
+    assert process.returncode == 2
+    assert "./run check" in process.stderr
 
 
 def test_arguments_reach_the_command_line_unchanged_from_any_directory(run: Run, project: Path) -> None:
-    shown = run("gatehouse", "owner", "create", "a b@example.com", "")
-    assert shown.stdout.splitlines() == [str(project), "[-m]", "[entrypoints.cli]", "[owner]", "[create]", "[a b@example.com]", "[]"]
+    process = run("gatehouse", "owner", "create", "a b@example.com", "")
+    assert process.stdout.splitlines() == [str(project), "[-m]", "[entrypoints.cli]", "[owner]", "[create]", "[a b@example.com]", "[]"]
 
 
 def test_the_exit_status_is_that_of_the_service(run: Run, project: Path) -> None:
@@ -67,8 +67,8 @@ def test_the_exit_status_is_that_of_the_service(run: Run, project: Path) -> None
     assert run("gatehouse").returncode == 7
 
 
-def owner(shown: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in shown.stdout.splitlines() if line.startswith("SSO_PLATFORM_OWNER_"))
+def owner(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in process.stdout.splitlines() if line.startswith("SSO_PLATFORM_OWNER_"))
 
 
 def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Run) -> None:
@@ -81,9 +81,9 @@ def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Ru
 
 @pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
 def test_no_owner_is_generated_if_the_caller_has_set_one(run: Run, setting: str) -> None:
-    shown = run(**{setting: "given"})
-    assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=given"]
-    assert "[--show-password]" not in shown.stdout
+    process = run(**{setting: "given"})
+    assert [line for line in process.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=given"]
+    assert "[--show-password]" not in process.stdout
 
 
 def test_argon2_built_for_this_processor_comes_first_unless_the_wheel_is_requested(run: Run, project: Path) -> None:

@@ -18,19 +18,19 @@ CALLS: dict[str, Callable[[Tenant, str], Awaitable[Answer]]] = {
 }
 
 
-async def claim(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
+async def set_domain(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
     return await team.api.post(f"{team.path}/domain", {"domain": domain}, token=team.token(by))
 
 
-async def look(team: Tenant) -> Answer:
+async def get_domain(team: Tenant) -> Answer:
     return await CALLS["look"](team, "owner")
 
 
-async def verify(team: Tenant) -> Answer:
+async def verify_domain(team: Tenant) -> Answer:
     return await CALLS["verify"](team, "owner")
 
 
-async def remove(team: Tenant) -> Answer:
+async def remove_domain(team: Tenant) -> Answer:
     return await CALLS["remove"](team, "owner")
 
 
@@ -41,8 +41,8 @@ def publish(dns: FakeTxtRecords, *claims: Answer) -> None:
         dns.published.setdefault(record["name"], []).append(record["value"])
 
 
-async def prove(team: Tenant, dns: FakeTxtRecords, domain: str = DOMAIN) -> Answer:
-    publish(dns, await claim(team, domain))
-    answer = await verify(team)
+async def prove_domain(team: Tenant, dns: FakeTxtRecords, domain: str = DOMAIN) -> Answer:
+    publish(dns, await set_domain(team, domain))
+    answer = await verify_domain(team)
     assert answer.status == 200, answer.text
     return answer

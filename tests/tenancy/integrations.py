@@ -21,13 +21,13 @@ class Integration:
     async def put(self, acme: Tenant, body: Any, by: str = "owner") -> Answer:
         return await acme.api.post(f"{acme.path}/{self.name}", body, token=acme.token(by))
 
-    async def look(self, acme: Tenant, by: str = "owner") -> Answer:
+    async def get(self, acme: Tenant, by: str = "owner") -> Answer:
         return await acme.api.get(f"{acme.path}/{self.name}", token=acme.token(by))
 
     async def remove(self, acme: Tenant, by: str = "owner") -> Answer:
         return await acme.api.delete(f"{acme.path}/{self.name}", token=acme.token(by))
 
-    async def try_out(self, acme: Tenant, by: str = "owner") -> Answer:
+    async def send_test(self, acme: Tenant, by: str = "owner") -> Answer:
         return await acme.api.post(f"{acme.path}/{self.name}/test", token=acme.token(by))
 
 

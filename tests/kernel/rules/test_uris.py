@@ -4,7 +4,7 @@ import pytest
 
 from core.kernel.uris import has_private_scheme, is_web_url
 
-WEB = [
+WEB_URIS = [
     "https://example.com",
     "https://example.com/",
     "https://example.com/callback?tenant=1&x=%20#"[:-1],
@@ -22,14 +22,14 @@ WEB = [
     "http://[::1]:65535/callback",
     "http://LocalHost/callback",
 ]
-OF_AN_APPLICATION = [
+APPLICATION_URIS = [
     "com.example.app:/callback",
     "com.example.app://callback",
     "com.example.app:///callback",
     "com.example.app:callback",
     "Com.Example-2.App+x://callback/a?b=c",
 ]
-NEITHER = [
+INVALID_URIS = [
     "",
     " ",
     "callback",
@@ -135,19 +135,19 @@ NEITHER = [
 ]
 
 
-@pytest.mark.parametrize("uri", WEB)
+@pytest.mark.parametrize("uri", WEB_URIS)
 def test_https_and_loopback_addresses_are_web_addresses(uri: str) -> None:
     assert is_web_url(uri)
     assert not has_private_scheme(uri)
 
 
-@pytest.mark.parametrize("uri", OF_AN_APPLICATION)
+@pytest.mark.parametrize("uri", APPLICATION_URIS)
 def test_a_scheme_with_a_dot_belongs_to_an_application(uri: str) -> None:
     assert has_private_scheme(uri)
     assert not is_web_url(uri)
 
 
-@pytest.mark.parametrize("uri", NEITHER)
+@pytest.mark.parametrize("uri", INVALID_URIS)
 def test_other_uris_are_refused(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)

@@ -1,5 +1,4 @@
-"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4, decisions 22,
-23)."""
+"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4, decisions 22, 23)."""
 
 import re
 import unicodedata
@@ -25,7 +24,7 @@ from core.kernel.values import (
     parse_id,
 )
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 
 LOCAL = st.text(st.sampled_from("abcXYZ019!#$%&'*+/=?^_`{|}~-"), min_size=1, max_size=20)
 # "=?" starts an encoded word, which an address must not contain.
@@ -45,7 +44,7 @@ def parsed(text: str) -> str | None:
 
 
 @pytest.mark.slow
-@STEADY
+@REPEATABLE
 @given(local=DOT_ATOM, domain=DOMAIN)
 def test_an_ordinary_address_is_lowercased(local: str, domain: str) -> None:
     assert Email.parse(f"{local}@{domain}") == f"{local}@{domain}".lower()
@@ -53,7 +52,7 @@ def test_an_ordinary_address_is_lowercased(local: str, domain: str) -> None:
 
 
 @pytest.mark.slow
-@STEADY
+@REPEATABLE
 @given(text=st.text(max_size=40) | st.tuples(st.text(max_size=10), st.text(max_size=15)).map("@".join))
 @example("\u212aate@example.com")
 @example("kate@\u212aoala.com")
@@ -62,36 +61,36 @@ def test_an_ordinary_address_is_lowercased(local: str, domain: str) -> None:
 @example("a@\u0130stanbul.example")
 @example("a@xn--\u212a-example.com")
 def test_a_valid_address_is_canonical_and_folds_no_other_letter_into_ascii(text: str) -> None:
-    found = parsed(text)
-    if found is None:
+    address = parsed(text)
+    if address is None:
         return
-    assert Email.parse(found) == found
-    assert found.isascii()
-    assert CANONICAL.fullmatch(found)
-    assert len(found) <= 254
+    assert Email.parse(address) == address
+    assert address.isascii()
+    assert CANONICAL.fullmatch(address)
+    assert len(address) <= 254
     local, _, domain = text.strip(" ").rpartition("@")
     assert local.isascii(), "the local part is ASCII as it was written (CVE-2019-19844)"
     # Letters that only look like those of another domain, or are compatible with them
     # (CVE-2026-73420).
     assert unicodedata.normalize("NFKC", domain.lower()) == domain.lower()
-    if found.rpartition("@")[2].isascii() and "xn--" not in found:
+    if address.rpartition("@")[2].isascii() and "xn--" not in address:
         assert domain.isascii()
 
 
 @pytest.mark.slow
-@STEADY
+@REPEATABLE
 @given(letter=st.characters(min_codepoint=0x80, exclude_categories=["Cs"]))
 def test_no_letter_outside_ascii_becomes_an_ascii_letter(letter: str) -> None:
     assert parsed(f"a{letter}da@example.com") is None
-    found = parsed(f"ada@ex{letter}ample.com")
-    assert found is None or "xn--" in found
+    address = parsed(f"ada@ex{letter}ample.com")
+    assert address is None or "xn--" in address
 
 
 @pytest.mark.slow
 def test_no_letter_of_unicode_folds_into_ascii() -> None:
-    folded = [letter for code in range(0x80, 0x30000) if (letter := chr(code)).lower().isascii() or letter.upper().isascii()]
-    assert "\u212a" in folded
-    for letter in folded:
+    letters = [letter for code in range(0x80, 0x30000) if (letter := chr(code)).lower().isascii() or letter.upper().isascii()]
+    assert "\u212a" in letters
+    for letter in letters:
         assert parsed(f"{letter}ate@example.com") is None, ascii(letter)
         assert parsed(f"kate@{letter}oala.com") is None or "xn--" in Email.parse(f"kate@{letter}oala.com"), ascii(letter)
 
@@ -291,8 +290,8 @@ def test_a_page_starts_after_the_pages_before_it(number: int, limit: int, offset
 
 
 def test_an_id_in_canonical_form_is_read() -> None:
-    for found in (uuid.uuid4(), uuid.uuid1(), uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)):
-        assert parse_id(str(found)) == found
+    for id_ in (uuid.uuid4(), uuid.uuid1(), uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)):
+        assert parse_id(str(id_)) == id_
 
 
 ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
@@ -319,7 +318,7 @@ def test_other_spellings_of_an_id_are_refused(text: str) -> None:
 def test_identifiers_are_random_version_4() -> None:
     ids = {new_id() for _ in range(100)}
     assert len(ids) == 100
-    assert {(found.version, found.variant) for found in ids} == {(4, uuid.RFC_4122)}
+    assert {(id_.version, id_.variant) for id_ in ids} == {(4, uuid.RFC_4122)}
 
 
 def test_secrets_have_256_bits() -> None:
@@ -329,7 +328,7 @@ def test_secrets_have_256_bits() -> None:
 
 
 @pytest.mark.slow
-@STEADY
+@REPEATABLE
 @given(first=st.text(st.characters(exclude_categories=[])), second=st.text())
 def test_a_digest_is_32_bytes_of_any_text(first: str, second: str) -> None:
     assert len(digest(first)) == 32

@@ -35,11 +35,11 @@ async def people(storage: Postgres) -> int:
     return 3
 
 
-def test_every_swept_table_is_filled_here() -> None:
+def test_every_swept_table_is_filled() -> None:
     assert FILLING.keys() == {table for tables in TABLES.values() for table in tables}
 
 
-async def test_every_table_of_an_organization_is_deleted_or_outlives_it_on_purpose(pool: Pool) -> None:
+async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool: Pool) -> None:
     """Rows with an organization are deleted by a foreign key or by the housekeeper, unless the table is listed here."""
     columns = """
         select table_name from information_schema.columns natural join information_schema.tables
@@ -51,25 +51,25 @@ async def test_every_table_of_an_organization_is_deleted_or_outlives_it_on_purpo
     cascaded = {table for table, _ in await run_sql(pool, referring)}
     # Their organization is only a context: sessions expire, and emails and their links work without
     # it.
-    kept = {"sessions", "mails", "one_time_tokens"}
-    kept |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
-    kept |= {"removed_siem_configurations"}  # it is a tombstone itself
-    kept |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # pending work at the payment provider
-    kept |= {"webhook_deliveries"}  # deleted by the tombstones of their webhooks, which are created with that of the organization
-    assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == kept
+    kept_tables = {"sessions", "mails", "one_time_tokens"}
+    kept_tables |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
+    kept_tables |= {"removed_siem_configurations"}  # it is a tombstone itself
+    kept_tables |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # pending work at the payment provider
+    kept_tables |= {"webhook_deliveries"}  # deleted by the tombstones of their webhooks, which are created with that of the organization
+    assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == kept_tables
 
 
 @pytest.mark.parametrize("kind", TOMBSTONE_TABLES)
 async def test_all_records_of_the_deleted_are_deleted_and_no_others(storage: Postgres, pool: Pool, people: int, kind: Sweep) -> None:
-    gone, other_tenant = uuid4(), uuid4()
-    for org in (gone, other_tenant):
+    deleted_org, other_tenant = uuid4(), uuid4()
+    for org in (deleted_org, other_tenant):
         await fill(pool, org)
-    await add_tombstone(pool, kind, gone)
-    before = await count_records(pool, gone)
+    await add_tombstone(pool, kind, deleted_org)
+    before = await count_records(pool, deleted_org)
     assert before == await count_records(pool, other_tenant) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
     swept = {table: 0 if table in TABLES[kind] else count for table, count in before.items()}
     assert await sweep(storage, kind) == sum(before.values()) - sum(swept.values())
-    assert await count_records(pool, gone) == swept
+    assert await count_records(pool, deleted_org) == swept
     assert await count_records(pool, other_tenant) == before
     assert await sweep(storage, kind) == 1
     assert await run_sql(pool, TOMBSTONES) == [(0,)]
@@ -77,10 +77,10 @@ async def test_all_records_of_the_deleted_are_deleted_and_no_others(storage: Pos
 
 @pytest.mark.parametrize(("kind", "table"), [(kind, table) for kind, tables in TABLES.items() for table in tables])
 async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, people: int, kind: Sweep, table: str) -> None:
-    gone = uuid4()
-    await fill(pool, gone, table)
-    await add_tombstone(pool, kind, gone)
-    count = (await count_records(pool, gone))[table]
+    deleted_org = uuid4()
+    await fill(pool, deleted_org, table)
+    await add_tombstone(pool, kind, deleted_org)
+    count = (await count_records(pool, deleted_org))[table]
     assert await sweep(storage, kind) == count
     # The record still existed when the statement began.
     assert await run_sql(pool, TOMBSTONES) == [(1,)]
@@ -89,37 +89,37 @@ async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool:
 
 @pytest.mark.parametrize("kind", TOMBSTONE_TABLES)
 async def test_a_batch_is_bounded_over_all_tables_and_tombstones(storage: Postgres, pool: Pool, people: int, kind: Sweep) -> None:
-    everything = 0
+    total = 0
     for _ in range(2):
-        await fill(pool, gone := uuid4())
-        await add_tombstone(pool, kind, gone)
-        left = await count_records(pool, gone)
-        everything += sum(left[table] for table in TABLES[kind])
+        await fill(pool, deleted_org := uuid4())
+        await add_tombstone(pool, kind, deleted_org)
+        remaining = await count_records(pool, deleted_org)
+        total += sum(remaining[table] for table in TABLES[kind])
     swept = []
     while count := await sweep(storage, kind, 4):
         swept.append(count)
     assert max(swept) == 4
-    assert sum(swept) == everything + 2
+    assert sum(swept) == total + 2
 
 
 @pytest.mark.parametrize("table", TABLES[Sweep.DELETED_ORGANIZATIONS])
 async def test_locked_records_are_left_for_the_next_sweep(storage: Postgres, pool: Pool, people: int, table: str) -> None:
-    gone = uuid4()
-    await fill(pool, gone, table)
-    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, gone)
-    count = (await count_records(pool, gone))[table]
+    deleted_org = uuid4()
+    await fill(pool, deleted_org, table)
+    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, deleted_org)
+    count = (await count_records(pool, deleted_org))[table]
     async with pool.connection() as connection, connection.transaction():
         await connection.execute(sql.SQL("select 1 from {} limit 1 for update").format(sql.Identifier(table)))
         with trio.fail_after(5):
             assert await in_another_task(lambda: sweep(storage, Sweep.DELETED_ORGANIZATIONS)) == count - 1
     assert await sweep(storage, Sweep.DELETED_ORGANIZATIONS) == 1
-    assert await count_records(pool, gone) == dict.fromkeys(FILLING, 0)
+    assert await count_records(pool, deleted_org) == dict.fromkeys(FILLING, 0)
 
 
 async def test_users_of_services_are_deleted_before_other_records(storage: Postgres, pool: Pool, people: int) -> None:
     """An account cannot be deleted while a service has a record of it, even a deleted service."""
-    await fill(pool, gone := uuid4())
-    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, gone)
+    await fill(pool, deleted_org := uuid4())
+    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, deleted_org)
     await sweep(storage, Sweep.DELETED_ORGANIZATIONS, 2 * people)
-    left = await count_records(pool, gone)
-    assert (left["service_users"], left["end_users"], left["audit_log"]) == (0, 0, people)
+    remaining = await count_records(pool, deleted_org)
+    assert (remaining["service_users"], remaining["end_users"], remaining["audit_log"]) == (0, 0, people)

@@ -15,10 +15,10 @@ from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, HOUR, NOW, SECOND, account, add, in_another_task, within
 
 
-async def add_tombstone(pool: Pool, when: datetime) -> UUID:
+async def add_tombstone(pool: Pool, deleted_at: datetime) -> UUID:
     """Add the tombstone of an organization that was deleted at this time."""
     org = uuid4()
-    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, when)
+    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, deleted_at)
     return org
 
 
@@ -52,33 +52,33 @@ async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
 
 async def test_the_records_of_a_deleted_organization_are_deleted_and_no_others(storage: Postgres, pool: Pool) -> None:
     await add(storage, account())
-    gone, other_tenant = await add_tombstone(pool, NOW), await add_organization(pool, "acme")
-    for org in (gone, other_tenant, None):
+    deleted_org, other_tenant = await add_tombstone(pool, NOW), await add_organization(pool, "acme")
+    for org in (deleted_org, other_tenant, None):
         await leave_records(pool, org, 3, 2, 1, 4)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 10
-    assert await records_of(pool, gone) == (0, 0, 0, 0)
+    assert await records_of(pool, deleted_org) == (0, 0, 0, 0)
     assert await records_of(pool, other_tenant) == (3, 2, 1, 4)
     assert await records_of(pool, None) == (3, 2, 0, 4)
 
 
 async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
     await add(storage, account())
-    gone = [await add_tombstone(pool, NOW - 2 * DAY) for _ in range(3)]
-    for org in gone:
+    deleted_orgs = [await add_tombstone(pool, NOW - 2 * DAY) for _ in range(3)]
+    for org in deleted_orgs:
         await leave_records(pool, org, 3, 2, 2, 2)
     swept = []
     while count := await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 5)):
         swept.append(count)
     assert swept == [5, 5, 5, 5, 5, 4, 1]  # 27 records and 3 tombstones
-    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0, 0)] * 3
+    assert [await records_of(pool, org) for org in deleted_orgs] == [(0, 0, 0, 0)] * 3
     assert await run_sql(pool, "select count(*) from deleted_organizations") == [(0,)]
 
 
-@pytest.mark.parametrize("left", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
-async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("remaining", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
+async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, remaining: tuple[int, int, int, int]) -> None:
     await add(storage, account())
     org = await add_tombstone(pool, NOW - 2 * DAY)
-    await leave_records(pool, org, *left)
+    await leave_records(pool, org, *remaining)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
     assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1

@@ -31,34 +31,36 @@ from tests.support.services import add_plan, add_service
 
 
 async def test_a_lease_has_one_holder_until_it_ends(storage: Postgres) -> None:
-    one, two = uuid4(), uuid4()
+    first, second = uuid4(), uuid4()
 
     async def take(holder: UUID, now: datetime, name: str = "work") -> bool:
         return await within(storage, lambda tx: tx.leases.take(name, holder, now, now + HOUR))
 
-    assert await take(one, NOW)
-    assert not await take(two, NOW)
-    assert await take(two, NOW, "other work")
-    assert await take(one, NOW + HOUR - SECOND)  # extends the lease
-    assert not await take(two, NOW + HOUR)  # so it has not ended
-    assert await take(two, NOW + 2 * HOUR - SECOND)
-    assert not await take(one, NOW + 2 * HOUR)
+    assert await take(first, NOW)
+    assert not await take(second, NOW)
+    assert await take(second, NOW, "other work")
+    assert await take(first, NOW + HOUR - SECOND)  # extends the lease
+    assert not await take(second, NOW + HOUR)  # so it has not ended
+    assert await take(second, NOW + 2 * HOUR - SECOND)
+    assert not await take(first, NOW + 2 * HOUR)
 
 
 async def test_one_of_ten_holders_gets_a_lease(storage: Postgres) -> None:
-    taken = await run_concurrently(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
-    assert sum(taken) == 1
-    again = await run_concurrently(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
-    assert sum(again) == 1
+    first_results = await run_concurrently(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
+    assert sum(first_results) == 1
+    second_results = await run_concurrently(
+        10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY))
+    )
+    assert sum(second_results) == 1
 
 
 # Sweeps
 
 
-async def add_events(pool: Pool, name: str, when: datetime, count: int = 1) -> None:
+async def add_events(pool: Pool, name: str, created_at: datetime, count: int = 1) -> None:
     columns = "id, name, target_id, data, created_at"
     values = "select gen_random_uuid(), %s, 'x', '{}', %s from generate_series(1, %s)"
-    await run_sql(pool, f"insert into events ({columns}) {values}", name, when, count)
+    await run_sql(pool, f"insert into events ({columns}) {values}", name, created_at, count)
 
 
 async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
@@ -70,80 +72,80 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
     """Add to every table one row that is obsolete at `old`, and one that is not obsolete before `fresh`."""
     await add(storage, user := account())
     async with storage.transaction(by=SYSTEM) as tx:
-        for when in (old, fresh):
-            await tx.one_time_tokens.add(digest(str(when)), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=when)
-            await tx.sessions.begin(session(user.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
-            await tx.sessions.begin(ended := session(user.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
-            await tx.sessions.end(ended.id, when)
-            await tx.signing_keys.add(SigningKey(str(when), b"pem", NOW, None))
-            await tx.signing_keys.retire_all(when)
-            done = mail()
-            await tx.email_queue.add(done)
-            await tx.email_queue.finish(done, EmailOutcome.SENT, when)
-            await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
-            await tx.accounts.add(pending := account(f"pending-{when.microsecond}@example.com"))
-            await tx.mfa.save_pending_secret(pending.id, "SECRET", when)
-            await tx.accounts.add(confirmed := account(f"confirmed-{when.microsecond}@example.com"))
-            await tx.mfa.save_pending_secret(confirmed.id, "SECRET", when)
-            await tx.mfa.use_step(confirmed.id, when, 1)
+        for time in (old, fresh):
+            await tx.one_time_tokens.add(digest(str(time)), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=time)
+            await tx.sessions.begin(session(user.id, expires_at=time, ends_at=fresh), digest(f"expires {time}"))
+            await tx.sessions.begin(ended_session := session(user.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {time}"))
+            await tx.sessions.end(ended_session.id, time)
+            await tx.signing_keys.add(SigningKey(str(time), b"pem", NOW, None))
+            await tx.signing_keys.retire_all(time)
+            finished_email = mail()
+            await tx.email_queue.add(finished_email)
+            await tx.email_queue.finish(finished_email, EmailOutcome.SENT, time)
+            await tx.accounts.add(account(f"unverified-{time.microsecond}@example.com", email_verified_at=None, created_at=time))
+            await tx.accounts.add(pending := account(f"pending-{time.microsecond}@example.com"))
+            await tx.mfa.save_pending_secret(pending.id, "SECRET", time)
+            await tx.accounts.add(confirmed := account(f"confirmed-{time.microsecond}@example.com"))
+            await tx.mfa.save_pending_secret(confirmed.id, "SECRET", time)
+            await tx.mfa.use_step(confirmed.id, time, 1)
         await tx.email_queue.add(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
     await add_plan(pool, await add_service(pool, org := await add_organization(pool, "acme")))
     customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, %s, 'cus_acme', %s)"
     await run_sql(pool, customer, org, uuid4(), NOW)
-    for when in (old, fresh):
-        await add_rates(pool, when)
-        counted = (
+    for time in (old, fresh):
+        await add_rates(pool, time)
+        statement = (
             "insert into guesses (secret, subject, failures, refused, started_at, expires_at) values ('password', %s, 1, false, %s, %s)"
         )
-        await run_sql(pool, counted, str(when).encode(), NOW, when)
-        await add_events(pool, "x", when)
+        await run_sql(pool, statement, str(time).encode(), NOW, time)
+        await add_events(pool, "x", time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
-        await run_sql(pool, pre_auth, uuid4(), user.id, NOW, when)
+        await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         ticket = """
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
-        await run_sql(pool, ticket, digest(str(when)), NOW, when, user.id, NOW - HOUR)
+        await run_sql(pool, ticket, digest(str(time)), NOW, time, user.id, NOW - HOUR)
         code = """
             insert into authorization_codes (code_hash, user_id, browser_session_id, created_at, expires_at)
             select %s, user_id, id, %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
-        await run_sql(pool, code, digest(str(when)), NOW, when, user.id, NOW - HOUR)
+        await run_sql(pool, code, digest(str(time)), NOW, time, user.id, NOW - HOUR)
         state = """
             insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
             values (%s, %s, %s, '/', %s, %s)"""
-        await run_sql(pool, state, digest(str(when)), digest("a browser"), "websuite", NOW, when)
+        await run_sql(pool, state, digest(str(time)), digest("a browser"), "websuite", NOW, time)
         device = """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at,
                                       expires_at)
             select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
-        await run_sql(pool, device, digest(f"device {when}"), digest(f"user {when}"), NOW, when)
+        await run_sql(pool, device, digest(f"device {time}"), digest(f"user {time}"), NOW, time)
         sign_on = """
             insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
                                        expires_at)
             select %s, 'x', org_id, id, %s, false, false, %s, %s from services"""
-        await run_sql(pool, sign_on, digest(str(when)), str(when), NOW, when)
+        await run_sql(pool, sign_on, digest(str(time)), str(time), NOW, time)
         logout = "insert into saml_logouts (id, browser_hash, created_at, expires_at) values (%s, %s, %s, %s)"
-        await run_sql(pool, logout, uuid4(), digest(str(when)), NOW, when)
-        await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
-        await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
+        await run_sql(pool, logout, uuid4(), digest(str(time)), NOW, time)
+        await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), time)
+        await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), time)
         delivery = """
             insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
             values (%s, %s, %s, 'user.invited', '{}', 'done', %s, %s, %s)"""
-        await run_sql(pool, delivery, uuid4(), uuid4(), uuid4(), when, when, when)
+        await run_sql(pool, delivery, uuid4(), uuid4(), uuid4(), time, time, time)
         checkout = """
             insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
             select %s, v.org_id, v.id, %s, p.id, 'price_x', %s from services v join plans p on p.service_id = v.id"""
-        await run_sql(pool, checkout, uuid4(), user.id, when)
+        await run_sql(pool, checkout, uuid4(), user.id, time)
         facts = "insert into billing_facts (provider_subscription_id, org_id, ended, heard_at) values (%s, %s, %s, %s)"
-        await run_sql(pool, facts, f"over {when}", uuid4(), True, when)
-        await run_sql(pool, facts, f"nobody's {when}", None, False, when)
-        await run_sql(pool, facts, f"ours {when}", uuid4(), False, when)
+        await run_sql(pool, facts, f"over {time}", uuid4(), True, time)
+        await run_sql(pool, facts, f"nobody's {time}", None, False, time)
+        await run_sql(pool, facts, f"ours {time}", uuid4(), False, time)
         method = "insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at) values (%s, %s, %s, %s)"
-        for name, whose in (("detached", None), ("nobody's", f"cus {when}"), ("ours", "cus_acme")):
-            await run_sql(pool, method, f"{name} {when}", whose, NOW, when)
-        await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {when}", when)
-        await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), when)
-        await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), when)
+        for name, customer_id in (("detached", None), ("nobody's", f"cus {time}"), ("ours", "cus_acme")):
+            await run_sql(pool, method, f"{name} {time}", customer_id, NOW, time)
+        await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {time}", time)
+        await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), time)
+        await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), time)
 
 
 SWEPT_TABLES = {
@@ -177,19 +179,19 @@ SWEPT_TABLES = {
 
 def test_every_sweep_is_tested() -> None:
     # The others are tested with logins, privacy, webhooks and SIEMs.
-    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.LOG_REDACTIONS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
-    assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.LOG_REDACTIONS} == set(Sweep)
+    tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.LOG_REDACTIONS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
+    assert SWEPT_TABLES.keys() | tested_elsewhere == SWEEPS.keys() | {Sweep.LOG_REDACTIONS} == set(Sweep)
 
 
 @pytest.mark.parametrize("kind", SWEPT_TABLES)
 async def test_a_sweep_deletes_obsolete_rows_and_no_others(storage: Postgres, pool: Pool, kind: Sweep) -> None:
     await fill_for_sweeping(storage, pool, NOW - MICROSECOND, NOW)
     table, expected = SWEPT_TABLES[kind]
-    counted = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+    query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
 
     async def count() -> int:
         async with pool.connection() as connection:
-            return int((await (await connection.execute(counted)).fetchall())[0][0])
+            return int((await (await connection.execute(query)).fetchall())[0][0])
 
     before = await count()
     assert await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW, 100)) == expected
@@ -198,14 +200,14 @@ async def test_a_sweep_deletes_obsolete_rows_and_no_others(storage: Postgres, po
     assert await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW + 2 * DAY, 1)) == 1
 
 
-async def test_a_deleted_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
+async def test_the_refresh_tokens_of_a_deleted_session_are_deleted(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     await begin(storage, user.id, "old", expires_at=NOW - DAY)
-    kept = await begin(storage, user.id, "kept")
+    kept_session = await begin(storage, user.id, "kept")
     await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
     await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
     # A rotated token stays as long as its session, so that its reuse is detected (security N-9).
-    assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept.id, 1), (kept.id, 2)}
+    assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept_session.id, 1), (kept_session.id, 2)}
 
 
 async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Postgres, pool: Pool) -> None:
@@ -215,7 +217,7 @@ async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Pos
     """
     old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
     org = await add_organization(pool, "acme")
-    kept = {
+    kept_accounts = {
         "verified": account("verified@example.com", created_at=NOW - 8 * DAY),
         "young": account("young@example.com", email_verified_at=None, created_at=NOW - 6 * DAY),
         "member": account("member@example.com", **old),
@@ -229,24 +231,28 @@ async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Pos
         "subscriber": account("subscriber@example.com", **old),
         "linked": account("linked@example.com", **old),
     }
-    await add(storage, *kept.values(), account("never@example.com", **old))
-    await add_member(pool, org, kept["member"].id)
+    await add(storage, *kept_accounts.values(), account("never@example.com", **old))
+    await add_member(pool, org, kept_accounts["member"].id)
     # Records of a deleted service or organization count, too.
-    used = "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
-    await run_sql(pool, used, uuid4(), kept["user"].id, uuid4(), kept["user"].email)
-    known = "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())"
-    await run_sql(pool, known, uuid4(), kept["end user"].id, kept["end user"].email)
+    insert_service_user = (
+        "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
+    )
+    await run_sql(pool, insert_service_user, uuid4(), kept_accounts["user"].id, uuid4(), kept_accounts["user"].email)
+    insert_end_user = "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())"
+    await run_sql(pool, insert_end_user, uuid4(), kept_accounts["end user"].id, kept_accounts["end user"].email)
     service = await add_service(pool, org)
-    subscribed = """
+    insert_subscription = """
         insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
         values (gen_random_uuid(), %s, %s, %s, %s, 'expired', now(), now(), now())"""
-    await run_sql(pool, subscribed, org, service, kept["subscriber"].id, await add_plan(pool, service))
-    linked = """
+    await run_sql(pool, insert_subscription, org, service, kept_accounts["subscriber"].id, await add_plan(pool, service))
+    insert_identity = """
         insert into identities (id, user_id, provider, provider_user_id, linked_at)
         values (gen_random_uuid(), %s, 'codehost', '42', now())"""
-    await run_sql(pool, linked, kept["linked"].id)
+    await run_sql(pool, insert_identity, kept_accounts["linked"].id)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 1
-    assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
+    assert {email for (email,) in await run_sql(pool, "select email from users")} == {
+        kept_account.email for kept_account in kept_accounts.values()
+    }
 
 
 async def test_an_account_that_changed_its_verified_address_is_not_deleted(storage: Postgres, pool: Pool) -> None:
@@ -261,8 +267,8 @@ async def test_a_sweep_skips_locked_accounts(storage: Postgres, pool: Pool) -> N
     await add(storage, *(account(f"{number}@example.com", email_verified_at=None, created_at=NOW - 8 * DAY) for number in range(3)))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.lock_by_email(Email("1@example.com"))
-        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW, 100)))
-    assert swept == 2
+        count = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW, 100)))
+    assert count == 2
     assert await run_sql(pool, "select email from users") == [("1@example.com",)]
 
 
@@ -272,14 +278,14 @@ async def test_an_account_that_becomes_a_member_during_the_sweep_is_not_deleted(
     """The sweep's statement starts before the membership is added, and locks the account after that."""
     user = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
     org = await add_organization(pool, "acme")
-    halted = LOCK_UNVERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
-    assert halted != LOCK_UNVERIFIED
-    monkeypatch.setattr("adapters.postgres.maintenance.housekeeping.LOCK_UNVERIFIED", halted)
-    added = """
+    waiting_statement = LOCK_UNVERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
+    assert waiting_statement != LOCK_UNVERIFIED
+    monkeypatch.setattr("adapters.postgres.maintenance.housekeeping.LOCK_UNVERIFIED", waiting_statement)
+    insert = """
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now()))
         update organizations set member_count = member_count + 1"""
-    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, user.id))]
+    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (insert, (org, user.id))]
     sweep = Sweep.UNVERIFIED_ACCOUNTS
     assert await run_during(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
     assert await run_sql(pool, "select user_id from memberships") == [(user.id,)]
@@ -301,15 +307,15 @@ async def test_housekeeping_deletes_all_kinds_in_bounded_batches(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[tuple[Sweep, int]] = []
-    swept = type((await _open(storage)).housekeeping).sweep
+    original_sweep = type((await _open(storage)).housekeeping).sweep
 
-    async def watched(self: Any, kind: Sweep, before: datetime, limit: int) -> int:
-        count = await swept(self, kind, before, limit)
+    async def count_sweep(self: Any, kind: Sweep, before: datetime, limit: int) -> int:
+        count = await original_sweep(self, kind, before, limit)
         assert count <= limit
         limits.append((kind, count))
         return count
 
-    monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", watched)
+    monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", count_sweep)
     monkeypatch.setattr(housekeeping, "BATCH", 10)
     await add_events(pool, "x", NOW - 31 * DAY, count=35)
     await add_events(pool, "fresh", clock.now())

@@ -29,7 +29,7 @@ from tests.support.siem import make_sink
 from tests.support.webhooks import add_webhook
 
 TOKENS = {b"access": identities.access_token_context, b"refresh": identities.refresh_token_context}
-WAITING = {b"access": pre_auths.access_token_context, b"refresh": pre_auths.refresh_token_context}
+PENDING_SIGN_IN_CONTEXTS = {b"access": pre_auths.access_token_context, b"refresh": pre_auths.refresh_token_context}
 
 
 async def test_every_encrypted_value_is_encrypted_under_the_new_key(
@@ -42,8 +42,8 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     mails = [mail() for _ in range(8)]
     orgs = [await add_organization(pool, f"org-{number}") for number in range(5)]
     services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*Provider] * 2
-    signing = [f"whsec_{number}" for number in range(5)]
-    hook = await add_webhook(before, orgs[0], "https://hooks.example/in", secret=signing[0])
+    webhook_secrets = [f"whsec_{number}" for number in range(5)]
+    hook = await add_webhook(before, orgs[0], "https://hooks.example/in", secret=webhook_secrets[0])
     async with before.storage.transaction(by=SYSTEM) as tx:
         for number in range(4):
             await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
@@ -60,7 +60,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         certificates = [await new_certificate(NOW) for _ in services]
         for service, certificate in zip(services, certificates, strict=True):
             await tx.saml.add_certificate(orgs[0], service, certificate)
-        for secret in signing[1:]:
+        for secret in webhook_secrets[1:]:
             await tx.webhooks.rotate(hook, secret, NOW + DAY)
         people = [account(f"person-{number}@example.com") for number in range(4)]
         for number, person in enumerate(people):
@@ -79,7 +79,9 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
         await run_sql(pool, insert, name, user, provider, NOW, *sealed)
-        sealed = [AesVault([old]).seal(b"%s waits" % kind, secret_context(str(name))) for kind, secret_context in WAITING.items()]
+        sealed = [
+            AesVault([old]).seal(b"%s waits" % kind, secret_context(str(name))) for kind, secret_context in PENDING_SIGN_IN_CONTEXTS.items()
+        ]
         insert = """
             insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, known_elsewhere, access_token,
                                    refresh_token)
@@ -105,14 +107,17 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
     sealed_secrets = "select secret from webhooks union all select secret from former_webhook_secrets"
     assert {vault.open(value, webhooks.secret_context(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
-        one.encode() for one in signing
+        one.encode() for one in webhook_secrets
     }
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
-        opened = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[2:], TOKENS.values(), strict=True)]
-        assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
+        values = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[2:], TOKENS.values(), strict=True)]
+        assert values == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
     for row in await run_sql(pool, "select id, access_token, refresh_token from pre_auths"):
-        opened = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[1:], WAITING.values(), strict=True)]
-        assert opened == [b"%s waits" % kind for kind in WAITING]
+        values = [
+            vault.open(value, secret_context(str(row[0])))
+            for value, secret_context in zip(row[1:], PENDING_SIGN_IN_CONTEXTS.values(), strict=True)
+        ]
+        assert values == [b"%s waits" % kind for kind in PENDING_SIGN_IN_CONTEXTS]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
     assert {id_: vault.open(page, billing_facts.action_page_context(id_)) for id_, page in pages} == {
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)

@@ -149,20 +149,20 @@ async def test_an_answered_invitation_gives_the_same_error_as_an_unknown_one(acm
     await decline(api, responses[1]["token"])
     await api.post(f"{acme.invitations}/{responses[2]['invitation']['id']}", token=acme.token("owner"))
     before = await acme.statuses()
-    for one in responses:
-        again = await answer(api, one["token"])
-        assert refused(again) == BAD
-        assert again.json["error"] == unknown.json["error"]
+    for response in responses:
+        second_answer = await answer(api, response["token"])
+        assert refused(second_answer) == BAD
+        assert second_answer.json["error"] == unknown.json["error"]
     assert await acme.statuses() == before
 
 
-@pytest.mark.parametrize("how", ["demoted", "removed"])
+@pytest.mark.parametrize("removal", ["demoted", "removed"])
 async def test_an_invitation_is_revoked_when_its_inviter_is_demoted_or_removed(
-    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, how: str
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, removal: str
 ) -> None:
     response = await acme.invite(by="admin")
     path = f"/api/organizations/{acme.slug}/members/{acme.people['admin'].id}"
-    if how == "demoted":
+    if removal == "demoted":
         assert (await api.patch(path, {"role": "member"}, token=acme.token("owner"))).status == 200
     else:
         assert (await api.post(path, token=acme.token("owner"))).status == 200
@@ -231,7 +231,7 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
         case "default":
             await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
     responses = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a check of the limit
-    answers = [await accept(api, one["token"]) for one in responses]
+    answers = [await accept(api, response["token"]) for response in responses]
     free = seats - 3
     assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)
     assert refused(answers[-1]) == FULL

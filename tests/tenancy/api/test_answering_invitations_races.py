@@ -107,8 +107,8 @@ async def test_concurrent_requests_and_sweeps_expire_an_invitation_once(acme: Te
 
 @pytest.mark.slow
 async def test_concurrent_acceptances_create_one_account(tenants: Tenants, api: Api, pool: Pool) -> None:
-    inviting = [await tenants.add(f"org-{number}", cast={"owner": Role.OWNER}) for number in range(10)]
-    secrets = [(await tenant.invite())["token"] for tenant in inviting]
+    tenants_that_invite = [await tenants.add(f"org-{number}", cast={"owner": Role.OWNER}) for number in range(10)]
+    secrets = [(await tenant.invite())["token"] for tenant in tenants_that_invite]
 
     async def act(number: int) -> Answer:
         if number < 10:

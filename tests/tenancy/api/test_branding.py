@@ -12,70 +12,70 @@ from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE
 
 SECOND = timedelta(seconds=1)
-NOTHING = {"logo_url": None, "primary_color": None, "product_name": None}
-CHOSEN = {"logo_url": "https://cdn.acme.example/logo.svg?v=2", "primary_color": "#0b5d66", "product_name": "Acme Portal"}
+NO_DESIGN = {"logo_url": None, "primary_color": None, "product_name": None}
+DESIGN = {"logo_url": "https://cdn.acme.example/logo.svg?v=2", "primary_color": "#0b5d66", "product_name": "Acme Portal"}
 
 
-async def look(acme: Tenant, by: str = "member") -> Answer:
+async def get_branding(acme: Tenant, by: str = "member") -> Answer:
     return await acme.api.get(f"{acme.path}/branding", token=acme.token(by))
 
 
-async def change(acme: Tenant, body: Any, by: str = "owner") -> Answer:
+async def patch_branding(acme: Tenant, body: Any, by: str = "owner") -> Answer:
     return await acme.api.patch(f"{acme.path}/branding", body, token=acme.token(by))
 
 
 async def test_an_organization_has_no_branding_at_first(acme: Tenant) -> None:
-    answer = await look(acme)
-    assert (answer.status, answer.json) == (200, NOTHING)
+    answer = await get_branding(acme)
+    assert (answer.status, answer.json) == (200, NO_DESIGN)
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_managers_change_the_branding_and_every_member_reads_it(acme: Tenant, other_tenant: Tenant, by: str) -> None:
-    answer = await change(acme, CHOSEN, by)
-    assert (answer.status, answer.json) == (200, CHOSEN)
+    answer = await patch_branding(acme, DESIGN, by)
+    assert (answer.status, answer.json) == (200, DESIGN)
     for name in acme.people:
-        assert (await look(acme, name)).json == CHOSEN
-    assert (await look(other_tenant)).json == NOTHING
-    details = {name: {"old": None, "new": value} for name, value in CHOSEN.items()}
+        assert (await get_branding(acme, name)).json == DESIGN
+    assert (await get_branding(other_tenant)).json == NO_DESIGN
+    details = {name: {"old": None, "new": value} for name, value in DESIGN.items()}
     assert await acme.recorded() == [("branding.updated", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.webhook_events() == [("branding.updated", str(acme.org), details)]
 
 
 async def test_omitted_fields_keep_their_value_and_null_removes_it(acme: Tenant, clock: FakeClock) -> None:
-    await change(acme, CHOSEN)
+    await patch_branding(acme, DESIGN)
     clock.advance(SECOND)
-    assert (await change(acme, {"product_name": "  Acme  "})).json == {**CHOSEN, "product_name": "Acme"}
+    assert (await patch_branding(acme, {"product_name": "  Acme  "})).json == {**DESIGN, "product_name": "Acme"}
     clock.advance(SECOND)
-    assert (await change(acme, {"logo_url": None, "primary_color": "#FFFFFF"})).json == {
+    assert (await patch_branding(acme, {"logo_url": None, "primary_color": "#FFFFFF"})).json == {
         "logo_url": None,
         "primary_color": "#ffffff",
         "product_name": "Acme",
     }
     assert [entry["details"] for entry in (await acme.log())[1:]] == [
         {"product_name": {"old": "Acme Portal", "new": "Acme"}},
-        {"logo_url": {"old": CHOSEN["logo_url"], "new": None}, "primary_color": {"old": "#0b5d66", "new": "#ffffff"}},
+        {"logo_url": {"old": DESIGN["logo_url"], "new": None}, "primary_color": {"old": "#0b5d66", "new": "#ffffff"}},
     ]
-    assert (await change(acme, NOTHING)).json == (await look(acme)).json == NOTHING
+    assert (await patch_branding(acme, NO_DESIGN)).json == (await get_branding(acme)).json == NO_DESIGN
 
 
-@pytest.mark.parametrize("body", [NOTHING, {"logo_url": None}])
+@pytest.mark.parametrize("body", [NO_DESIGN, {"logo_url": None}])
 async def test_removing_an_unset_value_writes_nothing(acme: Tenant, pool: Pool, body: dict[str, None]) -> None:
-    assert (await change(acme, body)).status == 200
+    assert (await patch_branding(acme, body)).status == 200
     assert await run_sql(pool, "select * from branding") == []
     assert await acme.log() == []
 
 
 async def test_an_unchanged_value_is_not_written_again(acme: Tenant, pool: Pool) -> None:
-    await change(acme, CHOSEN)
+    await patch_branding(acme, DESIGN)
     before = await run_sql(pool, "select xmin from branding")
-    assert (await change(acme, {**CHOSEN, "primary_color": "#0B5D66"})).json == CHOSEN
+    assert (await patch_branding(acme, {**DESIGN, "primary_color": "#0B5D66"})).json == DESIGN
     assert await run_sql(pool, "select xmin from branding") == before
     assert len(await acme.log()) == 1
 
 
 @pytest.mark.parametrize("body", [{}, {"name": "Acme"}])
 async def test_an_empty_change_is_refused(acme: Tenant, body: dict[str, str]) -> None:
-    answer = await change(acme, body)
+    answer = await patch_branding(acme, body)
     assert (answer.status, answer.code) == (400, "BAD_REQUEST")
     assert "changes nothing" in answer.json["error"]
 
@@ -149,13 +149,13 @@ INVALID_LOGOS = [
 
 async def test_a_logo_is_an_absolute_https_url_or_on_localhost(acme: Tenant) -> None:
     for logo in LOGOS:
-        answer = await change(acme, {"logo_url": logo})
-        assert (answer.status, answer.json) == (200, {**NOTHING, "logo_url": logo}), logo
+        answer = await patch_branding(acme, {"logo_url": logo})
+        assert (answer.status, answer.json) == (200, {**NO_DESIGN, "logo_url": logo}), logo
 
 
 async def test_other_logo_urls_are_refused(acme: Tenant) -> None:
     for logo in [*INVALID_LOGOS, 5, True, ["https://acme.example"], {}]:
-        answer = await change(acme, {"logo_url": logo})
+        answer = await patch_branding(acme, {"logo_url": logo})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), logo
     assert await acme.log() == []
 
@@ -179,9 +179,9 @@ INVALID_COLORS = [
 
 async def test_a_color_has_six_hexadecimal_digits(acme: Tenant) -> None:
     for color in ("#000000", "#FfFfFf", "#a1B2c3"):
-        assert (await change(acme, {"primary_color": color})).json["primary_color"] == color.lower()
+        assert (await patch_branding(acme, {"primary_color": color})).json["primary_color"] == color.lower()
     for value in [*INVALID_COLORS, 0, ["#000000"]]:
-        answer = await change(acme, {"primary_color": value})
+        answer = await patch_branding(acme, {"primary_color": value})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), value
 
 
@@ -191,27 +191,27 @@ NAMES = ["x", "x" * 100, "Zoë & <b>Söhne</b>", '"onload=', "שלום", "株式
 
 async def test_a_product_name_follows_the_rules_of_all_names(acme: Tenant) -> None:
     for name in NAMES:
-        assert (await change(acme, {"product_name": name})).json["product_name"] == name
+        assert (await patch_branding(acme, {"product_name": name})).json["product_name"] == name
     for value in [*INVALID_NAMES, 5, ["x"]]:
-        answer = await change(acme, {"product_name": value})
+        answer = await patch_branding(acme, {"product_name": value})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), value
 
 
 async def test_one_invalid_field_prevents_the_whole_change(acme: Tenant) -> None:
-    await change(acme, CHOSEN)
+    await patch_branding(acme, DESIGN)
     for mistake in ({"logo_url": "x"}, {"primary_color": "x"}, {"product_name": ""}):
-        assert (await change(acme, {"logo_url": None, "primary_color": None, "product_name": None, **mistake})).status == 400
-    assert (await look(acme)).json == CHOSEN
+        assert (await patch_branding(acme, {"logo_url": None, "primary_color": None, "product_name": None, **mistake})).status == 400
+    assert (await get_branding(acme)).json == DESIGN
 
 
 async def test_members_can_only_read_the_branding(acme: Tenant) -> None:
-    answer = await change(acme, CHOSEN, "member")
+    answer = await patch_branding(acme, DESIGN, "member")
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
-    assert (await look(acme)).json == NOTHING
+    assert (await get_branding(acme)).json == NO_DESIGN
 
 
 async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Tenant, other_tenant: Tenant) -> None:
-    for body in (CHOSEN, {}, {"logo_url": 5}):
+    for body in (DESIGN, {}, {"logo_url": 5}):
         answer = await acme.api.patch(f"{acme.path}/branding", body, token=other_tenant.token("owner"))
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
         unknown = await acme.api.patch("/api/organizations/nothing-there/branding", body, token=acme.token("owner"))
@@ -223,27 +223,27 @@ async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Te
 @pytest.mark.parametrize("status", NOT_ACTIVE)
 async def test_the_branding_of_an_inactive_organization_is_closed(acme: Tenant, status: str) -> None:
     await acme.set_status(status)
-    for answer in (await look(acme, "owner"), await change(acme, CHOSEN), await change(acme, {})):
+    for answer in (await get_branding(acme, "owner"), await patch_branding(acme, DESIGN), await patch_branding(acme, {})):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
 
 
 async def test_an_admin_demoted_during_the_request_cannot_change_the_branding(acme: Tenant, pool: Pool) -> None:
     demoted = "update memberships set role = 'member' where user_id = %s", (acme.id("admin"),)
-    held = "select 1 from organizations where id = %s for no key update", (acme.org,)
-    answer = await run_during(pool, [held, demoted], lambda: change(acme, CHOSEN, "admin"))
+    lock = "select 1 from organizations where id = %s for no key update", (acme.org,)
+    answer = await run_during(pool, [lock, demoted], lambda: patch_branding(acme, DESIGN, "admin"))
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await run_sql(pool, "select * from branding") == []
 
 
 async def test_concurrent_changes_of_different_fields_are_all_kept(acme: Tenant) -> None:
-    fields = [{name: value} for name, value in CHOSEN.items()]
-    answers = await run_concurrently(9, lambda number: change(acme, fields[number % 3]))
+    fields = [{name: value} for name, value in DESIGN.items()]
+    answers = await run_concurrently(9, lambda number: patch_branding(acme, fields[number % 3]))
     assert {answer.status for answer in answers} == {200}
-    assert (await look(acme)).json == CHOSEN
+    assert (await get_branding(acme)).json == DESIGN
     assert len(await acme.log()) == 3
 
 
 async def test_the_branding_is_deleted_with_the_organization(acme: Tenant, pool: Pool) -> None:
-    await change(acme, CHOSEN)
+    await patch_branding(acme, DESIGN)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert await run_sql(pool, "select * from branding") == []

@@ -65,13 +65,13 @@ async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: P
 
 
 async def test_an_organization_created_by_an_impersonator_has_an_unconfirmed_owner(api: Api, ports: Ports, pool: Pool) -> None:
-    user, own = await add_person(ports, pool, "ada")
+    user, own_token = await add_person(ports, pool, "ada")
     support = await add_platform_owner(ports)
     token = await impersonate(ports, support, user)
     assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
     assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
     assert await run_sql(pool, "select user_id, confirmed_at from memberships") == [(user.id, None)]
-    await api.get(ACME, token=own)
+    await api.get(ACME, token=own_token)
     assert await run_sql(pool, "select confirmed_at is null from memberships") == [(False,)]
 
 
@@ -152,12 +152,12 @@ async def test_a_name_has_up_to_a_hundred_characters_of_any_script(api: Api, por
 
 async def test_a_slug_is_unique_across_all_statuses(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    _, own = await add_person(ports, pool, "ada", org, "owner")
+    _, own_token = await add_person(ports, pool, "ada", org, "owner")
     _, strange = await add_person(ports, pool, "eve")
     answers = []
     for status in ("active", *NOT_ACTIVE):
         await set_status(pool, status)
-        answers += [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own, strange)]
+        answers += [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own_token, strange)]
     assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
     assert len({answer.json["error"] for answer in answers}) == 1
     assert await run_sql(pool, "select count(*) from memberships") == [(1,)]

@@ -75,8 +75,8 @@ async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: 
     assert await run_sql(pool, "select id from users") == [(user.id,)]
     assert (await api.get("/api/user", token=token)).status == 200
     # A token of the organization no longer works (security J-6).
-    refused = await api.get("/api/user", token=in_context)
-    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    answer = await api.get("/api/user", token=in_context)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await api.post("/api/auth/logout", token=in_context)).status == 200
 
 
@@ -96,9 +96,9 @@ async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports
     _, token = await add_person(ports, pool, "ada", org, "owner")
     _, other = await add_person(ports, pool, "eve")
     await api.delete(ACME, token=token)
-    created = await api.post("/api/organizations", {"slug": "acme", "name": "Other"}, token=other)
-    assert created.status == 200
-    assert created.json["organization"]["id"] != str(org)
+    answer = await api.post("/api/organizations", {"slug": "acme", "name": "Other"}, token=other)
+    assert answer.status == 200
+    assert answer.json["organization"]["id"] != str(org)
     assert (await api.get(ACME, token=token)).status == 403
 
 
@@ -140,10 +140,10 @@ async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, p
     """Updates, selections, and password changes, which write an event for each organization."""
     org = await add_organization(pool, "acme")
     user, token = await add_person(ports, pool, "ada", org, "owner")
-    others = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
-    for other in others:
+    other_accounts = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
+    for other in other_accounts:
         await add_member(pool, org, other.id, "admin")
-    tokens = [await token_of(ports, other) for other in others]
+    tokens = [await token_of(ports, other) for other in other_accounts]
     password = {"current_password": "correct horse battery staple", "new_password": "another good password"}
 
     async def act(number: int) -> Answer:
@@ -159,7 +159,7 @@ async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, p
     answers = await run_concurrently(19, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
-    assert {target for (target,) in await run_sql(pool, "select id from users")} == {user.id, *(other.id for other in others)}
+    assert {target for (target,) in await run_sql(pool, "select id from users")} == {user.id, *(other.id for other in other_accounts)}
     # A password change that read the memberships before the deletion may write its events after it.
     await housekeeping.sweep(ports, new_id())
     assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)

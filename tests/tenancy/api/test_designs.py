@@ -23,22 +23,22 @@ from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.organizations import NOT_ACTIVE
 
 LOGO = "https://cdn.acme.example/logo.svg"
-CHOSEN = {"logo_url": LOGO, "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
+DESIGN = {"logo_url": LOGO, "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
 BODIES: dict[str, dict[str, str]] = {"register": {"email": EMAIL, "password": PASSWORD}, "forgot-password": {"email": EMAIL}}
 UNKNOWN = ["", " ", "nothing-there", "ACME", "acme ", "acme%", "%", "x" * 2048, "' or 1=1 --", "00000000-0000-0000-0000-000000000000"]
-Act = Callable[[Any], Awaitable[EmailMessage]]
+SendEmail = Callable[[Any], Awaitable[EmailMessage]]
 
 
 @pytest.fixture
 async def acme(tenants: Tenants) -> Tenant:
     acme = await tenants.add("acme")
-    answer = await acme.api.patch(f"{acme.path}/branding", CHOSEN, token=acme.token("owner"))
+    answer = await acme.api.patch(f"{acme.path}/branding", DESIGN, token=acme.token("owner"))
     assert answer.status == 200
     return acme
 
 
 @pytest.fixture(params=["register", "forgot-password"])
-def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: FakeMailTransport) -> Act:
+def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: FakeMailTransport) -> SendEmail:
     """Return a function that requests an email for the organization with a slug, if any."""
 
     async def act(slug: Any = None) -> EmailMessage:
@@ -53,7 +53,7 @@ def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: F
     return act
 
 
-def comparable(letter: EmailMessage) -> EmailMessage:
+def without_token(letter: EmailMessage) -> EmailMessage:
     """Return the email without its id and token."""
     token = link(letter)
     return replace(letter, message_id="", text=letter.text.replace(token, ""), html=letter.html.replace(token, ""))
@@ -84,7 +84,7 @@ async def submit(app: QuartTrio, path: str, **fields: str) -> Answer:
 # Emails
 
 
-async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, request_mail: Act) -> None:
+async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, request_mail: SendEmail) -> None:
     letter = await request_mail("acme")
     assert letter.subject.endswith(" - Acme Portal")
     assert f'src="{LOGO}"' in letter.html
@@ -96,7 +96,7 @@ async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, r
 
 
 async def test_account_emails_never_use_the_mail_server_of_the_named_organization(
-    acme: Tenant, request_mail: Act, ports: Ports, sent: FakeMailTransport
+    acme: Tenant, request_mail: SendEmail, ports: Ports, sent: FakeMailTransport
 ) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.smtp.put(mail_server(acme.org), ports.clock.now())
@@ -114,12 +114,12 @@ async def test_an_unknown_organization_is_ignored_silently(
     await deliver(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
-    assert len({comparable(letter) for letter in sent.emails}) == 1
+    assert len({without_token(letter) for letter in sent.emails}) == 1
     assert await run_sql(acme.pool, "select distinct org_id from mails") == [(None,)]
 
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
-async def test_an_inactive_organization_is_ignored_silently(acme: Tenant, request_mail: Act, status: str) -> None:
+async def test_an_inactive_organization_is_ignored_silently(acme: Tenant, request_mail: SendEmail, status: str) -> None:
     await acme.set_status(status)
     letter = await request_mail("acme")
     assert letter.subject.endswith(" - Gatehouse")
@@ -127,7 +127,7 @@ async def test_an_inactive_organization_is_ignored_silently(acme: Tenant, reques
     assert await run_sql(acme.pool, "select org_id from one_time_tokens") == [(None,)]
 
 
-async def test_an_organization_without_branding_adds_its_name(tenants: Tenants, request_mail: Act) -> None:
+async def test_an_organization_without_branding_adds_its_name(tenants: Tenants, request_mail: SendEmail) -> None:
     await tenants.add("twin")
     letter = await request_mail("twin")
     assert letter.subject.endswith(" - Twin")
@@ -216,16 +216,16 @@ async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransp
 async def test_every_page_of_a_password_reset_has_the_design(app: QuartTrio, api: Api, reset_token: str) -> None:
     form = await api.get(f"/auth/reset-password?token={reset_token}")
     assert (form.status, is_designed(form)) == (200, True)
-    again = await submit(app, "/auth/reset-password", token=reset_token, new_password="short")
-    assert (again.status, is_designed(again)) == (400, True)
-    done = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
-    assert (done.status, is_designed(done)) == (200, True)
-    used = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
-    assert (used.status, is_designed(used)) == (400, False)
+    form_again = await submit(app, "/auth/reset-password", token=reset_token, new_password="short")
+    assert (form_again.status, is_designed(form_again)) == (400, True)
+    result = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (result.status, is_designed(result)) == (200, True)
+    used_link = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (used_link.status, is_designed(used_link)) == (400, False)
 
 
 async def test_pages_have_the_current_branding(acme: Tenant, api: Api, reset_token: str) -> None:
-    await acme.api.patch(f"{acme.path}/branding", dict.fromkeys(CHOSEN), token=acme.token("owner"))
+    await acme.api.patch(f"{acme.path}/branding", dict.fromkeys(DESIGN), token=acme.token("owner"))
     page = await api.get(f"/auth/reset-password?token={reset_token}")
     assert "<bdi>Acme</bdi></span></header>" in page.text
     assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
@@ -238,8 +238,8 @@ async def test_pages_have_the_design_of_the_platform_after_the_organization_ends
     await run_sql(acme.pool, end)
     form = await api.get(f"/auth/reset-password?token={reset_token}")
     assert (form.status, is_designed(form)) == (200, False)
-    done = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
-    assert (done.status, is_designed(done)) == (200, False)
+    result = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (result.status, is_designed(result)) == (200, False)
 
 
 async def test_a_link_without_an_organization_has_the_design_of_the_platform(
@@ -270,8 +270,8 @@ async def test_invitation_emails_and_pages_have_the_design_of_the_organization(
         assert f'src="{LOGO}"' in sent.emails[-1].html
         page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
         assert (page.status, is_designed(page)) == (200, True)
-        answered = await submit(app, f"/app/invitations/{answer}", token=token)
-        assert (answered.status, is_designed(answered)) == (200, True)
+        result = await submit(app, f"/app/invitations/{answer}", token=token)
+        assert (result.status, is_designed(result)) == (200, True)
 
 
 @pytest.mark.parametrize("answer", ["accept", "decline"])

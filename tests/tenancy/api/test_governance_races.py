@@ -45,43 +45,47 @@ async def test_one_of_twenty_concurrent_deletions_wins(platform: Platform, pool:
 Change = tuple[str, str, str]  # an action, and the status and the tier in its response
 
 
-def possible_ends(done: Sequence[Change]) -> set[tuple[str, str]]:
+def possible_ends(changes: Sequence[Change]) -> set[tuple[str, str]]:
     """Return the final statuses and tiers of all allowed orders of these changes.
 
     The organization is pending and has no tier at first.
     """
-    reached = {("pending", "", tuple(sorted(done)))}
-    for _ in done:
-        reached = {
-            (status, tier, left[: (at := left.index(change))] + left[at + 1 :])
-            for before, had, left in reached
-            for change in set(left)
-            for action, status, tier in [change]
-            if status == AFTERWARDS.get((action, before)) and tier == {"approve": had or FREE_ID, "tier": PROFESSIONAL_ID}.get(action, had)
-        }
-    return {(status, tier) for status, tier, _ in reached}
+    states = {("pending", "", tuple(sorted(changes)))}
+    for _ in changes:
+        next_states = set()
+        for old_status, old_tier, remaining in states:
+            for change in set(remaining):
+                action, status, tier = change
+                expected_tier = {"approve": old_tier or FREE_ID, "tier": PROFESSIONAL_ID}.get(action, old_tier)
+                if status == AFTERWARDS.get((action, old_status)) and tier == expected_tier:
+                    index = remaining.index(change)
+                    next_states.add((status, tier, remaining[:index] + remaining[index + 1 :]))
+        states = next_states
+    return {(status, tier) for status, tier, _ in states}
 
 
 @pytest.mark.slow
 async def test_concurrent_actions_are_serializable(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
     await run_sql(pool, "update organizations set tier_id = null")
-    done: list[Change] = []
+    changes: list[Change] = []
 
     async def act(number: int) -> int:
         action = actions[number % len(actions)]
         answer = await platform.do(action, org, BODIES.get(action))
         if answer.status == 200:
             organization = answer.json["organization"]
-            done.append((action, organization["status"], organization["tier_id"] or ""))
+            changes.append((action, organization["status"], organization["tier_id"] or ""))
         return answer.status
 
     actions = [action for action in ACTIONS if action != "delete"]
     assert set(await run_concurrently(4 * len(actions), act)) <= {200, 400}
     [end] = await run_sql(pool, "select status, coalesce(tier_id::text, '') from organizations")
-    assert end in possible_ends(done)
-    recorded = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "activate": "activated", "tier": "tier.updated"}
-    assert sorted(action for action, _ in await log_of(pool, org)) == sorted(f"organization.{recorded[action]}" for action, *_ in done)
+    assert end in possible_ends(changes)
+    audit_actions = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "activate": "activated", "tier": "tier.updated"}
+    assert sorted(action for action, _ in await log_of(pool, org)) == sorted(
+        f"organization.{audit_actions[action]}" for action, *_ in changes
+    )
 
 
 DEMOTION = "update users set is_platform_owner = false where id = %s"

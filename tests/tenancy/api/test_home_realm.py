@@ -8,16 +8,16 @@ from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeTxtRecords
 from tests.support.builders import BASE_URL, Answer, Api, add_account, run_concurrently, run_during, run_sql
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.domains import prove
+from tests.tenancy.domains import prove_domain
 
 NOWHERE = {"provider": None, "org_slug": None, "authorization_url": None}
 
 
-async def look(team: Tenant, by: str = "owner") -> Answer:
+async def get_routes(team: Tenant, by: str = "owner") -> Answer:
     return await team.api.get(f"{team.path}/hrd", token=team.token(by))
 
 
-async def replace(team: Tenant, routes: Any, by: str = "owner") -> Answer:
+async def put_routes(team: Tenant, routes: Any, by: str = "owner") -> Answer:
     return await team.api.call("PUT", f"{team.path}/hrd", {"domains": routes}, token=team.token(by))
 
 
@@ -33,7 +33,7 @@ async def look_up(api: Api, email: str) -> dict[str, Any]:
     return match
 
 
-def at(slug: str, provider: str) -> dict[str, Any]:
+def provider_match(slug: str, provider: str) -> dict[str, Any]:
     return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}"}
 
 
@@ -41,15 +41,15 @@ def at(slug: str, provider: str) -> dict[str, Any]:
 
 
 async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
-    answer = await look(acme)
+    answer = await get_routes(acme)
     assert (answer.status, answer.json) == (200, {"domains": []})
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_managers_set_home_realm_routes(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, by: str) -> None:
-    await prove(acme, dns, "acme.example")
+    await prove_domain(acme, dns, "acme.example")
     new_routes = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
-    answer = await replace(acme, new_routes, by)
+    answer = await put_routes(acme, new_routes, by)
     assert answer.status == 200
     assert answer.json == {
         "domains": [
@@ -59,18 +59,18 @@ async def test_managers_set_home_realm_routes(acme: Tenant, other_tenant: Tenant
             {"domain": "other.example", "provider": "codehost", "verified": False},
         ]
     }
-    assert (await look(acme)).json == answer.json
-    assert (await look(other_tenant)).json == {"domains": []}
+    assert (await get_routes(acme)).json == answer.json
+    assert (await get_routes(other_tenant)).json == {"domains": []}
     entry = await acme.entry("hrd.updated")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
     assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in new_routes}}
 
 
 async def test_new_routes_replace_all_old_ones(acme: Tenant, other_tenant: Tenant) -> None:
-    await replace(other_tenant, other_routes := routes(kept_example="websuite"))
-    await replace(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
+    await put_routes(other_tenant, other_routes := routes(kept_example="websuite"))
+    await put_routes(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
     await run_sql(acme.pool, "delete from audit_log")
-    answer = await replace(acme, routes(moved_example="websuite", new_example="officesuite", kept_example="codehost"))
+    answer = await put_routes(acme, routes(moved_example="websuite", new_example="officesuite", kept_example="codehost"))
     assert [(route["domain"], route["provider"]) for route in answer.json["domains"]] == [
         ("kept.example", "codehost"),
         ("moved.example", "websuite"),
@@ -81,32 +81,34 @@ async def test_new_routes_replace_all_old_ones(acme: Tenant, other_tenant: Tenan
         "moved.example": {"old": "codehost", "new": "websuite"},
         "new.example": {"old": None, "new": "officesuite"},
     }
-    assert (await replace(acme, [])).json == {"domains": []} == (await look(acme)).json
-    assert [(route["domain"], route["provider"]) for route in (await look(other_tenant)).json["domains"]] == [("kept.example", "websuite")]
+    assert (await put_routes(acme, [])).json == {"domains": []} == (await get_routes(acme)).json
+    assert [(route["domain"], route["provider"]) for route in (await get_routes(other_tenant)).json["domains"]] == [
+        ("kept.example", "websuite")
+    ]
     assert len(other_routes) == 1
 
 
 async def test_setting_the_same_routes_again_changes_nothing(acme: Tenant) -> None:
     new_routes = routes(a_example="codehost", b_example="websuite")
-    first = await replace(acme, new_routes)
-    assert (await replace(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(new_routes)])).json == first.json
+    first = await put_routes(acme, new_routes)
+    assert (await put_routes(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(new_routes)])).json == first.json
     assert await acme.actions() == {"hrd.updated": 1}
 
 
 async def test_an_organization_can_have_a_hundred_routes(acme: Tenant) -> None:
     new_routes = [{"domain": f"d{number}.example", "provider": "codehost"} for number in range(101)]
-    assert len((await replace(acme, new_routes[:100])).json["domains"]) == 100
-    assert (await replace(acme, new_routes)).status == 400
-    assert len((await look(acme)).json["domains"]) == 100
+    assert len((await put_routes(acme, new_routes[:100])).json["domains"]) == 100
+    assert (await put_routes(acme, new_routes)).status == 400
+    assert len((await get_routes(acme)).json["domains"]) == 100
 
 
 async def test_an_invalid_route_is_refused_and_changes_nothing(acme: Tenant) -> None:
     good = routes(acme_example="codehost")
-    before = (await replace(acme, good)).json
-    unknown = await replace(acme, routes(acme_example="other"))
-    assert unknown.status == 400
-    assert all(name in unknown.json["error"] for name in ("codehost", "websuite", "officesuite"))
-    twice = await replace(acme, [*good, {"domain": "ACME.example", "provider": "websuite"}])
+    before = (await put_routes(acme, good)).json
+    answer = await put_routes(acme, routes(acme_example="other"))
+    assert answer.status == 400
+    assert all(name in answer.json["error"] for name in ("codehost", "websuite", "officesuite"))
+    twice = await put_routes(acme, [*good, {"domain": "ACME.example", "provider": "websuite"}])
     assert (twice.status, "acme.example" in twice.json["error"]) == (400, True)
     wrongs: list[Any] = [
         *(None, {}, "acme.example", ["acme.example"], [None], [{}]),
@@ -115,14 +117,14 @@ async def test_an_invalid_route_is_refused_and_changes_nothing(acme: Tenant) -> 
         *([{"domain": "acme.example", "provider": provider}] for provider in ("", "Codehost", "codehost ", 1, ["codehost"])),
     ]
     for wrong in wrongs:
-        answer = await replace(acme, wrong)
+        answer = await put_routes(acme, wrong)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), wrong
     assert (await acme.api.call("PUT", f"{acme.path}/hrd", {}, token=acme.token("owner"))).status == 400
-    assert (await look(acme)).json == before
+    assert (await get_routes(acme)).json == before
 
 
 async def test_only_managers_read_and_change_routes(acme: Tenant) -> None:
-    assert [(await look(acme, "member")).status, (await replace(acme, [], "member")).status] == [403, 403]
+    assert [(await get_routes(acme, "member")).status, (await put_routes(acme, [], "member")).status] == [403, 403]
 
 
 async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant) -> None:
@@ -130,8 +132,8 @@ async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant) -> N
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    assert (await run_during(acme.pool, changes, lambda: replace(acme, routes(acme_example="codehost"), "admin"))).status == 403
-    assert (await look(acme)).json == {"domains": []}
+    assert (await run_during(acme.pool, changes, lambda: put_routes(acme, routes(acme_example="codehost"), "admin"))).status == 403
+    assert (await get_routes(acme)).json == {"domains": []}
 
 
 @pytest.mark.slow
@@ -140,9 +142,9 @@ async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: T
         routes(**{f"d{number}_example": "codehost", "all_example": "websuite", f"e{number % 3}_example": "codehost"})
         for number in range(20)
     ]
-    answers = await run_concurrently(20, lambda number: replace(acme, sets[number]))
+    answers = await run_concurrently(20, lambda number: put_routes(acme, sets[number]))
     assert {answer.status for answer in answers} == {200}
-    assert (await look(acme)).json in [answer.json for answer in answers]
+    assert (await get_routes(acme)).json in [answer.json for answer in answers]
     assert await acme.actions() == {"hrd.updated": 20}
 
 
@@ -152,69 +154,69 @@ async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: T
 async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
     api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
 ) -> None:
-    await prove(acme, dns, "acme.example")
-    await prove(other_tenant, dns, "twin.example")
-    await replace(acme, routes(acme_example="websuite", eu_acme_example="officesuite", twin_example="codehost"))
-    await replace(other_tenant, routes(twin_example="codehost", acme_example="codehost"))
+    await prove_domain(acme, dns, "acme.example")
+    await prove_domain(other_tenant, dns, "twin.example")
+    await put_routes(acme, routes(acme_example="websuite", eu_acme_example="officesuite", twin_example="codehost"))
+    await put_routes(other_tenant, routes(twin_example="codehost", acme_example="codehost"))
     expected = {
-        "ada@acme.example": at("acme", "websuite"),
-        " ADA@ACME.example ": at("acme", "websuite"),
-        "ada@eu.acme.example": at("acme", "officesuite"),
+        "ada@acme.example": provider_match("acme", "websuite"),
+        " ADA@ACME.example ": provider_match("acme", "websuite"),
+        "ada@eu.acme.example": provider_match("acme", "officesuite"),
         "ada@us.acme.example": NOWHERE,  # has no route
         "ada@a.eu.acme.example": NOWHERE,
         "ada@notacme.example": NOWHERE,
-        "ada@twin.example": at("twin", "codehost"),
+        "ada@twin.example": provider_match("twin", "codehost"),
         "ada@example.com": NOWHERE,
     }
     assert {email: await look_up(api, email) for email in expected} == expected
 
 
 async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
-    await replace(acme, routes(acme_example="websuite"))
+    await put_routes(acme, routes(acme_example="websuite"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
     await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
-    await prove(other_tenant, dns, "twin.example")
+    await prove_domain(other_tenant, dns, "twin.example")
     assert await look_up(api, "ada@acme.example") == NOWHERE
-    await prove(acme, dns, "acme.example")
-    assert await look_up(api, "ada@acme.example") == at("acme", "websuite")
+    await prove_domain(acme, dns, "acme.example")
+    assert await look_up(api, "ada@acme.example") == provider_match("acme", "websuite")
     await acme.api.delete(f"{acme.path}/domain", token=acme.token("owner"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
-    assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
+    assert (await get_routes(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 
 
 async def test_the_organization_that_verified_the_closest_domain_decides(
     api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
 ) -> None:
-    await prove(acme, dns, "acme.example")
-    await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
-    assert await look_up(api, "ada@de.eu.acme.example") == at("acme", "websuite")
-    await prove(other_tenant, dns, "eu.acme.example")
-    await replace(other_tenant, routes(eu_acme_example="codehost", acme_example="codehost"))
-    assert await look_up(api, "ada@eu.acme.example") == at("twin", "codehost")
+    await prove_domain(acme, dns, "acme.example")
+    await put_routes(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
+    assert await look_up(api, "ada@de.eu.acme.example") == provider_match("acme", "websuite")
+    await prove_domain(other_tenant, dns, "eu.acme.example")
+    await put_routes(other_tenant, routes(eu_acme_example="codehost", acme_example="codehost"))
+    assert await look_up(api, "ada@eu.acme.example") == provider_match("twin", "codehost")
     assert await look_up(api, "ada@de.eu.acme.example") == NOWHERE, (
         "the organization that verified eu.acme.example has no route for this domain"
     )
-    assert await look_up(api, "ada@acme.example") == at("acme", "websuite")
+    assert await look_up(api, "ada@acme.example") == provider_match("acme", "websuite")
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_routes_of_an_inactive_organization_have_no_effect(api: Api, acme: Tenant, dns: FakeTxtRecords, status: str) -> None:
-    await prove(acme, dns, "acme.example")
-    await replace(acme, routes(acme_example="websuite"))
+    await prove_domain(acme, dns, "acme.example")
+    await put_routes(acme, routes(acme_example="websuite"))
     await acme.set_status(status)
     assert await look_up(api, "ada@acme.example") == NOWHERE
 
 
 async def test_the_lookup_depends_on_the_domain_only(api: Api, tenants: Tenants, acme: Tenant, dns: FakeTxtRecords) -> None:
-    await prove(acme, dns, "acme.example")
-    await replace(acme, routes(acme_example="websuite"))
+    await prove_domain(acme, dns, "acme.example")
+    await put_routes(acme, routes(acme_example="websuite"))
     await add_account(tenants.ports, "known@other.example")
-    for known, unknown in (("owner@acme.example", "unknown@acme.example"), ("known@other.example", "unknown@other.example")):
-        first, second = [await api.post("/api/auth/lookup-email", {"email": email}) for email in (known, unknown)]
+    for known_email, unknown_email in (("owner@acme.example", "unknown@acme.example"), ("known@other.example", "unknown@other.example")):
+        first, second = [await api.post("/api/auth/lookup-email", {"email": email}) for email in (known_email, unknown_email)]
         assert (first.status, first.text) == (second.status, second.text)
     # The caller makes no difference.
     answer = await api.post("/api/auth/lookup-email", {"email": "a@acme.example"}, token="not.a.token")
-    assert answer.json == at("acme", "websuite")
+    assert answer.json == provider_match("acme", "websuite")
 
 
 async def test_an_invalid_email_address_is_refused(api: Api, pool: Pool) -> None:

@@ -8,47 +8,58 @@ from tests.support.refusals import MISSING, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant
 from tests.tenancy.integrations import SIEM, SMTP, Integration
 
-pytestmark = pytest.mark.parametrize("one", [SIEM, SMTP], ids=lambda one: one.name)
+pytestmark = pytest.mark.parametrize("integration", [SIEM, SMTP], ids=lambda one: one.name)
 
 
-async def test_an_organization_has_no_integration_at_first(acme: Tenant, one: Integration) -> None:
-    for answer in (await one.look(acme), await one.remove(acme), await one.try_out(acme)):
+async def test_an_organization_has_no_integration_at_first(acme: Tenant, integration: Integration) -> None:
+    for answer in (await integration.get(acme), await integration.remove(acme), await integration.send_test(acme)):
         assert refused(answer) == MISSING
-        assert ("not forwarded" if one is SIEM else "mail server") in answer.json["error"]
+        assert ("not forwarded" if integration is SIEM else "mail server") in answer.json["error"]
     assert await acme.log() == []
 
 
-async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, other_tenant: Tenant, one: Integration) -> None:
-    await one.put(acme, one.full)
-    before = (await one.look(acme)).json
-    for call in (one.look, one.remove, one.try_out):
+async def test_members_and_other_organizations_cannot_reach_an_integration(
+    acme: Tenant, other_tenant: Tenant, integration: Integration
+) -> None:
+    await integration.put(acme, integration.full)
+    before = (await integration.get(acme)).json
+    for call in (integration.get, integration.remove, integration.send_test):
         assert (await call(acme, "member")).status == 403
-    assert (await one.put(acme, one.full, "member")).status == 403
+    assert (await integration.put(acme, integration.full, "member")).status == 403
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", ""), ("POST", "/test")):
-        body = one.full if method == "POST" else None
-        answer = await acme.api.call(method, f"{acme.path}/{one.name}{path}", body, token=other_tenant.token("owner"))
+        body = integration.full if method == "POST" else None
+        answer = await acme.api.call(method, f"{acme.path}/{integration.name}{path}", body, token=other_tenant.token("owner"))
         assert answer.status == 403
         assert "acme.example" not in answer.text
     assert len(await acme.log()) == 1
-    assert (await one.look(acme)).json == before
+    assert (await integration.get(acme)).json == before
 
 
-async def test_an_inactive_organization_cannot_use_it(acme: Tenant, one: Integration) -> None:
-    await one.put(acme, one.full)
+async def test_an_inactive_organization_cannot_use_an_integration(acme: Tenant, integration: Integration) -> None:
+    await integration.put(acme, integration.full)
     await acme.set_status("suspended")
-    for answer in (await one.put(acme, one.full), await one.look(acme), await one.remove(acme), await one.try_out(acme)):
+    for answer in (
+        await integration.put(acme, integration.full),
+        await integration.get(acme),
+        await integration.remove(acme),
+        await integration.send_test(acme),
+    ):
         assert refused(answer) == NOT_ACTIVE
 
 
 @pytest.mark.parametrize("write", ["put", "remove"])
-async def test_an_admin_demoted_during_the_request_cannot_change_it(acme: Tenant, pool: Pool, write: str, one: Integration) -> None:
-    await one.put(acme, one.full)
-    before = (await one.look(acme)).json
+async def test_an_admin_demoted_during_the_request_cannot_change_an_integration(
+    acme: Tenant, pool: Pool, write: str, integration: Integration
+) -> None:
+    await integration.put(acme, integration.full)
+    before = (await integration.get(acme)).json
     demotion = [
         ("select from organizations where id = %s for update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
-    answer = await run_during(pool, demotion, lambda: one.put(acme, one.full, "admin") if write == "put" else one.remove(acme, "admin"))
+    answer = await run_during(
+        pool, demotion, lambda: integration.put(acme, integration.full, "admin") if write == "put" else integration.remove(acme, "admin")
+    )
     assert answer.status == 403
     assert len(await acme.log()) == 1
-    assert (await one.look(acme)).json == before
+    assert (await integration.get(acme)).json == before

@@ -49,11 +49,11 @@ async def token(ports: Ports, owner: Member) -> str:
 
 
 async def status(pool: Pool) -> str:
-    [(stored,)] = await run_sql(pool, "select status from invitations")
-    return str(stored)
+    [(status,)] = await run_sql(pool, "select status from invitations")
+    return str(status)
 
 
-async def look(api: Api, token: str, path: str = PAGE) -> Answer:
+async def open_page(api: Api, token: str, path: str = PAGE) -> Answer:
     return await api.get(f"{path}?{urlencode({'token': token})}", headers=HTML)
 
 
@@ -81,7 +81,7 @@ FRONTENDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("edge", "page"), FRONTENDS.values(), ids=FRONTENDS.keys(), indirect=["edge"])
 async def test_the_link_redirects_to_the_frontend_or_to_our_own_page(api: Api, page: str) -> None:
-    answer = await look(api, UNKNOWN, LINK)  # the redirect does not check the token
+    answer = await open_page(api, UNKNOWN, LINK)  # the redirect does not check the token
     assert answer.status == 301
     assert answer.headers["Location"] == f"{page}?token={UNKNOWN}"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -116,7 +116,7 @@ async def test_a_link_with_a_malformed_token_or_without_one_is_an_error_page(api
 
 async def test_the_page_shows_the_invitation_and_changes_nothing(api: Api, token: str, pool: Pool) -> None:
     for _ in range(2):
-        answer = await look(api, token)
+        answer = await open_page(api, token)
         assert answer.status == 200
         text = unescape(answer.text)
         for part in ("Acme <b>& Sons", "grace@example.com", EMAIL, "an administrator", "21 March 2026 at 15:09 UTC"):
@@ -128,7 +128,7 @@ async def test_the_page_shows_the_invitation_and_changes_nothing(api: Api, token
 
 
 async def test_the_page_is_not_cached_and_sets_no_cookie(api: Api, token: str) -> None:
-    answer = await look(api, token)
+    answer = await open_page(api, token)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     policy = answer.headers["Content-Security-Policy"]
@@ -141,15 +141,15 @@ async def test_the_page_is_not_cached_and_sets_no_cookie(api: Api, token: str) -
 async def test_a_deleted_inviter_is_not_named(api: Api, token: str, pool: Pool) -> None:
     await run_sql(pool, "delete from memberships")
     await run_sql(pool, "delete from users")
-    answer = await look(api, token)
+    answer = await open_page(api, token)
     assert answer.status == 200
     assert "You've been invited" in answer.text
 
 
-@pytest.mark.parametrize("ended", ["accepted", "rejected", "cancelled"])
-async def test_an_answered_invitation_is_an_error_page(api: Api, app: QuartTrio, token: str, pool: Pool, ended: str) -> None:
-    await run_sql(pool, "update invitations set status = %s, ended_at = now()", ended)
-    for answer in (await look(api, token), await submit(app, "accept", token), await submit(app, "decline", token)):
+@pytest.mark.parametrize("end", ["accepted", "rejected", "cancelled"])
+async def test_an_answered_invitation_is_an_error_page(api: Api, app: QuartTrio, token: str, pool: Pool, end: str) -> None:
+    await run_sql(pool, "update invitations set status = %s, ended_at = now()", end)
+    for answer in (await open_page(api, token), await submit(app, "accept", token), await submit(app, "decline", token)):
         assert is_error_page(answer)
         assert "already been answered or canceled" in answer.text
         assert "Acme" not in answer.text
@@ -158,9 +158,9 @@ async def test_an_answered_invitation_is_an_error_page(api: Api, app: QuartTrio,
 
 async def test_an_expired_invitation_is_an_error_page(api: Api, app: QuartTrio, token: str, pool: Pool, clock: FakeClock) -> None:
     clock.advance(WEEK)
-    shown = await look(api, token)
-    assert is_error_page(shown)
-    assert "has expired" in shown.text
+    page = await open_page(api, token)
+    assert is_error_page(page)
+    assert "has expired" in page.text
     assert await status(pool) == "pending"  # opening the page changes nothing
     accepted = await submit(app, "accept", token)
     assert is_error_page(accepted)
@@ -171,7 +171,7 @@ async def test_an_expired_invitation_is_an_error_page(api: Api, app: QuartTrio, 
 
 async def test_an_unknown_token_is_an_error_page_that_does_not_repeat_it(api: Api, app: QuartTrio, owner: Member) -> None:
     for token in ("", "x", UNKNOWN, "0" * 64, '"><script>alert(1)</script>'):
-        for answer in (await look(api, token), await submit(app, "accept", token), await submit(app, "decline", token)):
+        for answer in (await open_page(api, token), await submit(app, "accept", token), await submit(app, "decline", token)):
             assert is_error_page(answer), token
             assert not token or len(token) < 2 or token not in answer.text
     assert is_error_page(await api.get(PAGE, headers=HTML))
@@ -180,7 +180,7 @@ async def test_an_unknown_token_is_an_error_page_that_does_not_repeat_it(api: Ap
 async def test_the_hash_of_a_token_does_not_work_on_pages(api: Api, app: QuartTrio, owner: Member, ports: Ports, pool: Pool) -> None:
     invited, _ = await invitations.invite(ports, owner, Email(EMAIL), "member")
     hashed = invited.invitation.token_hash.hex()
-    for answer in (await look(api, hashed), await submit(app, "accept", hashed), await submit(app, "decline", hashed)):
+    for answer in (await open_page(api, hashed), await submit(app, "accept", hashed), await submit(app, "decline", hashed)):
         assert is_error_page(answer)
     assert await status(pool) == "pending"
 

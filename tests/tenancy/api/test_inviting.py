@@ -62,19 +62,19 @@ async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(
     }
     assert entry["address"] is not None
     assert await acme.webhook_events() == [("user.invited", response["invitation"]["id"], details)]
-    [(stored,)] = await run_sql(
+    [(event_data,)] = await run_sql(
         pool,
         "select string_agg(row::text, ' ') from (select i::text from invitations i union all select m::text from mails m"
         " union all select a::text from audit_log a union all select e::text from events e) as row",
     )
-    assert response["token"] not in stored
+    assert response["token"] not in event_data
 
 
 async def test_inviting_does_not_reveal_whether_an_address_has_an_account(acme: Tenant, ports: Ports) -> None:
-    known = await add_account(ports, "known@example.com", None)
+    account = await add_account(ports, "known@example.com", None)
     answers = [await acme.invite(email) for email in ("known@example.com", "unknown@example.com")]
     assert answers[0].keys() == answers[1].keys()
-    assert str(known.id) not in str(answers) + str(await acme.log()) + str(await acme.webhook_events())
+    assert str(account.id) not in str(answers) + str(await acme.log()) + str(await acme.webhook_events())
 
 
 async def test_each_role_may_invite_to_certain_roles(acme: Tenant) -> None:
@@ -238,9 +238,9 @@ async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_toke
         clock.advance(timedelta(seconds=1))
         responses.append(await acme.invite(f"{number}@example.com", by="admin" if number == 1 else "owner"))
     answer = await acme.list_invitations()
-    assert answer.json == [{name: one[name] for name in ("invitation", "inviter")} for one in reversed(responses)]
+    assert answer.json == [{name: response[name] for name in ("invitation", "inviter")} for response in reversed(responses)]
     assert answer.headers["X-Total-Count"] == "3"
-    assert not any(one["token"] in answer.text for one in responses)
+    assert not any(response["token"] in answer.text for response in responses)
     parts = {"?limit=2": [2, 1], "?limit=2&page=2": [0], "?limit=2&page=3": [], "?page=0&limit=-1": [2], "?limit=100&page=21474837": []}
     for query, numbers in parts.items():
         part = await acme.list_invitations(query)
@@ -251,11 +251,11 @@ async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_toke
 
 
 async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock: FakeClock) -> None:
-    late = await acme.invite("expired@example.com")
+    expired = await acme.invite("expired@example.com")
     clock.advance(WEEK)
     await acme.sign_in("owner")
     responses = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
-    responses["expired"] = late  # not marked as expired
+    responses["expired"] = expired  # not marked as expired
     await accept(api, responses["accepted"]["token"])
     await decline(api, responses["rejected"]["token"])
     await api.post(f"{acme.invitations}/{responses['cancelled']['invitation']['id']}", token=acme.token("owner"))
@@ -278,17 +278,17 @@ async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool
     response = await acme.invite(by="admin")
     await run_sql(pool, "delete from memberships where role = 'admin'")
     await run_sql(pool, "delete from users where email = 'admin@acme.example'")
-    [listed] = (await acme.list_invitations()).json
-    assert listed["invitation"]["invited_by"] == response["invitation"]["invited_by"]
-    assert listed["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
+    [invitation] = (await acme.list_invitations()).json
+    assert invitation["invitation"]["invited_by"] == response["invitation"]["invited_by"]
+    assert invitation["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
 
 
 async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, tenants: Tenants, api: Api) -> None:
     other = await tenants.add("acme-two")
-    made = (await acme.invite())["invitation"]
+    invitation = (await acme.invite())["invitation"]
     assert (await other.list_invitations()).json == []
     assert (await other.list_invitations()).headers["X-Total-Count"] == "0"
-    for path in (f"{other.invitations}/{made['id']}", f"{other.invitations}/{made['id']}/accept"):
+    for path in (f"{other.invitations}/{invitation['id']}", f"{other.invitations}/{invitation['id']}/accept"):
         foreign, unknown = (
             await api.post(path, token=other.token("owner")),
             await api.post(f"{other.invitations}/{uuid4()}", token=other.token("owner")),
@@ -296,7 +296,7 @@ async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, ten
         assert refused(foreign) == MISSING
         assert foreign.json["error"] == unknown.json["error"]
     assert await acme.statuses() == {EMAIL: "pending"}
-    for call in (acme.invitations, f"{acme.invitations}/{made['id']}", f"{acme.invitations}/{made['id']}/accept"):
+    for call in (acme.invitations, f"{acme.invitations}/{invitation['id']}", f"{acme.invitations}/{invitation['id']}/accept"):
         assert refused(await api.post(call, {"email": "x@example.com", "role": "member"}, token=other.token("owner"))) == FORBIDDEN
     assert await acme.actions() == Counter(["user.invited"])
     assert await other.actions() == Counter()

@@ -26,11 +26,11 @@ from tests.support.refusals import BAD, MISSING, refused
 from tests.support.tenants import Tenant
 from tests.tenancy.integrations import PASSWORD, SMTP
 
-LEAST = {"host": "mail.acme.example", "from_email": "post@acme.example"}
+MINIMAL = {"host": "mail.acme.example", "from_email": "post@acme.example"}
 FULL = SMTP.full
-put, look, remove, try_out = SMTP.put, SMTP.look, SMTP.remove, SMTP.try_out
-SHOWN = {name: value for name, value in FULL.items() if name != "password"} | {"has_password": True}
-LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "from_name": None, "tls": True}
+put, get, remove, send_test = SMTP.put, SMTP.get, SMTP.remove, SMTP.send_test
+RESPONSE = {name: value for name, value in FULL.items() if name != "password"} | {"has_password": True}
+MINIMAL_RESPONSE = {**MINIMAL, "port": 587, "username": None, "has_password": False, "from_name": None, "tls": True}
 
 
 # Settings
@@ -39,30 +39,30 @@ LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "f
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_managers_set_the_mail_server_and_nothing_reveals_its_password(acme: Tenant, other_tenant: Tenant, by: str) -> None:
     answer = await put(acme, FULL, by)
-    assert (answer.status, answer.json) == (200, SHOWN)
+    assert (answer.status, answer.json) == (200, RESPONSE)
     for name in ("owner", "admin"):
-        shown = await look(acme, name)
-        assert (shown.status, shown.json) == (200, SHOWN)
-    assert refused(await look(other_tenant)) == MISSING
-    details = {name: value for name, value in SHOWN.items() if name != "username"}
+        settings = await get(acme, name)
+        assert (settings.status, settings.json) == (200, RESPONSE)
+    assert refused(await get(other_tenant)) == MISSING
+    details = {name: value for name, value in RESPONSE.items() if name != "username"}
     assert await acme.recorded() == [("organization.smtp.configured", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.webhook_events() == [("organization.smtp.configured", str(acme.org), details)]
-    everything = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str) + answer.text
-    assert PASSWORD not in everything
+    records = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str) + answer.text
+    assert PASSWORD not in records
     assert await run_sql(acme.pool, "select true from smtp_settings where encode(password, 'escape') like %s", f"%{PASSWORD}%") == []
 
 
 async def test_omitted_fields_have_their_defaults(acme: Tenant) -> None:
-    assert (await put(acme, LEAST)).json == LEAST_SHOWN
+    assert (await put(acme, MINIMAL)).json == MINIMAL_RESPONSE
     nulls = {"username": None, "password": None, "from_name": None}
-    assert (await put(acme, {**LEAST, **nulls})).json == (await look(acme)).json == LEAST_SHOWN
+    assert (await put(acme, {**MINIMAL, **nulls})).json == (await get(acme)).json == MINIMAL_RESPONSE
 
 
 async def test_a_new_host_never_gets_the_old_password(acme: Tenant) -> None:
     await put(acme, FULL)
-    assert refused(await put(acme, {**LEAST, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
-    assert (await look(acme)).json == SHOWN
-    assert (await put(acme, {**LEAST, "host": "other.acme.example"})).json == {**LEAST_SHOWN, "host": "other.acme.example"}
+    assert refused(await put(acme, {**MINIMAL, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
+    assert (await get(acme)).json == RESPONSE
+    assert (await put(acme, {**MINIMAL, "host": "other.acme.example"})).json == {**MINIMAL_RESPONSE, "host": "other.acme.example"}
     assert await run_sql(acme.pool, "select username, password from smtp_settings") == [(None, None)]
     assert [entry["action"] for entry in await acme.log()] == ["organization.smtp.configured"] * 2
 
@@ -84,18 +84,18 @@ INVALID: list[dict[str, Any]] = [
 
 
 async def test_invalid_settings_are_refused_and_change_nothing(acme: Tenant) -> None:
-    await put(acme, LEAST)
+    await put(acme, MINIMAL)
     for changes in INVALID:
-        answer = await put(acme, {**LEAST, **changes})
+        answer = await put(acme, {**MINIMAL, **changes})
         assert refused(answer) == BAD, changes
         assert PASSWORD not in answer.text
-    assert (await look(acme)).json == LEAST_SHOWN
+    assert (await get(acme)).json == MINIMAL_RESPONSE
     assert len(await acme.log()) == 1
 
 
 async def test_host_and_sender_are_required(acme: Tenant) -> None:
-    for missing in LEAST:
-        answer = await put(acme, {name: value for name, value in LEAST.items() if name != missing})
+    for missing in MINIMAL:
+        answer = await put(acme, {name: value for name, value in MINIMAL.items() if name != missing})
         assert refused(answer) == BAD
         assert missing in answer.json["error"]
 
@@ -105,14 +105,14 @@ async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, 
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
     assert (answer.status, answer.text) == (204, "")
-    assert refused(await look(acme)) == refused(await remove(acme)) == MISSING
+    assert refused(await get(acme)) == refused(await remove(acme)) == MISSING
     entry = await acme.entry("organization.smtp.removed")
     assert (entry["target_id"], entry["actor_id"], entry["details"]) == (
         str(acme.org),
         acme.people["admin"].id,
         {"host": "mail.acme.example", "port": 465},
     )
-    assert (await look(other_tenant)).json == SHOWN
+    assert (await get(other_tenant)).json == RESPONSE
 
 
 # Testing
@@ -122,7 +122,7 @@ async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: Fake
     await put(acme, FULL)
     for trial in MailServerCheck:
         sent.check_result = trial
-        answer = await try_out(acme, "admin")
+        answer = await send_test(acme, "admin")
         assert (answer.status, answer.json) == (200, {"success": trial is MailServerCheck.GOOD, "message": trial.value})
     checked = sent.checked_servers[0]
     assert (checked.org_id, checked.host, checked.port, checked.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
@@ -133,13 +133,13 @@ async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: Fake
 async def test_a_password_that_cannot_be_decrypted_gives_a_generic_error(acme: Tenant) -> None:
     await put(acme, FULL)
     await run_sql(acme.pool, "update smtp_settings set password = 'x'")
-    answer = await try_out(acme)
+    answer = await send_test(acme)
     assert answer.status == 500
     assert "seal" not in answer.text.lower()
     # The settings can still be read and replaced.
-    assert (await look(acme)).json == SHOWN
+    assert (await get(acme)).json == RESPONSE
     assert (await put(acme, FULL)).status == 200
-    assert (await try_out(acme)).json["success"]
+    assert (await send_test(acme)).json["success"]
 
 
 # With a real server
@@ -182,7 +182,7 @@ async def test_only_invitations_use_the_mail_server_of_the_organization(
     acme: Tenant, other_tenant: Tenant, real_servers: RealServers
 ) -> None:
     await put(acme, real_servers.settings())
-    assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
+    assert (await send_test(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert real_servers.served == []
     response = await acme.invite("grace@example.com")
     await other_tenant.invite("grace@example.com")
@@ -224,7 +224,7 @@ async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, real_servers:
     ]
     for changes, trial in trials:
         await put(acme, real_servers.settings(**changes))
-        answer = await try_out(acme)
+        answer = await send_test(acme)
         assert (answer.status, answer.json) == (200, {"success": False, "message": trial.value}), changes
         for secret in ("127.0.0.1", str(real_servers.server.port), PASSWORD, "535", "aiosmtpd"):
             assert secret not in answer.text
@@ -243,7 +243,7 @@ async def test_the_mail_server_of_another_organization_is_never_used(
         acme.org,
         other_tenant.org,
     )
-    assert (await try_out(other_tenant)).status == 500
+    assert (await send_test(other_tenant)).status == 500
     assert real_servers.server.logins == 0
 
 

@@ -46,8 +46,8 @@ async def test_every_member_sees_the_members_of_their_organization_oldest_first(
     tenants: Tenants, acme: Tenant, other_tenant: Tenant, name: str
 ) -> None:
     answer = await tenants.api.get(f"{acme.path}/members", token=acme.token(name))
-    shown = [(one["user"]["email"], one["membership"]["role"]) for one in answer.json["members"]]
-    assert shown == [(f"{name}@acme.example", role) for name, role in CAST.items()]
+    members = [(member["user"]["email"], member["membership"]["role"]) for member in answer.json["members"]]
+    assert members == [(f"{name}@acme.example", role) for name, role in CAST.items()]
     assert answer.json["pagination"]["total"] == len(CAST)
     assert "twin" not in answer.text
 
@@ -56,14 +56,14 @@ async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, other_tena
     async def page(query: str) -> tuple[list[str], dict[str, Any]]:
         answer = await tenants.api.get(f"{acme.path}/members?{query}", token=acme.token("member"))
         assert answer.status == 200
-        return [one["user"]["email"].partition("@")[0] for one in answer.json["members"]], answer.json["pagination"]
+        return [member["user"]["email"].partition("@")[0] for member in answer.json["members"]], answer.json["pagination"]
 
     names = list(CAST)
-    plain = {"page": 1, "limit": 2, "total": 5, "total_pages": 3, "has_next": True, "has_prev": False}
-    assert await page("limit=2") == (names[:2], plain)
-    assert await page("limit=2&page=2") == (names[2:4], plain | {"page": 2, "has_prev": True})
-    assert await page("limit=2&page=3") == (names[4:], plain | {"page": 3, "has_next": False, "has_prev": True})
-    assert await page("limit=2&page=4") == ([], plain | {"page": 4, "has_next": False, "has_prev": True})
+    expected = {"page": 1, "limit": 2, "total": 5, "total_pages": 3, "has_next": True, "has_prev": False}
+    assert await page("limit=2") == (names[:2], expected)
+    assert await page("limit=2&page=2") == (names[2:4], expected | {"page": 2, "has_prev": True})
+    assert await page("limit=2&page=3") == (names[4:], expected | {"page": 3, "has_next": False, "has_prev": True})
+    assert await page("limit=2&page=4") == ([], expected | {"page": 4, "has_next": False, "has_prev": True})
     whole = {"page": 1, "limit": 100, "total": 5, "total_pages": 1, "has_next": False, "has_prev": False}
     assert await page("limit=1000&page=0") == (names, whole)
     assert await page("limit=-5&page=-1") == (names[:1], whole | {"limit": 1, "total_pages": 5, "has_next": True})
@@ -77,10 +77,10 @@ async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, other_tena
 async def test_a_role_filter_applies_to_list_and_total(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     for role in Role:
         emails = [f"{name}@acme.example" for name, has in CAST.items() if has is role]
-        for page, shown in (("limit=50", emails), ("limit=1&page=2", emails[1:2])):
+        for page, expected in (("limit=50", emails), ("limit=1&page=2", emails[1:2])):
             answer = await tenants.api.get(f"{acme.path}/members?role={role}&{page}", token=acme.token("member"))
-            assert [one["user"]["email"] for one in answer.json["members"]] == shown
-            assert {one["membership"]["role"] for one in answer.json["members"]} <= {role}
+            assert [member["user"]["email"] for member in answer.json["members"]] == expected
+            assert {member["membership"]["role"] for member in answer.json["members"]} <= {role}
             assert answer.json["pagination"]["total"] == len(emails)
 
 
@@ -102,9 +102,9 @@ async def test_the_limit_has_its_source(tenants: Tenants) -> None:
     acme, other_tenant = await tenants.add("acme", cast={"owner": Role.OWNER}), await tenants.add("twin", cast={"owner": Role.OWNER})
 
     async def limits(team: Tenant) -> tuple[int, str]:
-        shown = (await tenants.api.get(f"{team.path}/members", token=team.token("owner"))).json["limits"]
-        assert shown.keys() == {"max_users", "source"}
-        return shown["max_users"], shown["source"]
+        member_limits = (await tenants.api.get(f"{team.path}/members", token=team.token("owner"))).json["limits"]
+        assert member_limits.keys() == {"max_users", "source"}
+        return member_limits["max_users"], member_limits["source"]
 
     changes = {
         "max_users = 3": (3, "organization"),
@@ -174,9 +174,9 @@ async def test_the_owner_cannot_change_their_own_role(tenants: Tenants, acme: Te
 @pytest.mark.parametrize("caller", ["admin", "member"])
 async def test_only_the_owner_can_change_roles(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
-    for subject, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
-        answer = await acme.set_role(caller, subject, role)
-        assert (answer.status, answer.code) == (403, "FORBIDDEN"), subject
+    for member, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
+        answer = await acme.set_role(caller, member, role)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), member
     assert await tenants.everything() == before
 
 
@@ -227,31 +227,31 @@ async def test_a_role_changes_only_in_the_organization_of_the_path(tenants: Tena
 # Removal
 
 
-@pytest.mark.parametrize(("caller", "subject"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
-async def test_owners_and_admins_remove_members(tenants: Tenants, acme: Tenant, caller: str, subject: str) -> None:
-    answer = await acme.remove(caller, subject)
+@pytest.mark.parametrize(("caller", "member"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
+async def test_owners_and_admins_remove_members(tenants: Tenants, acme: Tenant, caller: str, member: str) -> None:
+    answer = await acme.remove(caller, member)
     assert (answer.status, answer.json) == (200, {"message": "The member was removed."})
-    assert await acme.check() == {name: role for name, role in CAST.items() if name != subject}
-    entry = ("user.removed", "user", acme.id(subject), acme.people[caller].id, {"role": CAST[subject].value})
+    assert await acme.check() == {name: role for name, role in CAST.items() if name != member}
+    entry = ("user.removed", "user", acme.id(member), acme.people[caller].id, {"role": CAST[member].value})
     assert await acme.recorded() == [entry]
-    again = await acme.remove(caller, subject)
-    assert (again.status, again.code) == (404, "NOT_FOUND")
+    second_answer = await acme.remove(caller, member)
+    assert (second_answer.status, second_answer.code) == (404, "NOT_FOUND")
     assert await acme.recorded() == [entry]
 
 
 async def test_neither_the_caller_nor_the_owner_can_be_removed(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
-    for caller, subject in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
-        answer = await acme.remove(caller, subject)
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (caller, subject)
+    for caller, member in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
+        answer = await acme.remove(caller, member)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (caller, member)
     assert await tenants.everything() == before
 
 
 async def test_members_cannot_remove_anyone(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
-    for subject in ("owner", "admin", "member", "further"):
-        answer = await acme.remove("member", subject)
-        assert (answer.status, answer.code) == (403, "FORBIDDEN"), subject
+    for member in ("owner", "admin", "member", "further"):
+        answer = await acme.remove("member", member)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), member
     assert await tenants.everything() == before
 
 
@@ -269,7 +269,7 @@ async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tena
     await other_tenant.join("both", member)
     second = await sign_in(tenants.ports, member, acme.org)
     acted = await impersonate(tenants.ports, steward, member, acme.org)
-    plain = (await sign_in(tenants.ports, member)).access_token
+    own_token = (await sign_in(tenants.ports, member)).access_token
     assert (await acme.remove("admin", "member")).status == 200
     for token in (acme.token("member"), second.access_token, acted):
         for path in (f"{acme.path}/members", "/api/user", f"{other_tenant.path}/members"):
@@ -278,10 +278,10 @@ async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tena
     refreshed = await tenants.api.post("/api/auth/refresh", {"refresh_token": acme.sessions["member"].refresh_token})
     assert refreshed.status == 401
     # A session that has not selected this organization does not end, but gives no access to it.
-    answer = await tenants.api.get(f"{acme.path}/members", token=plain)
+    answer = await tenants.api.get(f"{acme.path}/members", token=own_token)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
-    assert (await tenants.api.get("/api/user", token=plain)).status == 200
-    for token in (plain, other_tenant.token("both")):
+    assert (await tenants.api.get("/api/user", token=own_token)).status == 200
+    for token in (own_token, other_tenant.token("both")):
         assert (await tenants.api.get(f"{other_tenant.path}/members", token=token)).status == 200
     assert (await tenants.api.get(f"{acme.path}/members", token=acme.token("further"))).status == 200
     assert (await other_tenant.check())["both"] == "member"
@@ -301,10 +301,10 @@ async def test_a_removed_member_can_join_again(tenants: Tenants, acme: Tenant) -
 async def test_non_members_cannot_call_these_routes(tenants: Tenants) -> None:
     acme, other_tenant = [await tenants.add(slug, cast={"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
     steward = await add_platform_owner(tenants.ports)
-    outside = [(await sign_in(tenants.ports, account)).access_token for account in (steward, other_tenant.people["owner"])]
+    outside_tokens = [(await sign_in(tenants.ports, account)).access_token for account in (steward, other_tenant.people["owner"])]
     before = await tenants.everything()
     for name, call in CALLS.items():
-        for token in (other_tenant.token("owner"), *outside):
+        for token in (other_tenant.token("owner"), *outside_tokens):
             answer = await call(acme, token, acme.id("member"))
             assert (answer.status, answer.code) == (403, "FORBIDDEN"), name
             unknown = await call(replace(acme, org=new_id(), slug="nothing-there"), token, acme.id("member"))

@@ -66,15 +66,15 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
 
     answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 400, 403, 404}
-    removed = sum(answer.status == 200 and answer.json.get("message") == "The member was removed." for answer in answers)
+    removals = sum(answer.status == 200 and answer.json.get("message") == "The member was removed." for answer in answers)
     roles = await acme.check()
-    assert len(roles) == 12 - removed
+    assert len(roles) == 12 - removals
     if roles.get("owner") != "owner":
         assert await run_sql(
             tenants.pool, "select count(*) from invitations where status = 'pending' and role = 'admin' and org_id = %s", acme.org
         ) == [(0,)]
     log = [entry[0] for entry in await acme.recorded()]
-    assert log.count("user.removed") == removed
+    assert log.count("user.removed") == removals
     assert await other_tenant.check() == CAST
 
 
@@ -108,20 +108,20 @@ async def test_one_of_twenty_concurrent_removals_wins(tenants: Tenants, acme: Te
 @pytest.mark.slow
 async def test_no_session_survives_a_removal_by_a_concurrent_refresh_or_selection(tenants: Tenants, acme: Tenant) -> None:
     member = acme.people["member"]
-    plain = [await sign_in(tenants.ports, member) for _ in range(10)]
+    sessions = [await sign_in(tenants.ports, member) for _ in range(10)]
     chosen = [await sign_in(tenants.ports, member, acme.org) for _ in range(9)]
 
     async def act(number: int) -> Answer:
         if number == 0:
             return await acme.remove("admin", "member")
         if number <= 10:
-            return await tenants.api.post(f"{acme.path}/select", token=plain[number - 1].access_token)
+            return await tenants.api.post(f"{acme.path}/select", token=sessions[number - 1].access_token)
         return await tenants.api.post("/api/auth/refresh", {"refresh_token": chosen[number - 11].refresh_token})
 
     answers = await run_concurrently(20, act)
     assert {answer.status for answer in answers} <= {200, 401, 403}
-    live = "select count(*) from sessions where org_id = %s and user_id = %s and ended_at is null"
-    assert await run_sql(tenants.pool, live, acme.org, member.id) == [(0,)]
+    query = "select count(*) from sessions where org_id = %s and user_id = %s and ended_at is null"
+    assert await run_sql(tenants.pool, query, acme.org, member.id) == [(0,)]
     tokens = [answer.json["access_token"] for answer in answers if "access_token" in answer.json]
     assert {(await tenants.api.get(f"{acme.path}/members", token=token)).status for token in tokens} <= {401}
 
@@ -130,14 +130,14 @@ async def test_a_removal_locks_the_account_before_its_sessions(tenants: Tenants,
     """Otherwise it would deadlock with a password change, which also ends sessions (security Z-6)."""
     member = acme.people["member"]
     await sign_in(tenants.ports, member, acme.org)
-    held = [("select 1 from users where id = %s for no key update", (member.id,))]
-    assert (await run_during(tenants.pool, held, lambda: acme.remove("admin", "member"))).status == 200
-    live = "select 1 from sessions where org_id = %s and user_id = %s and ended_at is null"
-    assert await run_sql(tenants.pool, live, acme.org, member.id) == []
+    changes = [("select 1 from users where id = %s for no key update", (member.id,))]
+    assert (await run_during(tenants.pool, changes, lambda: acme.remove("admin", "member"))).status == 200
+    query = "select 1 from sessions where org_id = %s and user_id = %s and ended_at is null"
+    assert await run_sql(tenants.pool, query, acme.org, member.id) == []
 
 
 @pytest.mark.slow
-async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(tenants: Tenants) -> None:
+async def test_one_admin_remains_when_admins_remove_each_other_concurrently(tenants: Tenants) -> None:
     acme = await add_members(tenants, 10, Role.ADMIN)
 
     async def act(number: int) -> Answer:
@@ -183,7 +183,7 @@ SECOND: dict[str, tuple[str, str, str, int]] = {
 
 
 @pytest.mark.parametrize("name", SECOND)
-async def test_a_write_that_waited_sees_the_change_it_waited_for(tenants: Tenants, acme: Tenant, name: str) -> None:
+async def test_a_write_sees_the_change_whose_lock_it_waited_for(tenants: Tenants, acme: Tenant, name: str) -> None:
     first, caller, call, status = SECOND[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),

@@ -36,15 +36,15 @@ async def test_a_user_lists_their_own_organizations_in_any_status(api: Api, port
     ):
         await add_member(pool, await add_organization(pool, slug, status), user.id, role)
     await add_organization(pool, "foreign")
-    listed = (await api.get("/api/organizations", token=token)).json
-    assert [(item["organization"]["slug"], item["organization"]["status"], item["membership"]["role"]) for item in listed] == [
+    organizations = (await api.get("/api/organizations", token=token)).json
+    assert [(item["organization"]["slug"], item["organization"]["status"], item["membership"]["role"]) for item in organizations] == [
         ("a", "active", "member"),
         ("b", "suspended", "owner"),
         ("c", "pending", "admin"),
         ("d", "rejected", "owner"),
     ]
-    assert {item["membership"]["user_id"] for item in listed} == {str(user.id)}
-    assert all(item["membership"]["org_id"] == item["organization"]["id"] for item in listed)
+    assert {item["membership"]["user_id"] for item in organizations} == {str(user.id)}
+    assert all(item["membership"]["org_id"] == item["organization"]["id"] for item in organizations)
     assert (await api.get("/api/organizations", token=other)).json == []
 
 
@@ -81,8 +81,8 @@ async def test_the_response_has_every_field_except_the_reasons(api: Api, ports: 
         "approved_at": "2026-01-03T12:30:00Z",
         "limits": {"max_users": 8, "max_users_source": "organization", "max_services": 7, "max_services_source": "organization"},
     }
-    [listed] = (await api.get("/api/organizations", token=token)).json
-    assert listed["organization"] == {name: value for name, value in answer.json.items() if name != "limits"}
+    [organization] = (await api.get("/api/organizations", token=token)).json
+    assert organization["organization"] == {name: value for name, value in answer.json.items() if name != "limits"}
 
 
 async def test_a_limit_comes_from_the_organization_the_tier_or_the_default(api: Api, ports: Ports, pool: Pool) -> None:
@@ -166,7 +166,7 @@ async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(a
     await add_member(pool, other_tenant, user.id)
     token = await token_of(ports, user, org)
     await run_sql(pool, end, org)
-    assert [own["organization"]["slug"] for own in (await api.get("/api/organizations", token=token)).json] == ["twin"]
+    assert [item["organization"]["slug"] for item in (await api.get("/api/organizations", token=token)).json] == ["twin"]
     assert (await api.get("/api/invitations", token=token)).json == []
     created = await api.post("/api/organizations", {"slug": "acme-two", "name": "Acme Two"}, token=token)
     assert (created.status, created.json["membership"]["role"]) == (200, "owner")
@@ -194,15 +194,15 @@ async def test_an_inactive_organization_can_only_be_read(api: Api, ports: Ports,
 async def test_suspension_takes_effect_with_the_next_request_and_activation_restores_access(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
-    selected = (await api.post(f"{ACME}/select", token=token)).json
-    token = selected["access_token"]
+    selection = (await api.post(f"{ACME}/select", token=token)).json
+    token = selection["access_token"]
     assert (await api.patch(ACME, {"name": "One"}, token=token)).status == 200
     await set_status(pool, "suspended")
     for answer in (
         await api.patch(ACME, {"name": "Two"}, token=token),
         await api.delete(ACME, token=token),
         await api.post(f"{ACME}/select", token=token),
-        await refresh(api, selected["refresh_token"]),
+        await refresh(api, selection["refresh_token"]),
     ):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     # Routes outside of the organization still work (decision 48).
@@ -211,7 +211,7 @@ async def test_suspension_takes_effect_with_the_next_request_and_activation_rest
     assert (await api.get(ACME, token=token)).json["status"] == "suspended"
     await set_status(pool, "active")
     assert (await api.patch(ACME, {"name": "Two"}, token=token)).status == 200
-    assert (await refresh(api, selected["refresh_token"])).status == 200
+    assert (await refresh(api, selection["refresh_token"])).status == 200
 
 
 # Changing

@@ -51,8 +51,8 @@ async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(
 
 async def test_after_a_transfer_the_new_owner_has_the_permissions_of_the_owner(tenants: Tenants, acme: Tenant) -> None:
     assert (await acme.transfer("owner", "member")).status == 200
-    refused = await acme.set_role("owner", "further", "admin")
-    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    answer = await acme.set_role("owner", "further", "admin")
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await acme.transfer("owner", "admin")).status == 403
     assert (await acme.remove("owner", "further")).status == 200
     assert (await acme.remove("owner", "member")).status == 400
@@ -101,8 +101,8 @@ async def test_a_transfer_does_not_reveal_whether_an_account_exists(tenants: Ten
 @pytest.mark.parametrize("caller", ["admin", "member"])
 async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
-    for subject in ("admin", "member", "further", "owner"):
-        answer = await acme.transfer(caller, subject)
+    for member in ("admin", "member", "further", "owner"):
+        answer = await acme.transfer(caller, member)
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await tenants.everything() == before
 
@@ -113,7 +113,7 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
 async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inviter: str) -> dict[str, str]:
     """Add one invitation of each kind, and return their ids."""
     await other_tenant.join("same", acme.people[inviter], Role.ADMIN)
-    made = {
+    invitations = {
         "admin": await acme.add_pending_invitation(inviter, "new-admin@example.com", Role.ADMIN),
         "member": await acme.add_pending_invitation(inviter, "new-member@example.com", Role.MEMBER),
         "accepted": await acme.add_pending_invitation(inviter, "accepted@example.com", Role.ADMIN),
@@ -121,17 +121,19 @@ async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inv
         "another's": await acme.add_pending_invitation("deputy", "another@example.com", Role.ADMIN),
         "elsewhere": await other_tenant.add_pending_invitation("same", "new-admin@example.com", Role.ADMIN),
     }
-    await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", made["accepted"])
-    await run_sql(tenants.pool, "update invitations set expires_at = %s where id = %s", tenants.ports.clock.now(), made["past its time"])
-    return made
+    await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", invitations["accepted"])
+    await run_sql(
+        tenants.pool, "update invitations set expires_at = %s where id = %s", tenants.ports.clock.now(), invitations["past its time"]
+    )
+    return invitations
 
 
-async def _canceled(tenants: Tenants, made: Mapping[str, str]) -> set[str]:
+async def _canceled_invitations(tenants: Tenants, invitations: Mapping[str, str]) -> set[str]:
     rows = await run_sql(tenants.pool, "select id, status, ended_at is not null from invitations")
     status = {str(row[0]): row[1] for row in rows}
-    assert status[made["accepted"]] == "accepted"
+    assert status[invitations["accepted"]] == "accepted"
     assert all((row[1] == "pending") != row[2] for row in rows)
-    return {name for name, id_ in made.items() if status[id_] == "cancelled"}
+    return {name for name, id_ in invitations.items() if status[id_] == "cancelled"}
 
 
 async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
@@ -146,30 +148,30 @@ async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
 
 
 async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
-    made = await _invitations(tenants, acme, other_tenant, "admin")
+    invitations = await _invitations(tenants, acme, other_tenant, "admin")
     assert (await acme.set_role("owner", "admin", "member")).status == 200
-    assert await _canceled(tenants, made) == {"admin", "member"}
+    assert await _canceled_invitations(tenants, invitations) == {"admin", "member"}
     owner = acme.people["owner"].id
     assert await _revocations(tenants) == {
-        made[role]: (acme.org, "invitation", owner, {"invited_email": f"new-{role}@example.com", "role": role})
+        invitations[role]: (acme.org, "invitation", owner, {"invited_email": f"new-{role}@example.com", "role": role})
         for role in ("admin", "member")
     }
 
 
 async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
-    made = await _invitations(tenants, acme, other_tenant, "admin")
+    invitations = await _invitations(tenants, acme, other_tenant, "admin")
     assert (await acme.remove("deputy", "admin")).status == 200
-    assert await _canceled(tenants, made) == {"admin", "member"}
+    assert await _canceled_invitations(tenants, invitations) == {"admin", "member"}
     assert {id_: entry[2] for id_, entry in (await _revocations(tenants)).items()} == {
-        made[role]: acme.people["deputy"].id for role in ("admin", "member")
+        invitations[role]: acme.people["deputy"].id for role in ("admin", "member")
     }
 
 
 async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
-    made = await _invitations(tenants, acme, other_tenant, "owner")
+    invitations = await _invitations(tenants, acme, other_tenant, "owner")
     assert (await acme.transfer("owner", "admin")).status == 200
-    assert await _canceled(tenants, made) == {"admin"}
-    assert (await _revocations(tenants)).keys() == {made["admin"]}
+    assert await _canceled_invitations(tenants, invitations) == {"admin"}
+    assert (await _revocations(tenants)).keys() == {invitations["admin"]}
 
 
 async def test_a_promotion_revokes_no_invitation(tenants: Tenants, acme: Tenant) -> None:

@@ -11,12 +11,12 @@ from tests.support.platform import LIST, NOWHERE, STATUSES, Platform
 
 async def add_hourly(pool: Pool, *slugs: str) -> list[UUID]:
     """Add active organizations, each created an hour after the one before."""
-    made = [await add_organization(pool, slug) for slug in slugs]
-    for hours, org in enumerate(made):
+    org_ids = [await add_organization(pool, slug) for slug in slugs]
+    for hours, org in enumerate(org_ids):
         await run_sql(
             pool, "update organizations set created_at = timestamptz '2026-01-01Z' + %s where id = %s", timedelta(hours=hours), org
         )
-    return made
+    return org_ids
 
 
 # Tiers
@@ -106,15 +106,15 @@ async def test_an_organization_without_a_tier_is_listed_without_one(platform: Pl
     assert (item["tier"], item["organization"]["tier_id"]) == (None, None)
 
 
-async def test_the_newest_come_first(platform: Platform, pool: Pool) -> None:
+async def test_the_newest_organizations_come_first(platform: Platform, pool: Pool) -> None:
     await add_hourly(pool, "oldest", "older", "newest")
     assert await platform.slugs() == ["newest", "older", "oldest"]
 
 
 async def test_the_list_is_filtered_by_status_and_tier(platform: Platform, pool: Pool) -> None:
-    made = {status: await add_organization(pool, f"o-{status}", status) for status in STATUSES}
+    org_ids = {status: await add_organization(pool, f"o-{status}", status) for status in STATUSES}
     for status in ("active", "pending"):
-        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL_ID, made[status])
+        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL_ID, org_ids[status])
     for status in STATUSES:
         assert await platform.slugs(f"?status={status}") == [f"o-{status}"]
     assert set(await platform.slugs(f"?tier_id={PROFESSIONAL_ID}")) == {"o-active", "o-pending"}
@@ -134,7 +134,7 @@ async def test_an_unknown_status_is_refused_and_the_error_names_the_valid_ones(p
     for status in ("", "Active", "deleted", "active,pending", "0"):
         answer = await platform.api.get(f"{LIST}?status={status}", token=platform.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), status
-        assert all(known in answer.json["error"] for known in ("status", *STATUSES))
+        assert all(word in answer.json["error"] for word in ("status", *STATUSES))
 
 
 async def test_limit_and_offset_select_a_part_of_the_list(platform: Platform, pool: Pool) -> None:
@@ -172,8 +172,8 @@ async def test_pages_do_not_overlap_if_organizations_have_the_same_creation_time
     for number in range(6):
         await add_organization(pool, f"o{number}")
     await run_sql(pool, "update organizations set created_at = '2026-01-01Z'")
-    seen = [slug for offset in range(0, 6, 2) for slug in await platform.slugs(f"?limit=2&offset={offset}")]
-    assert sorted(seen) == [f"o{number}" for number in range(6)]
+    slugs = [slug for offset in range(0, 6, 2) for slug in await platform.slugs(f"?limit=2&offset={offset}")]
+    assert sorted(slugs) == [f"o{number}" for number in range(6)]
 
 
 async def test_invalid_query_parameters_are_refused(platform: Platform) -> None:

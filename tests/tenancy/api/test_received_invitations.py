@@ -22,7 +22,7 @@ from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.invitations import WEEK, accept, decline, sha256
 
 
-async def received(api: Api, session: SignedIn) -> Answer:
+async def list_received(api: Api, session: SignedIn) -> Answer:
     return await api.get("/api/invitations", token=session.access_token)
 
 
@@ -33,14 +33,14 @@ async def test_a_user_sees_the_invitations_they_received(acme: Tenant, tenants: 
     clock.advance(timedelta(seconds=1))
     other = await tenants.add("acme-two")
     second = await other.invite()
-    answer = await received(api, user)
+    answer = await list_received(api, user)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.json == [
         {
-            **{name: made["invitation"][name] for name in ("id", "email", "role", "token", "expires_at", "created_at")},
+            **{name: invitation["invitation"][name] for name in ("id", "email", "role", "token", "expires_at", "created_at")},
             "organization": {"slug": tenant.slug, "name": tenant.slug.title()},
         }
-        for made, tenant in ((second, other), (first, acme))
+        for invitation, tenant in ((second, other), (first, acme))
     ]
     assert first["token"] not in answer.text
 
@@ -56,21 +56,21 @@ async def test_the_received_list_has_only_pending_invitations(
     await api.post(f"{canceling.invitations}/{response['invitation']['id']}", token=canceling.token("owner"))
     await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
     user = await sign_in(ports, account)
-    assert (await received(api, user)).json == []
+    assert (await list_received(api, user)).json == []
     accepted = await (await tenants.add("acme-four")).invite()
-    assert len((await received(api, user)).json) == 1
+    assert len((await list_received(api, user)).json) == 1
     await accept(api, accepted["token"])
-    assert (await received(api, user)).json == []
+    assert (await list_received(api, user)).json == []
 
 
 async def test_an_unverified_address_has_an_empty_received_list(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     user = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
     response = await acme.invite()
-    assert (await received(api, user)).json == []
+    assert (await list_received(api, user)).json == []
     for answer in (accept, decline):
         assert refused(await answer(api, response["invitation"]["token"], token=user.access_token)) == BAD
     await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where email = %s", EMAIL)
-    assert len((await received(api, user)).json) == 1
+    assert len((await list_received(api, user)).json) == 1
 
 
 async def test_the_received_list_needs_a_session(api: Api) -> None:
@@ -92,7 +92,7 @@ async def test_the_hash_from_the_received_list_works_for_the_recipient_only(acme
     assert refused(await answer(api, hashed.upper(), token=user.access_token)) == BAD
     assert refused(await answer(api, sha256(hashed), token=user.access_token)) == BAD
     assert await acme.statuses() == {EMAIL: "pending"}
-    [invitation] = (await received(api, user)).json
-    done = await answer(api, invitation["token"], token=user.access_token)
-    assert (done.status, done.json) == (200, {})
+    [invitation] = (await list_received(api, user)).json
+    result = await answer(api, invitation["token"], token=user.access_token)
+    assert (result.status, result.json) == (200, {})
     assert await acme.statuses() == {EMAIL: {"accept": "accepted", "decline": "rejected"}[name]}

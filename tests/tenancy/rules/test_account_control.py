@@ -43,7 +43,7 @@ def test_only_the_organization_of_origin_created_the_account() -> None:
         assert (control.created_by_org, control.api_key_deletes_account) == (created, created), (origin, org_id)
 
 
-def test_an_account_that_is_used_elsewhere_is_not_controlled() -> None:
+def test_an_account_that_is_used_in_other_organizations_is_not_controlled() -> None:
     assert not UNUSED.used_elsewhere
     for control in (
         replace(UNUSED, member_elsewhere=True),

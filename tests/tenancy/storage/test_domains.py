@@ -16,14 +16,14 @@ from tests.support.rows import HOUR, NOW, SECOND, account, add, within
 
 
 def claim(org: UUID, domain: str = "acme.example", **changes: Any) -> DomainClaim:
-    plain = DomainClaim(org_id=org, domain=Domain(domain), challenge=f"challenge of {org}", verified_at=None, created_at=NOW - HOUR)
-    return replace(plain, **changes)
+    default = DomainClaim(org_id=org, domain=Domain(domain), challenge=f"challenge of {org}", verified_at=None, created_at=NOW - HOUR)
+    return replace(default, **changes)
 
 
 async def put(storage: Postgres, *claims: DomainClaim) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in claims:
-            await tx.domains.put(one)
+        for claim in claims:
+            await tx.domains.put(claim)
 
 
 async def all_of(storage: Postgres, *orgs: UUID) -> list[DomainClaim | None]:
@@ -33,25 +33,25 @@ async def all_of(storage: Postgres, *orgs: UUID) -> list[DomainClaim | None]:
 
 async def test_every_field_of_a_claim_is_stored_and_read_back(storage: Postgres, pool: Pool) -> None:
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    mine, theirs = claim(acme, verified_at=NOW - SECOND), claim(other_tenant, "twin.example")
-    await put(storage, mine, theirs)
-    assert await all_of(storage, acme, other_tenant, uuid4()) == [mine, theirs, None]
+    acme_claim, twin_claim = claim(acme, verified_at=NOW - SECOND), claim(other_tenant, "twin.example")
+    await put(storage, acme_claim, twin_claim)
+    assert await all_of(storage, acme, other_tenant, uuid4()) == [acme_claim, twin_claim, None]
 
 
 async def test_a_claim_replaces_the_earlier_claim_of_the_organization(storage: Postgres, pool: Pool) -> None:
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, claim(acme, verified_at=NOW), theirs := claim(other_tenant))
+    await put(storage, claim(acme, verified_at=NOW), twin_claim := claim(other_tenant))
     await put(storage, new := claim(acme, "acme.test", challenge="another", created_at=NOW))
-    assert await all_of(storage, acme, other_tenant) == [new, theirs]
+    assert await all_of(storage, acme, other_tenant) == [new, twin_claim]
 
 
 async def test_verification_and_removal_affect_one_organization(storage: Postgres, pool: Pool) -> None:
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, mine := claim(acme), theirs := claim(other_tenant))
-    assert await within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)) == replace(mine, verified_at=NOW)
-    assert await all_of(storage, acme, other_tenant) == [replace(mine, verified_at=NOW), theirs]
+    await put(storage, acme_claim := claim(acme), twin_claim := claim(other_tenant))
+    assert await within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)) == replace(acme_claim, verified_at=NOW)
+    assert await all_of(storage, acme, other_tenant) == [replace(acme_claim, verified_at=NOW), twin_claim]
     await within(storage, lambda tx: tx.domains.remove(acme))
-    assert await all_of(storage, acme, other_tenant) == [None, theirs]
+    assert await all_of(storage, acme, other_tenant) == [None, twin_claim]
 
 
 async def test_many_organizations_claim_a_domain_and_one_verifies_it(storage: Postgres, pool: Pool) -> None:
@@ -80,9 +80,9 @@ async def test_a_verification_waits_for_another_one_of_the_same_domain(storage: 
 
 async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool: Pool) -> None:
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, claim(acme, verified_at=NOW), theirs := claim(other_tenant))
+    await put(storage, claim(acme, verified_at=NOW), twin_claim := claim(other_tenant))
     await within(storage, lambda tx: tx.organizations.delete(acme, NOW))
-    assert await all_of(storage, acme, other_tenant) == [None, theirs]
+    assert await all_of(storage, acme, other_tenant) == [None, twin_claim]
     assert await run_sql(pool, "select count(*) from domains") == [(1,)]
 
 

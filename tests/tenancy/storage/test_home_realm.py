@@ -17,8 +17,8 @@ A, B, C = Provider
 
 async def replace(storage: Postgres, org: UUID, **routes: Provider) -> None:
     """Replace the routes. The names are domains, with `_` instead of the dot."""
-    named = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
-    await within(storage, lambda tx: tx.home_realm.replace(org, named))
+    providers = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
+    await within(storage, lambda tx: tx.home_realm.replace(org, providers))
 
 
 async def routes(storage: Postgres, org: UUID) -> dict[str, Provider]:

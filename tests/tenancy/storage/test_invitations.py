@@ -23,7 +23,7 @@ FINAL = [status for status in InvitationStatus if status is not PENDING]
 
 def invitation(org: UUID, email: str = ADA, **changes: Any) -> Invitation:
     id_ = uuid4()
-    plain = Invitation(
+    default = Invitation(
         id=id_,
         org_id=org,
         email=Email(email),
@@ -34,21 +34,21 @@ def invitation(org: UUID, email: str = ADA, **changes: Any) -> Invitation:
         expires_at=NOW + HOUR,
         created_at=NOW - DAY,
     )
-    return replace(plain, **changes)
+    return replace(default, **changes)
 
 
-async def invite(storage: Postgres, *made: Invitation) -> Invitation:
+async def invite(storage: Postgres, *invitations: Invitation) -> Invitation:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in made:
-            await tx.invitations.add(one)
-    return made[0]
+        for invitation in invitations:
+            await tx.invitations.add(invitation)
+    return invitations[0]
 
 
-async def end(storage: Postgres, one: Invitation, status: InvitationStatus) -> bool:
-    return await within(storage, lambda tx: tx.invitations.end(one.org_id, one.id, status, NOW))
+async def end(storage: Postgres, invitation: Invitation, status: InvitationStatus) -> bool:
+    return await within(storage, lambda tx: tx.invitations.end(invitation.org_id, invitation.id, status, NOW))
 
 
-async def two(pool: Pool) -> tuple[UUID, UUID]:
+async def add_organizations(pool: Pool) -> tuple[UUID, UUID]:
     """Add two organizations."""
     return await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
 
@@ -70,8 +70,8 @@ async def test_every_field_of_an_invitation_is_read_back_by_every_query(storage:
         assert await tx.invitations.received_by_token(one.token_hash, NOW) == offer
         assert await tx.invitations.received_by(ADA, NOW) == [offer]
     async with storage.reading() as read:
-        found = await read.invitations.page(org, None, ALL, NOW)
-    assert (found.items, found.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
+        result = await read.invitations.page(org, None, ALL, NOW)
+    assert (result.items, result.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
 
 
 async def test_a_deleted_inviter_is_a_placeholder(storage: Postgres, pool: Pool) -> None:
@@ -89,7 +89,7 @@ async def test_the_database_refuses_an_invitation_of_an_owner(storage: Postgres,
 
 
 async def test_an_invitation_is_found_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+    org, other = await add_organizations(pool)
     one = await invite(storage, invitation(org))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.invitations.by_id(other, one.id) is None
@@ -114,7 +114,7 @@ async def test_an_invitation_is_found_by_its_own_id_token_and_address_only(stora
 
 
 async def test_an_address_has_one_pending_invitation_in_an_organization(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+    org, other = await add_organizations(pool)
     one = await invite(storage, invitation(org), invitation(other), invitation(org, EVE))
     with pytest.raises(InvitationAlreadySent):
         await invite(storage, invitation(org))
@@ -130,14 +130,14 @@ async def test_every_query_returns_a_final_status(storage: Postgres, pool: Pool,
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org))
     assert await end(storage, one, status)
-    ended = replace(one, status=status)
+    expected = replace(one, status=status)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.invitations.by_id(org, one.id) == ended
-        assert await tx.invitations.by_token(org, one.token_hash) == ended
+        assert await tx.invitations.by_id(org, one.id) == expected
+        assert await tx.invitations.by_token(org, one.token_hash) == expected
         assert await tx.invitations.pending(org, ADA) is None
         assert await tx.invitations.received_by(ADA, NOW) == []
-        assert await tx.invitations.received_by_token(one.token_hash, NOW) == ReceivedInvitation(ended, "acme", "Acme", None)
-        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, DELETED_ACCOUNT)]
+        assert await tx.invitations.received_by_token(one.token_hash, NOW) == ReceivedInvitation(expected, "acme", "Acme", None)
+        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(expected, DELETED_ACCOUNT)]
         assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == []
     assert await run_sql(pool, "select ended_at from invitations") == [(NOW,)]
 
@@ -162,41 +162,41 @@ async def test_one_of_many_concurrent_calls_ends_an_invitation(storage: Postgres
 
 async def test_an_invitation_past_its_expiry_reads_as_expired_and_is_stored_as_pending(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    late = await invite(storage, invitation(org, expires_at=NOW))
-    in_time = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
-    shown = replace(late, status=EXPIRED)
+    expired = await invite(storage, invitation(org, expires_at=NOW))
+    pending = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
+    expected = replace(expired, status=EXPIRED)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, DELETED_ACCOUNT)]
-        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, DELETED_ACCOUNT)]
-        offer = await tx.invitations.received_by_token(late.token_hash, NOW)
+        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(expected, DELETED_ACCOUNT)]
+        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(pending, DELETED_ACCOUNT)]
+        offer = await tx.invitations.received_by_token(expired.token_hash, NOW)
         assert offer is not None
-        assert offer.invitation == shown
+        assert offer.invitation == expected
         assert await tx.invitations.received_by(ADA, NOW) == []
         assert len(await tx.invitations.received_by(EVE, NOW)) == 1
-        assert await tx.invitations.by_id(org, late.id) == late
-        assert await tx.invitations.by_token(org, late.token_hash) == late
-        assert await tx.invitations.pending(org, ADA) == late
+        assert await tx.invitations.by_id(org, expired.id) == expired
+        assert await tx.invitations.by_token(org, expired.token_hash) == expired
+        assert await tx.invitations.pending(org, ADA) == expired
 
 
 # Pages and lists
 
 
 async def test_pages_are_newest_first_and_have_the_total(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
-    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 5, 2, 4)]
-    await invite(storage, *made, invitation(other))
-    newest = sorted(made, key=lambda one: one.created_at, reverse=True)
+    org, other = await add_organizations(pool)
+    invitations = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 5, 2, 4)]
+    await invite(storage, *invitations, invitation(other))
+    newest = sorted(invitations, key=lambda one: one.created_at, reverse=True)
     async with storage.reading() as read:
         for number, expected in ((1, newest[:2]), (2, newest[2:4]), (3, newest[4:]), (4, [])):
-            found = await read.invitations.page(org, None, Page(number, 2), NOW)
-            assert ([one.invitation for one in found.items], found.total) == (expected, 5)
+            result = await read.invitations.page(org, None, Page(number, 2), NOW)
+            assert ([item.invitation for item in result.items], result.total) == (expected, 5)
 
 
 async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    made = [invitation(org, f"{number}@example.com") for number in range(5)]
-    await invite(storage, *made)
-    await end(storage, made[0], InvitationStatus.CANCELLED)
+    invitations = [invitation(org, f"{number}@example.com") for number in range(5)]
+    await invite(storage, *invitations)
+    await end(storage, invitations[0], InvitationStatus.CANCELLED)
     async with storage.reading() as read:
         assert (await read.invitations.page(org, PENDING, Page(1, 3), NOW)).total == 4
         assert (await read.invitations.page(org, InvitationStatus.CANCELLED, Page(1, 3), NOW)).total == 1
@@ -204,30 +204,30 @@ async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgr
 
 
 async def test_expired_invitations_have_one_order_before_and_after_the_sweep(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
-    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND, expires_at=NOW) for age in range(7)]
-    await invite(storage, *made, invitation(org, EVE), invitation(other, expires_at=NOW))
-    for swept in (made[1], made[2], made[5]):
+    org, other = await add_organizations(pool)
+    invitations = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND, expires_at=NOW) for age in range(7)]
+    await invite(storage, *invitations, invitation(org, EVE), invitation(other, expires_at=NOW))
+    for swept in (invitations[1], invitations[2], invitations[5]):
         assert await end(storage, swept, EXPIRED)
     async with storage.reading() as read:
-        for number, expected in ((1, made[:3]), (2, made[3:6]), (3, made[6:]), (4, [])):
-            found = await read.invitations.page(org, EXPIRED, Page(number, 3), NOW)
-            assert [one.invitation for one in found.items] == [replace(one, status=EXPIRED) for one in expected]
-            assert found.total == 7
+        for number, expected in ((1, invitations[:3]), (2, invitations[3:6]), (3, invitations[6:]), (4, [])):
+            result = await read.invitations.page(org, EXPIRED, Page(number, 3), NOW)
+            assert [item.invitation for item in result.items] == [replace(one, status=EXPIRED) for one in expected]
+            assert result.total == 7
 
 
 async def test_a_recipient_gets_the_invitations_of_all_organizations_newest_first(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+    org, other = await add_organizations(pool)
     await invite(storage, invitation(org, created_at=NOW - 2 * DAY), invitation(other, created_at=NOW - DAY), invitation(other, EVE))
     async with storage.reading() as read:
         assert [offer.organization_slug for offer in await read.invitations.received_by(ADA, NOW)] == ["acme-two", "acme"]
 
 
 async def test_the_nth_newest_counts_invitations_of_every_status(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
-    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 2)]
-    await invite(storage, *made, invitation(other, created_at=NOW))
-    await end(storage, made[1], InvitationStatus.CANCELLED)
+    org, other = await add_organizations(pool)
+    invitations = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 2)]
+    await invite(storage, *invitations, invitation(other, created_at=NOW))
+    await end(storage, invitations[1], InvitationStatus.CANCELLED)
     async with storage.transaction(by=SYSTEM) as tx:
         assert [await tx.invitations.nth_newest(org, n) for n in (1, 2, 3, 4)] == [NOW - SECOND, NOW - 2 * SECOND, NOW - 3 * SECOND, None]
 
@@ -236,14 +236,14 @@ async def test_the_nth_newest_counts_invitations_of_every_status(storage: Postgr
 
 
 async def test_the_lock_by_token_locks_only_its_organization(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+    org, other = await add_organizations(pool)
     one = await invite(storage, invitation(org))
     await end(storage, one, InvitationStatus.CANCELLED)  # any status
     await invite(storage, invitation(other))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock_by_invitation_token(digest("x")) is None
-        found = await tx.organizations.lock_by_invitation_token(one.token_hash)
-        assert found == await tx.organizations.by_id(org)
+        locked_org = await tx.organizations.lock_by_invitation_token(one.token_hash)
+        assert locked_org == await tx.organizations.by_id(org)
         assert await is_locked(pool, "organizations", "id = %s", org)
         assert not await is_locked(pool, "organizations", "id = %s", other)
 
@@ -251,36 +251,40 @@ async def test_the_lock_by_token_locks_only_its_organization(storage: Postgres, 
 # Cancellation and expiry
 
 
-async def test_cancel_from_cancels_only_the_given_roles_of_the_inviter(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+async def test_cancel_from_cancels_only_the_named_roles_of_the_inviter(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
     grace = uuid4()
     canceled = await invite(storage, invitation(org, "1@example.com", invited_by=grace))
-    kept = [
+    kept_invitations = [
         invitation(org, "2@example.com", invited_by=grace, role=Role.MEMBER),
         invitation(org, "3@example.com"),
         invitation(other, "4@example.com", invited_by=grace),
     ]
-    await invite(storage, *kept)
+    await invite(storage, *kept_invitations)
     accepted = await invite(storage, invitation(org, "5@example.com", invited_by=grace))
     await end(storage, accepted, InvitationStatus.ACCEPTED)
     result = await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW))
     assert result == [replace(canceled, status=InvitationStatus.CANCELLED)]
-    assert await statuses(pool) == {canceled.id: "cancelled", accepted.id: "accepted", **{one.id: "pending" for one in kept}}
+    assert await statuses(pool) == {
+        canceled.id: "cancelled",
+        accepted.id: "accepted",
+        **{kept_invitation.id: "pending" for kept_invitation in kept_invitations},
+    }
     assert await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW)) == []
 
 
 async def test_expire_takes_the_oldest_first_up_to_the_limit(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
-    late = [invitation((org, other)[age % 2], f"{age}@example.com", expires_at=NOW - age * SECOND) for age in (2, 0, 4, 1, 3)]
-    in_time = invitation(org, "in-time@example.com", expires_at=NOW + MICROSECOND)
-    await invite(storage, *late, in_time)
-    await end(storage, late[2], InvitationStatus.CANCELLED)
+    org, other = await add_organizations(pool)
+    expired = [invitation((org, other)[age % 2], f"{age}@example.com", expires_at=NOW - age * SECOND) for age in (2, 0, 4, 1, 3)]
+    pending = invitation(org, "in-time@example.com", expires_at=NOW + MICROSECOND)
+    await invite(storage, *expired, pending)
+    await end(storage, expired[2], InvitationStatus.CANCELLED)
     first = await within(storage, lambda tx: tx.invitations.expire(NOW, 3))
-    assert {one.id for one in first} == {late[4].id, late[0].id, late[3].id}
+    assert {one.id for one in first} == {expired[4].id, expired[0].id, expired[3].id}
     assert all(one.status is EXPIRED for one in first)
-    assert [one.id for one in await within(storage, lambda tx: tx.invitations.expire(NOW, 3))] == [late[1].id]
+    assert [one.id for one in await within(storage, lambda tx: tx.invitations.expire(NOW, 3))] == [expired[1].id]
     assert await within(storage, lambda tx: tx.invitations.expire(NOW, 3)) == []
-    assert (await statuses(pool))[in_time.id] == "pending"
+    assert (await statuses(pool))[pending.id] == "pending"
 
 
 async def test_expire_skips_locked_invitations(storage: Postgres, pool: Pool) -> None:
@@ -289,8 +293,8 @@ async def test_expire_skips_locked_invitations(storage: Postgres, pool: Pool) ->
     await invite(storage, busy, idle)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.invitations.end(org, busy.id, InvitationStatus.REJECTED, NOW)
-        expired = await in_another_task(lambda: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
-    assert [one.id for one in expired] == [idle.id]
+        expired_invitations = await in_another_task(lambda: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
+    assert [one.id for one in expired_invitations] == [idle.id]
     assert (await statuses(pool))[busy.id] == "rejected"
 
 
@@ -300,13 +304,13 @@ async def test_concurrent_sweeps_expire_each_invitation_once(storage: Postgres, 
     batches = await run_concurrently(8, lambda _: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
     ids = [one.id for batch in batches for one in batch]
     assert len(ids) == len(set(ids))
-    left = await within(storage, lambda tx: tx.invitations.expire(NOW, 40))
-    assert len(ids) + len(left) == 40
+    remaining = await within(storage, lambda tx: tx.invitations.expire(NOW, 40))
+    assert len(ids) + len(remaining) == 40
 
 
 async def test_invitations_are_deleted_with_their_organization(storage: Postgres, pool: Pool) -> None:
-    org, other = await two(pool)
+    org, other = await add_organizations(pool)
     await invite(storage, invitation(org))
-    kept = await invite(storage, invitation(other))
+    kept_invitation = await invite(storage, invitation(other))
     await within(storage, lambda tx: tx.organizations.delete(org, NOW))
-    assert await statuses(pool) == {kept.id: "pending"}
+    assert await statuses(pool) == {kept_invitation.id: "pending"}

@@ -79,11 +79,11 @@ async def test_deleting_an_organization_deletes_its_mail_server(storage: Postgre
 async def test_the_password_is_encrypted_for_its_row_and_column(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     for org in (acme, other_tenant):
         await put(storage, mail_server(org, password=PASSWORD))
-    stored = dict(await run_sql(pool, "select org_id, password from smtp_settings"))
-    assert PASSWORD.encode() not in stored[acme]
-    assert stored[acme] != stored[other_tenant]
+    passwords = dict(await run_sql(pool, "select org_id, password from smtp_settings"))
+    assert PASSWORD.encode() not in passwords[acme]
+    assert passwords[acme] != passwords[other_tenant]
     # It cannot be decrypted in another organization's row. The other settings can still be read.
-    await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", stored[acme], other_tenant)
+    await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", passwords[acme], other_tenant)
     with pytest.raises(SealBroken):
         await server_of(storage, other_tenant)
     async with storage.reading() as read:

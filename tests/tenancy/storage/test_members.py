@@ -21,25 +21,25 @@ ALL = Page(1, 50)
 
 
 def membership(org: UUID, user: UUID, role: Role = Role.MEMBER, **changes: Any) -> Membership:
-    plain = Membership(id=uuid4(), org_id=org, user_id=user, role=role, created_at=NOW - HOUR, confirmed_at=NOW)
-    return replace(plain, **changes)
+    default = Membership(id=uuid4(), org_id=org, user_id=user, role=role, created_at=NOW - HOUR, confirmed_at=NOW)
+    return replace(default, **changes)
 
 
-async def join(storage: Postgres, *joined: Membership) -> None:
+async def join(storage: Postgres, *memberships: Membership) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in joined:
+        for one in memberships:
             await tx.members.add(one)
 
 
 async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
     """Return the stored member count and the actual number of memberships."""
-    [(stored, actual)] = await run_sql(
+    [(counter, actual)] = await run_sql(
         pool, "select member_count, (select count(*) from memberships m where m.org_id = o.id) from organizations o where o.id = %s", org
     )
-    return stored, actual
+    return counter, actual
 
 
-async def everything(pool: Pool) -> set[tuple[Any, ...]]:
+async def all_rows(pool: Pool) -> set[tuple[Any, ...]]:
     return set(await run_sql(pool, "select id, org_id, user_id, role, created_at, confirmed_at from memberships"))
 
 
@@ -49,7 +49,7 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
     org = await add_organization(pool, "acme")
     one = membership(org, user.id, role, confirmed_at=None if role is Role.MEMBER else NOW - SECOND)
     await join(storage, one)
-    assert await everything(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
+    assert await all_rows(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.members.lock(org, user.id) == one
         assert await tx.members.page(org, None, ALL) == [ListedMember(user.id, ADA, user.is_platform_owner, one)]
@@ -59,10 +59,12 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, mine := membership(acme, user.id, Role.OWNER), hers := membership(other_tenant, eve.id, Role.OWNER))
+    await join(
+        storage, adas_membership := membership(acme, user.id, Role.OWNER), eves_membership := membership(other_tenant, eve.id, Role.OWNER)
+    )
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.members.lock(acme, user.id) == mine
-        assert await tx.members.lock(other_tenant, eve.id) == hers
+        assert await tx.members.lock(acme, user.id) == adas_membership
+        assert await tx.members.lock(other_tenant, eve.id) == eves_membership
         assert await tx.members.lock(acme, eve.id) is None
         assert await tx.members.lock(other_tenant, user.id) is None
         assert await tx.members.lock(uuid4(), user.id) is None
@@ -76,19 +78,19 @@ async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: 
     roles = [Role.MEMBER, Role.ADMIN, Role.OWNER, Role.MEMBER, Role.ADMIN, Role.MEMBER]
     # The sixth is the oldest. Two have the same time, so their ids decide.
     ages = [NOW - 5 * SECOND, NOW - 4 * SECOND, NOW - 3 * SECOND, NOW - 2 * SECOND, NOW - 2 * SECOND, NOW - 6 * SECOND]
-    mine = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
-    await join(storage, *mine, *(membership(other_tenant, person.id, Role.ADMIN) for person in people))
-    expected = sorted(mine, key=lambda one: (one.created_at, one.id.bytes))
+    memberships = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
+    await join(storage, *memberships, *(membership(other_tenant, person.id, Role.ADMIN) for person in people))
+    expected = sorted(memberships, key=lambda one: (one.created_at, one.id.bytes))
     async with storage.reading() as read:
-        pages = [[found.membership for found in await read.members.page(acme, None, Page(number, 4))] for number in (1, 2, 3)]
+        pages = [[member.membership for member in await read.members.page(acme, None, Page(number, 4))] for number in (1, 2, 3)]
         assert pages == [expected[:4], expected[4:], []]
         for role in Role:
             of_role = [one for one in expected if one.role is role]
-            assert [found.membership for found in await read.members.page(acme, role, ALL)] == of_role
-            assert [found.membership for found in await read.members.page(acme, role, Page(2, 1))] == of_role[1:2]
+            assert [member.membership for member in await read.members.page(acme, role, ALL)] == of_role
+            assert [member.membership for member in await read.members.page(acme, role, Page(2, 1))] == of_role[1:2]
         emails = {person.id: person.email for person in people}
-        for found in await read.members.page(acme, None, ALL):
-            assert (found.user_id, found.email) == (found.membership.user_id, emails[found.user_id])
+        for member in await read.members.page(acme, None, ALL):
+            assert (member.user_id, member.email) == (member.membership.user_id, emails[member.user_id])
         assert await read.members.page(uuid4(), None, ALL) == []
         assert await read.members.page(acme, None, Page(2**31 - 1, 100)) == []
 
@@ -135,15 +137,15 @@ async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Poo
     await add(storage, user := account(), eve := account(EVE))
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id))
-    before = await everything(pool)
+    before = await all_rows(pool)
     await within(storage, lambda tx: tx.members.set_role(acme, user.id, Role.ADMIN))
-    [changed] = await everything(pool) - before
-    assert (changed[1:4], len(await everything(pool) & before)) == ((acme, user.id, "admin"), 2)
-    changed_once = await everything(pool)
+    [row] = await all_rows(pool) - before
+    assert (row[1:4], len(await all_rows(pool) & before)) == ((acme, user.id, "admin"), 2)
+    changed_once = await all_rows(pool)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(uuid4(), user.id, Role.OWNER)
         await tx.members.set_role(acme, uuid4(), Role.OWNER)
-    assert await everything(pool) == changed_once
+    assert await all_rows(pool) == changed_once
 
 
 async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres, pool: Pool) -> None:
@@ -151,7 +153,7 @@ async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres,
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id))
     await within(storage, lambda tx: tx.members.remove(acme, user.id, NOW))
-    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (other_tenant, user.id)}
+    assert {(row[1], row[2]) for row in await all_rows(pool)} == {(acme, eve.id), (other_tenant, user.id)}
     assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(1, 1), (1, 1)]
     # Removing a non-member, or a member of another organization, does not change the count.
     async with storage.transaction(by=SYSTEM) as tx:
@@ -178,31 +180,39 @@ async def test_a_confirmation_affects_one_membership_and_only_the_first_counts(s
         await at_once.members.confirm(acme, user.id, NOW)
         await at_once.members.confirm(acme, user.id, NOW + HOUR)
         await at_once.members.confirm(other_tenant, eve.id, NOW)
-    confirmed = {(org, target): at for _, org, target, _, _, at in await everything(pool)}
+    confirmed = {(org, target): at for _, org, target, _, _, at in await all_rows(pool)}
     assert confirmed == {(acme, user.id): NOW, (acme, eve.id): None, (other_tenant, user.id): None}
 
 
 async def test_a_lock_affects_one_membership_only(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    mine, hers, elsewhere = membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id)
-    await join(storage, mine, hers, elsewhere)
+    adas_membership, eves_membership, twin_membership = (
+        membership(acme, user.id),
+        membership(acme, eve.id),
+        membership(other_tenant, user.id),
+    )
+    await join(storage, adas_membership, eves_membership, twin_membership)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.members.lock(acme, user.id)
-        assert [await is_locked(pool, "memberships", "id = %s", one.id) for one in (mine, hers, elsewhere)] == [True, False, False]
+        assert [await is_locked(pool, "memberships", "id = %s", one.id) for one in (adas_membership, eves_membership, twin_membership)] == [
+            True,
+            False,
+            False,
+        ]
         assert not await is_locked(pool, "users", "id = %s", user.id)
         assert not await is_locked(pool, "organizations", "id = %s", acme)
-    assert not await is_locked(pool, "memberships", "id = %s", mine.id)
+    assert not await is_locked(pool, "memberships", "id = %s", adas_membership.id)
 
 
 async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
-    await join(storage, mine := membership(org, user.id), membership(org, eve.id))
-    found: dict[UUID, Membership | None] = {}
+    await join(storage, locked_membership := membership(org, user.id), membership(org, eve.id))
+    results: dict[UUID, Membership | None] = {}
 
     async def look(target: UUID) -> None:
-        found[target] = await within(storage, lambda tx: tx.members.lock(org, target))
+        results[target] = await within(storage, lambda tx: tx.members.lock(org, target))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(org, user.id, Role.ADMIN)
@@ -210,8 +220,8 @@ async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres
         for target in (user.id, eve.id):
             nursery.start_soon(look, target)
         await until_blocked(pool, 2)
-        assert not found
-    assert found == {user.id: replace(mine, role=Role.ADMIN), eve.id: None}
+        assert not results
+    assert results == {user.id: replace(locked_membership, role=Role.ADMIN), eve.id: None}
 
 
 async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage: Postgres, pool: Pool) -> None:

@@ -20,7 +20,7 @@ from tests.tenancy.storage.records import leave_records, records_of
 
 
 def organization(slug: str = "acme", **changes: Any) -> Organization:
-    plain = Organization(
+    default = Organization(
         id=uuid4(),
         slug=Slug(slug),
         name="Acme Ltd.",
@@ -36,7 +36,7 @@ def organization(slug: str = "acme", **changes: Any) -> Organization:
         rejected_reason="why not",
         suspended_reason="because",
     )
-    return replace(plain, **changes)
+    return replace(default, **changes)
 
 
 BARE: dict[str, Any] = {
@@ -49,11 +49,11 @@ BARE: dict[str, Any] = {
 }
 
 
-async def add_organizations(storage: Postgres, *added: Organization) -> Organization:
+async def add_organizations(storage: Postgres, *organizations: Organization) -> Organization:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in added:
-            await tx.organizations.add(one)
-    return added[0]
+        for organization in organizations:
+            await tx.organizations.add(organization)
+    return organizations[0]
 
 
 # An invitation of an organization, with the hash of its token.
@@ -90,7 +90,7 @@ async def test_a_slug_is_unique(storage: Postgres, pool: Pool) -> None:
 async def test_save_writes_every_field_except_slug_creation_time_and_member_count(storage: Postgres) -> None:
     one, other_tenant = organization(), organization("twin")
     await add_organizations(storage, one, other_tenant)
-    changed = organization(
+    new_values = organization(
         id=one.id,
         name="Other",
         status=OrganizationStatus.SUSPENDED,
@@ -103,9 +103,9 @@ async def test_save_writes_every_field_except_slug_creation_time_and_member_coun
         rejected_reason="r",
         suspended_reason="s",
     )
-    await within(storage, lambda tx: tx.organizations.save(replace(changed, slug=Slug("x"), created_at=NOW, member_count=99)))
-    assert await by_id(storage, one.id) == changed
-    bare = replace(changed, **BARE)
+    await within(storage, lambda tx: tx.organizations.save(replace(new_values, slug=Slug("x"), created_at=NOW, member_count=99)))
+    assert await by_id(storage, one.id) == new_values
+    bare = replace(new_values, **BARE)
     await within(storage, lambda tx: tx.organizations.save(bare))
     assert await by_id(storage, one.id) == bare
     assert await by_id(storage, other_tenant.id) == other_tenant
@@ -116,8 +116,8 @@ async def test_activation_notifies_the_senders_of_waiting_deliveries(storage: Po
     suspended = replace(one, status=OrganizationStatus.SUSPENDED)
     await add_organizations(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
     async with listen(conninfo, ["webhooks", "siem", "over"]) as notified:
-        for changed in (replace(one, name="Other"), suspended, replace(suspended, name="Third")):
-            await within(storage, lambda tx, saved=changed: tx.organizations.save(saved))  # type: ignore[misc]
+        for new_state in (replace(one, name="Other"), suspended, replace(suspended, name="Third")):
+            await within(storage, lambda tx, saved=new_state: tx.organizations.save(saved))  # type: ignore[misc]
         await run_sql(pool, "notify over")
         assert await anext(notified) == ("over", ""), "none of these changes activates the organization"
         await within(storage, lambda tx: tx.organizations.save(one))
@@ -134,8 +134,8 @@ async def test_the_database_checks_the_device_trust_period(storage: Postgres, da
 async def test_an_organization_is_found_by_its_exact_slug_in_any_status(storage: Postgres, pool: Pool, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     await add_organization(pool, "twin", status)
-    for slug, found in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
-        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_by_slug(slug)) == found, slug  # type: ignore[misc]
+    for slug, expected in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
+        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_by_slug(slug)) == expected, slug  # type: ignore[misc]
 
 
 async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug(storage: Postgres, pool: Pool) -> None:
@@ -184,8 +184,8 @@ async def test_a_lock_that_waited_returns_the_new_tier(
     one = await add_organizations(storage, organization(tier=before))
     await run_sql(pool, "insert into invitations " + INVITED, one.id, b"token")
     change = ("update organizations set tier_id = %s, name = 'Other'", (after.id if after else None,))
-    locked = await run_during(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
-    assert locked == replace(one, tier=after, name="Other")
+    org_after = await run_during(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
+    assert org_after == replace(one, tier=after, name="Other")
 
 
 async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -> None:
@@ -193,10 +193,10 @@ async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -
 
     async def count_up(_: int) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            locked = await tx.organizations.lock(one.id)
-            assert locked is not None
-            assert locked.device_trust_days is not None
-            await tx.organizations.save(replace(locked, device_trust_days=locked.device_trust_days + 1))
+            org_after = await tx.organizations.lock(one.id)
+            assert org_after is not None
+            assert org_after.device_trust_days is not None
+            await tx.organizations.save(replace(org_after, device_trust_days=org_after.device_trust_days + 1))
 
     await run_concurrently(20, count_up)
     saved = await by_id(storage, one.id)
@@ -256,11 +256,11 @@ async def test_records_of_one_organization_are_purged_in_bounded_batches(storage
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for one in (org, other_tenant):
         await leave_records(storage, one, 5)
-    left = []
+    remaining = []
     for _ in range(4):
         await within(storage, lambda tx: tx.organizations.purge(org, 4))
-        left.append(await records_of(pool, org))
-    assert left == [[1, 5, 1], [0, 2, 1], [0, 0, 0], [0, 0, 0]]
+        remaining.append(await records_of(pool, org))
+    assert remaining == [[1, 5, 1], [0, 2, 1], [0, 0, 0], [0, 0, 0]]
     assert await records_of(pool, other_tenant) == [5, 5, 1]
 
 

@@ -17,11 +17,11 @@ async def test_an_organization_is_listed_with_its_owner(storage: Postgres, pool:
     await add_member(pool, org, user.id, "owner")
     await run_sql(pool, "update organizations set created_at = created_at - interval '1 day' where id = %s", org)
     async with storage.reading() as read:
-        listed = await read.organizations.page_with_owners(None, None, 50, 0)
+        page = await read.organizations.page_with_owners(None, None, 50, 0)
         organizations = [await read.organizations.by_id(one) for one in (lost, org)]
-    assert [item.organization for item in listed.items] == organizations
-    assert [item.owner for item in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(user.id), ADA, True, user.created_at)]
-    assert listed.total == 2
+    assert [item.organization for item in page.items] == organizations
+    assert [item.owner for item in page.items] == [DELETED_ACCOUNT, AccountSummary(str(user.id), ADA, True, user.created_at)]
+    assert page.total == 2
 
 
 async def test_an_empty_page_has_the_total(storage: Postgres, pool: Pool) -> None:
@@ -30,5 +30,5 @@ async def test_an_empty_page_has_the_total(storage: Postgres, pool: Pool) -> Non
     for slug, status in (("one", "active"), ("two", "active"), ("three", "pending")):
         await add_organization(pool, slug, status)
     async with storage.reading() as read:
-        listed = await read.organizations.page_with_owners(OrganizationStatus.ACTIVE, None, 50, 7)
-    assert (listed.items, listed.total) == ([], 2)
+        page = await read.organizations.page_with_owners(OrganizationStatus.ACTIVE, None, 50, 7)
+    assert (page.items, page.total) == ([], 2)

@@ -20,7 +20,7 @@ GOLD = Tier(UUID("00000000-0000-4000-8000-000000000003"), "gold", "Gold", 50, 50
 pytestmark = pytest.mark.usefixtures("tiers_put_back")
 
 
-async def everything(storage: Postgres) -> list[Tier]:
+async def all_tiers(storage: Postgres) -> list[Tier]:
     async with storage.reading() as read:
         return await read.tiers.all()
 
@@ -30,7 +30,7 @@ async def test_tiers_are_ordered_by_price_then_by_size(storage: Postgres) -> Non
     async with storage.transaction(by=SYSTEM) as tx:
         for tier in (GOLD, small, free_too):
             await tx.tiers.put(tier)
-    assert await everything(storage) == [free_too, FREE, PROFESSIONAL, small, GOLD]
+    assert await all_tiers(storage) == [free_too, FREE, PROFESSIONAL, small, GOLD]
 
 
 async def test_a_tier_is_found_by_id_and_by_name(storage: Postgres) -> None:
@@ -42,9 +42,9 @@ async def test_a_tier_is_found_by_id_and_by_name(storage: Postgres) -> None:
 
 
 async def test_an_existing_tier_is_updated_and_keeps_its_id(storage: Postgres) -> None:
-    changed = Tier(uuid4(), "free", "Gratis", 1, 2, 3)
-    await within(storage, lambda tx: tx.tiers.put(changed))
-    assert await everything(storage) == [PROFESSIONAL, replace(changed, id=FREE.id)]
+    new_tier = Tier(uuid4(), "free", "Gratis", 1, 2, 3)
+    await within(storage, lambda tx: tx.tiers.put(new_tier))
+    assert await all_tiers(storage) == [PROFESSIONAL, replace(new_tier, id=FREE.id)]
 
 
 async def test_a_changed_tier_applies_to_its_organizations_immediately(storage: Postgres, pool: Pool) -> None:
@@ -63,11 +63,11 @@ async def test_save_tiers_adds_and_updates_tiers_and_leaves_others(ports: Ports,
     dearer = replace(PROFESSIONAL, id=uuid4(), price_cents=9_00)
     await governance.save_tiers(ports, [GOLD, dearer])
     expected = [FREE, replace(dearer, id=PROFESSIONAL.id), GOLD]
-    assert await everything(storage) == expected
+    assert await all_tiers(storage) == expected
     await governance.save_tiers(ports, [replace(dearer, id=uuid4()), replace(GOLD, id=uuid4())])
-    assert await everything(storage) == expected
+    assert await all_tiers(storage) == expected
     await governance.save_tiers(ports, [])
-    assert await everything(storage) == expected
+    assert await all_tiers(storage) == expected
 
 
 async def test_twenty_processes_save_tiers_concurrently(ports: Ports, storage: Postgres) -> None:
@@ -78,4 +78,4 @@ async def test_twenty_processes_save_tiers_concurrently(ports: Ports, storage: P
         await governance.save_tiers(ports, ours if number % 2 else ours[::-1])
 
     await run_concurrently(20, put)
-    assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in tiers)]
+    assert [tier.name for tier in await all_tiers(storage)] == ["free", "professional", *(tier.name for tier in tiers)]
