@@ -1,6 +1,6 @@
 """Storage of accounts: accounts, second factors, devices, the email queue, attempt limits, one-time tokens, platform metrics.
 
-It is longer than 400 lines because each area has one page.
+The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
 """
 
 from collections.abc import Collection, Sequence

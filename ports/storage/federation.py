@@ -2,6 +2,8 @@
 
 Secrets (codes, states, cookies) are stored and looked up by their SHA-256. `browser_hash` is the
 SHA-256 of the cookie of a browser. Times are UTC.
+
+The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
 """
 
 from datetime import datetime

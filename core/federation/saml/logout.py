@@ -11,7 +11,7 @@ make a browser deliver a LogoutRequest, so a request that matches no session cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.federation.saml import bindings as saml_bindings
@@ -21,9 +21,11 @@ from core.federation.saml import messages as saml_messages
 from core.federation.saml.logout_rules import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
+    InitiatingRequest,
     LogoutCookies,
     LogoutFinished,
     LogoutInitiator,
+    LogoutInProgress,
     LogoutNotFound,
     LogoutStarted,
     NoMatchingSession,
@@ -42,38 +44,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.federation.saml.configuration_rules import SamlIdentityProvider
-    from core.federation.saml.messages import NameId
     from core.kernel.principals import Caller, Visitor
     from ports import Ports
     from ports.storage import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class _LogoutInProgress:
-    """A locked logout, and the secret that identifies it in its browser."""
-
-    secret: str = field(repr=False)
-    logout: SamlLogout
-
-
-@dataclass(frozen=True, slots=True)
-class _InitiatingRequest:
-    """A valid LogoutRequest of a service, which becomes the initiator of a logout."""
-
-    initiator: LogoutInitiator
-    session_indexes: tuple[str, ...]
-    name_id: NameId | None  # None matches no session
-
-    def select_named(self, sessions: Sequence[SamlSession]) -> list[SamlSession]:
-        """Return those of these sessions that the request names."""
-        return [
-            session
-            for session in sessions
-            if session.service_id == self.initiator.service_id
-            and session.session_index in self.session_indexes
-            and self.name_id is not None
-            and any(self.name_id.matches(name) for name in session.names)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +115,13 @@ async def receive_request(
 
 def _check_request(
     base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, relay_state: str | None, now: datetime
-) -> _InitiatingRequest:
+) -> InitiatingRequest:
     """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing; the errors of `check_message`."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
         raise SloUrlMissing
-    return _InitiatingRequest(
+    return InitiatingRequest(
         LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=relay_state),
         request.session_indexes,
         saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service)),
@@ -156,8 +129,8 @@ def _check_request(
 
 
 async def _take_over_logout(
-    tx: Transaction, in_progress: _LogoutInProgress, initiating: _InitiatingRequest, now: datetime
-) -> _LogoutInProgress | None:
+    tx: Transaction, in_progress: LogoutInProgress, initiating: InitiatingRequest, now: datetime
+) -> LogoutInProgress | None:
     """Make the service the initiator of the logout in progress, or return None if it names no session that the logout has ended."""
     named = initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
     if not named:
@@ -292,11 +265,11 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlS
     return await tx.saml_logouts.sessions(visitor.session_id)
 
 
-async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> _LogoutInProgress | None:
+async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> LogoutInProgress | None:
     """Lock and return the logout in progress in this browser, or return None."""
     for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
-            return _LogoutInProgress(secret, logout)
+            return LogoutInProgress(secret, logout)
     return None
 
 
@@ -304,10 +277,10 @@ async def _end_session_by_logout(
     tx: Transaction,
     visitor: Visitor,
     cookies: LogoutCookies,
-    in_progress: _LogoutInProgress | None,
+    in_progress: LogoutInProgress | None,
     initiator: LogoutInitiator,
     now: datetime,
-) -> _LogoutInProgress:
+) -> LogoutInProgress:
     """End the browser session, and return the logout that notifies its services.
 
     It is the logout in progress, or a new one.
@@ -323,7 +296,7 @@ async def _end_session_by_logout(
     logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
     if not await tx.saml_logouts.add(logout):
         raise saml_rules.SamlDisabled
-    return _LogoutInProgress(cookies.session, logout)
+    return LogoutInProgress(cookies.session, logout)
 
 
 async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None:

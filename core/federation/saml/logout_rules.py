@@ -1,4 +1,4 @@
-"""Values and refusals of SAML single logout."""
+"""Values, rules and refusals of SAML single logout."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.federation.saml.messages import NameId
@@ -65,6 +66,34 @@ class SamlLogout:
     initiator: LogoutInitiator
     created_at: datetime
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogoutInProgress:
+    """A locked logout, and the secret that identifies it in its browser."""
+
+    secret: str = field(repr=False)
+    logout: SamlLogout
+
+
+@dataclass(frozen=True, slots=True)
+class InitiatingRequest:
+    """A valid LogoutRequest of a service, which becomes the initiator of a logout."""
+
+    initiator: LogoutInitiator
+    session_indexes: tuple[str, ...]
+    name_id: NameId | None  # None matches no session
+
+    def select_named(self, sessions: Sequence[SamlSession]) -> list[SamlSession]:
+        """Return those of these sessions that the request names."""
+        return [
+            session
+            for session in sessions
+            if session.service_id == self.initiator.service_id
+            and session.session_index in self.session_indexes
+            and self.name_id is not None
+            and any(self.name_id.matches(name) for name in session.names)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
