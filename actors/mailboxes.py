@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from actors.mailbox import Mailbox, TimedMailbox
+from core.kernel.deferred import Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ class Mailboxes:
             "subscriptions_in_doubt": self.billing_reconciler,
         }
 
-    def mails_due(self) -> None:
-        self.mailer.post()
+    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
+        if queued is None or queued.value:
+            self.mailer.post()
 
     def deliveries_due(self) -> None:
         self.webhook_dispatcher.post()

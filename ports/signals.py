@@ -10,12 +10,14 @@ passes all reports on after its commit. So no caller can forget a signal or send
 from datetime import datetime
 from typing import Protocol
 
+from core.kernel.deferred import Deferred
+
 
 class Signals(Protocol):
     """The receivers of signals. No method waits or fails."""
 
-    def mails_due(self) -> None:
-        """Report that emails were queued."""
+    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
+        """Report that emails were queued. With `queued`, only if it has a value: without one, they are due on a later day."""
         ...
 
     def deliveries_due(self) -> None:
@@ -53,7 +55,7 @@ class Signals(Protocol):
 class NoSignals:
     """The signals of a process that runs no actors, such as a command."""
 
-    def mails_due(self) -> None: ...
+    def mails_due(self, queued: Deferred[bool] | None = None) -> None: ...
     def deliveries_due(self) -> None: ...
     def siem_entries_due(self) -> None: ...
     def signing_keys_rotated(self) -> None: ...

@@ -31,6 +31,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.authentication import signing_keys
 from core.billing.provider_facts import SubscriptionFacts
+from core.kernel.deferred import Deferred
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
@@ -278,8 +279,9 @@ class RecordingSignals(NoSignals):
 
     sent: list[str] = field(default_factory=list)
 
-    def mails_due(self) -> None:
-        self.sent.append("mails_due")
+    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
+        if queued is None or queued.value:
+            self.sent.append("mails_due")
 
     def deliveries_due(self) -> None:
         self.sent.append("deliveries_due")
@@ -314,6 +316,13 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
     assert len(signals.sent) == 2
     await add_account(ports)
     assert signals.sent[2:] == ["figures_changed"]
+
+    signals.sent.clear()
+    for _ in range(2):
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            welcome = new_email(EmailKind.WELCOME, Email("user@example.com"), ports.clock.now(), org_id=org)
+            await tx.email_queue.add_within(welcome, 1)
+    assert signals.sent == ["mails_due"], "the second email is due tomorrow"
 
     await configure(ports, make_sink(org, "https://siem.example.com/collect"))
     signals.sent.clear()

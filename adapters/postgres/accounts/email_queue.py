@@ -67,8 +67,9 @@ class EmailQueue(SealingRepository):
 
     async def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # The mailers listen on this channel. The payload is empty, because the queue has all data.
-        # Emails that are due later need no notification: the mailers also poll.
-        await self._write(
+        # Emails that are due later need no notification and no signal: the mailers also poll.
+        queued = self._one_deferred(
+            lambda _: True,
             f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, directory_number)
@@ -86,7 +87,7 @@ class EmailQueue(SealingRepository):
             org_id=email.org_id,
             subscription_id=email.subscription_id,
         )
-        self._signals.mails_due()
+        self._signals.mails_due(queued)
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         return await self._exists(

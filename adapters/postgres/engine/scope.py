@@ -6,6 +6,7 @@ from functools import partial
 from typing import Generic, Self, TypeVar, overload
 
 from adapters.postgres.engine.driver import Connection
+from core.kernel.deferred import Deferred
 from ports.crypto import Vault
 from ports.signals import Signals
 
@@ -65,8 +66,8 @@ class PendingSignals:
         for signal in self._pending:
             signal()
 
-    def mails_due(self) -> None:
-        self._pending.append(self._signals.mails_due)
+    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
+        self._pending.append(partial(self._signals.mails_due, queued))
 
     def deliveries_due(self) -> None:
         self._pending.append(self._signals.deliveries_due)
