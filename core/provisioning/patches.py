@@ -47,6 +47,15 @@ class AttributeNotWritable(Invalid):
         super().__init__(f"The attribute {name} cannot be changed.")
 
 
+class AttributeNotRemovable(Invalid):
+    """This attribute is required."""
+
+    scim_type = "mutability"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The attribute {name} is required and cannot be removed.")
+
+
 class NoTarget(Invalid):
     """The path matches no value."""
 
@@ -137,7 +146,7 @@ def targets_in_value(schema: ScimSchema, operation: PatchOperation) -> list[tupl
     if operation.op is PatchOp.REMOVE:
         raise NoTarget("A remove operation needs a path.")
     if not isinstance(operation.value, Mapping):
-        raise AttributeValueInvalid("value", "an object if there is no path")
+        raise AttributeValueInvalid("the operation", "an object if there is no path")
     values = _flatten_schema_container(operation.value, schema)
     check_unique_names("value", values, schema)
     targets = []
@@ -161,7 +170,7 @@ def _flatten_schema_container(value: Mapping[str, Any], schema: ScimSchema) -> M
     for name, item in value.items():
         added = item if name.lower() == schema.id.lower() and isinstance(item, Mapping) else {name: item}
         if attributes.keys() & added.keys():
-            raise AttributeValueInvalid("value", "an object without duplicate names")
+            raise AttributeValueInvalid("the operation", "an object without duplicate names")
         attributes |= added
     return attributes
 
@@ -172,8 +181,8 @@ def _flatten_schema_container(value: Mapping[str, Any], schema: ScimSchema) -> M
 def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation]) -> Resource:
     """Return the resource after all operations.
 
-    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
-    FilterInvalid.
+    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, AttributeNotRemovable,
+    NoTarget, PathInvalid, FilterInvalid.
     """
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
@@ -201,7 +210,7 @@ def _apply(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> 
     if attribute.multi_valued:
         check_count(attribute, resource.get(attribute.name) or [])
     if attribute.required and not resource.get(attribute.name):
-        raise AttributeNotWritable(attribute.name) if op is PatchOp.REMOVE else AttributeValueInvalid(attribute.name, "present")
+        raise AttributeNotRemovable(attribute.name) if op is PatchOp.REMOVE else AttributeValueInvalid(attribute.name, "present")
 
 
 def _set(resource: Resource, name: str, value: Any) -> None:

@@ -42,6 +42,7 @@ TWO_FACTOR: Final = "/app/account/two-factor"
 # The notices that pages show after a redirect, by the value of the notice cookie.
 NOTICES: Final = {
     "address": "Email address changed. Open the link in the email that we sent there to verify it.",
+    "same-address": "This is already your email address. Nothing was changed.",
     "link": "Verification email sent. Check your inbox.",
     "password": "Password updated. You've been signed out on all other devices.",
     "first-password": "Password set.",
@@ -169,10 +170,10 @@ async def change_email() -> Response:
     form, user = await read_account_form(), signed_in()
     input_text = form.get("email", "")
     try:
-        await accounts.change_email(ports(), user, Email.parse(input_text))
+        email = await accounts.change_email(ports(), user, Email.parse(input_text))
     except Invalid as refusal:
         return refused_account_page(refusal, "account_email.html", email=user.email, verified=user.email_verified, typed=input_text)
-    return redirect_with_notice("address", EMAIL)
+    return redirect_with_notice("same-address" if email == user.email else "address", EMAIL)
 
 
 @routes.post("/app/account/email/verification")

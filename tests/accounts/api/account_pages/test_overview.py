@@ -67,6 +67,13 @@ async def test_the_export_is_downloaded_as_a_file(browser: FakeBrowser, api: Api
 # The address
 
 
+async def test_the_present_address_changes_nothing(browser: FakeBrowser, pool: Pool) -> None:
+    page = await next_page_text(browser, await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=EMAIL))
+    assert "This is already your email address. Nothing was changed." in page
+    assert "Email address changed." not in page
+    assert await run_sql(pool, "select 1 from mails") == []
+
+
 async def test_a_changed_address_is_unverified(browser: FakeBrowser, ports: Ports, user: Account, pool: Pool) -> None:
     await sign_in(ports, user)
     answer = await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=" Moved@Example.com ")
