@@ -1,147 +1,27 @@
-"""Storage of SCIM users and tokens. Filters are compared with a model."""
+"""Storage of SCIM users and tokens."""
 
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
-from core.provisioning.filters import FieldComparison, FieldPresent, FieldType, FieldValue, ScimField, ScimFilter, matches
-from core.provisioning.grammar import And, FilterOperator, Not, Or
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimToken
-from core.provisioning.users_rules import ScimProfile, ScimUser
+from core.provisioning.users_rules import ScimUser
+from tests.provisioning.storage.users import PROFILES, add_users
 from tests.support.builders import add_member, add_provisioned, run_sql
 from tests.support.rows import NOW, SECOND, account, add, within
-
-# Texts with a meaning in LIKE patterns or in SQL, and texts without upper and lower case.
-TEXTS = ["ada", "Ada", "50%", "_", "a\\b", "'", "--", "", "x y", "日本", "a%", "%"]
-PROFILES = [
-    ScimProfile(),
-    ScimProfile("ada", "Ada L", "Ada", "L", "ada"),
-    ScimProfile("Ada", "50%", "_", "a\\b", "'"),
-    ScimProfile(None, None, "日本", "x y", "A%"),
-    ScimProfile("--", "--", None, "--", None),
-]
 
 
 @pytest.fixture
 async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> list[ScimUser]:
-    """Seven users of acme, and one of the other tenant.
-
-    Five of them have a profile. Two are deactivated, one of these with the whole account. One is
-    known and not a member.
-    """
-    users = [account(Email(f"{name}@example.com"), is_platform_owner=False) for name in ("ada", "b_b", "c%d", "eve", "f-1", "g", "h")]
-    await add(storage, *users)
-    for number, user in enumerate(users):
-        await add_member(pool, acme, user.id, confirmed=True)
-        joined_at = NOW + number * SECOND
-        await run_sql(pool, "update memberships set created_at = %s where user_id = %s", joined_at, user.id)
-        if number < len(PROFILES):
-            await within(
-                storage,
-                lambda tx, user=user, number=number: tx.scim_users.save_profile(  # type: ignore[misc]
-                    acme, user.id, PROFILES[number], user.email, NOW + timedelta(days=number)
-                ),
-            )
-    other_user = account(Email("ada@twin.example"), is_platform_owner=False)
-    await add(storage, other_user)
-    await add_member(pool, other_tenant, other_user.id)
-    await within(storage, lambda tx: tx.scim_users.save_profile(other_tenant, other_user.id, PROFILES[1], other_user.email, NOW))
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
-    await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
-    await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
-    await within(storage, lambda tx: tx.scim_users.remove_members(acme, [users[2].id], NOW))
-    async with storage.reading() as read:
-        page = await read.scim_users.page(acme, None, 0, 100)
-    assert ([user.id for user in page.items], page.total) == ([user.id for user in users], 7)
-    return list(page.items)
-
-
-def value_of(user: ScimUser, field: ScimField) -> FieldValue:
-    profile = user.profile
-    values: dict[ScimField, FieldValue] = {
-        ScimField.ID: str(user.id),
-        ScimField.EXTERNAL_ID: profile.external_id,
-        ScimField.ADDRESS: user.email,
-        ScimField.ADDRESS_TYPE: "work",
-        ScimField.ADDRESS_PRIMARY: True,
-        ScimField.FORMATTED: profile.formatted,
-        ScimField.GIVEN_NAME: profile.given_name,
-        ScimField.FAMILY_NAME: profile.family_name,
-        ScimField.DISPLAY_NAME: profile.display_name,
-        ScimField.ACTIVE: user.active,
-        ScimField.RESOURCE_TYPE: "User",
-        ScimField.CREATED: user.created_at,
-        ScimField.LAST_MODIFIED: user.updated_at,
-    }
-    value = values[field]
-    return value.lower() if field.type is FieldType.TEXT and isinstance(value, str) else value
-
-
-fields = st.sampled_from([field for field in ScimField if field is not ScimField.MEMBER])
-
-
-@st.composite
-def comparisons(draw: st.DrawFn) -> ScimFilter:
-    field = draw(fields)
-    text = draw(st.sampled_from([*TEXTS, "ada@example.com", "@example", "work", "User", "00000000-0000-4000-8000-000000000001"]))
-    match field.type:
-        case FieldType.FLAG:
-            return FieldComparison(field, draw(st.sampled_from([FilterOperator.EQ, FilterOperator.NE])), draw(st.booleans()))
-        case FieldType.TIME:
-            operators = [
-                operator for operator in FilterOperator if operator not in (FilterOperator.CO, FilterOperator.SW, FilterOperator.EW)
-            ]
-            return FieldComparison(field, draw(st.sampled_from(operators)), NOW + draw(st.integers(-1, 3)) * SECOND)
-        case FieldType.EXACT:
-            return FieldComparison(field, draw(st.sampled_from(FilterOperator)), text)
-    return FieldComparison(field, draw(st.sampled_from(FilterOperator)), text.lower())
-
-
-filters: st.SearchStrategy[ScimFilter] = st.recursive(
-    comparisons() | st.builds(FieldPresent, fields),
-    lambda inner: (
-        st.builds(Not, inner)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda operands: And(tuple(operands)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda operands: Or(tuple(operands)))
-    ),
-    max_leaves=5,
-)
-
-
-def examples(count: int) -> list[ScimFilter]:
-    collected: list[ScimFilter] = []
-
-    @settings(derandomize=True, database=None, deadline=None, max_examples=count)
-    @given(filters)
-    def collect(filter_: ScimFilter) -> None:
-        collected.append(filter_)
-
-    collect()
-    return collected
-
-
-@pytest.mark.slow
-async def test_a_filter_finds_the_matching_users(storage: Postgres, acme: UUID, users_of_acme: list[ScimUser]) -> None:
-    async with storage.reading() as read:
-        for filter_ in [*examples(400), *(FieldComparison(ScimField.ID, FilterOperator.EQ, str(user.id)) for user in users_of_acme)]:
-            expected = [user for user in users_of_acme if matches(filter_, partial(value_of, user))]
-            page = await read.scim_users.page(acme, filter_, 0, 100)
-            assert (list(page.items), page.total) == (expected, len(expected)), filter_
-            part = await read.scim_users.page(acme, filter_, 1, 2)
-            assert (list(part.items), part.total) == (expected[1:3], len(expected)), filter_
+    return await add_users(storage, pool, acme, other_tenant)
 
 
 async def test_a_page_is_a_part_of_the_list_of_one_organization(

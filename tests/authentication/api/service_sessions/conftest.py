@@ -2,14 +2,10 @@
 
 import pytest
 
-from tests.authentication.api.service_sessions.shop import Shop
-from tests.support.builders import add_account
-from tests.support.services import add_service, service_context
-from tests.support.tenants import Tenant, Tenants
+from tests.authentication.api.service_sessions.shop import Shop, open_shop
+from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def shop(acme: Tenant, tenants: Tenants) -> Shop:
-    id_ = await add_service(tenants.pool, acme.org, "shop")
-    context = await service_context(tenants.pool, id_)
-    return Shop(acme, id_, context.client_id, await add_account(tenants.ports))
+async def shop(acme: Tenant) -> Shop:
+    return await open_shop(acme)

@@ -8,7 +8,8 @@ from uuid import UUID
 import jwt
 
 from core.accounts.accounts_rules import Account
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, run_sql
+from tests.support.services import add_service, service_context
 from tests.support.tenants import Tenant
 
 
@@ -57,3 +58,10 @@ class Shop:
 def claims(pair: Mapping[str, Any]) -> dict[str, Any]:
     decoded: dict[str, Any] = jwt.decode(pair["access_token"], options={"verify_signature": False})
     return decoded
+
+
+async def open_shop(tenant: Tenant) -> Shop:
+    """Add the service and the user."""
+    id_ = await add_service(tenant.pool, tenant.org, "shop")
+    context = await service_context(tenant.pool, id_)
+    return Shop(tenant, id_, context.client_id, await add_account(tenant.ports))

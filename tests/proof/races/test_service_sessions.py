@@ -2,10 +2,15 @@
 
 import pytest
 
-from tests.authentication.api.service_sessions.shop import Shop
+from tests.authentication.api.service_sessions.shop import Shop, open_shop
 from tests.support.builders import add_account, run_concurrently, run_sql
 from tests.support.services import add_service
-from tests.support.tenants import Tenants
+from tests.support.tenants import Tenant, Tenants
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> Shop:
+    return await open_shop(acme)
 
 
 @pytest.mark.slow

@@ -20,6 +20,14 @@ from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant
 
 
+@pytest.fixture
+async def user(ports: Ports, acme: Tenant) -> Account:
+    """A confirmed member of one organization, and of no other."""
+    account = await add_account(ports, EMAIL)
+    await acme.join("ada", account)
+    return account
+
+
 async def is_anonymized(pool: Pool, account: Account) -> bool:
     """Return whether the account is anonymized, and check that this is recorded exactly then."""
     [(anonymized, address)] = await run_sql(pool, "select anonymized_at is not null, email from users where id = %s", account.id)

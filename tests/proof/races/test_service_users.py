@@ -11,9 +11,20 @@ from core.kernel.principals import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
 from tests.support.services import add_service_user, sign_in_to
-from tests.support.tenants import Tenants
+from tests.support.tenants import Tenant, Tenants
 
 EMAIL = "mine@example.com"
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> Shop:
+    return await open_shop(acme)
+
+
+@pytest.fixture
+async def foreign(other_tenant: Tenant) -> Shop:
+    """A service of another organization."""
+    return await open_shop(other_tenant)
 
 
 async def login(shop: Shop, email: str) -> Answer:
