@@ -107,7 +107,7 @@ async def test_a_malformed_name_is_not_resolved(host: str) -> None:
 
 async def test_an_unknown_name_is_not_resolved() -> None:
     guard = Guard(lookup=lookup_of({"empty.example": []}))
-    assert await refusal(guard, "nobody.example") is SendFailure.NOT_RESOLVED
+    assert await refusal(guard, "unknown.example") is SendFailure.NOT_RESOLVED
     assert await refusal(guard, "empty.example") is SendFailure.NOT_RESOLVED
 
 

@@ -101,11 +101,11 @@ async def test_a_check_does_not_reveal_whether_a_name_exists() -> None:
     transport = OrganizationSmtp(Guard(lookup=lookup_of({"inside.example": ["10.0.0.1"]})))
     assert (
         await transport.check_server(server_at(587, "inside.example"))
-        is await transport.check_server(server_at(587, "nobody.example"))
+        is await transport.check_server(server_at(587, "unknown.example"))
         is MailServerCheck.NO_ADDRESS
     )
     # The operator's log contains the reason.
-    assert await send_refused(transport, server_at(587, "nobody.example")) == "the host name was not resolved"
+    assert await send_refused(transport, server_at(587, "unknown.example")) == "the host name was not resolved"
 
 
 async def test_each_attempt_checks_the_addresses_again() -> None:

@@ -182,7 +182,7 @@ async def test_no_connection_is_made_to_a_private_address() -> None:
 
 
 async def test_an_unknown_name_is_reported_as_not_resolved() -> None:
-    assert await failure_of(sender(lookup=lookup_of()).post("http://nobody.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
+    assert await failure_of(sender(lookup=lookup_of()).post("http://unknown.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
 
 
 async def test_the_host_header_and_tls_use_the_name_of_the_target(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ GROUPED = {
     ("POST", "/api/user/mfa/backup-codes/regenerate"): ["mfa-setup"],
     ("POST", "/api/user/mfa/verify"): ["mfa-confirmation", "mfa-verification"],
     ("POST", "/api/auth/mfa/verify"): ["mfa-verification"],
-    ("POST", "/auth/device/code"): ["device"],  # as many as polls send (test_device_flow_polls.py)
+    ("POST", "/auth/device/code"): ["device"],  # as many as polls send (device_flow/test_polls.py)
     ("GET", "/auth/device/verify"): ["device"],
     ("POST", "/auth/device/verify"): ["device"],
     ("POST", "/app/sign-in"): ["login"],

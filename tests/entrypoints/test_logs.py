@@ -358,7 +358,7 @@ def test_logging_survives_a_closed_reader() -> None:
     readable, writable = os.pipe()
     os.close(readable)
     logs.configure("json", "info", writable)
-    structlog.get_logger("main").info("to nobody")
+    structlog.get_logger("main").info("to a closed pipe")
     logs.access(a_request())
     os.close(writable)
 

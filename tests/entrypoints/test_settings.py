@@ -363,7 +363,7 @@ def test_the_email_address_of_the_platform_owner_is_validated(settings_from: Set
     with pytest.raises(
         SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"
     ):
-        settings_from(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
+        settings_from(PLATFORM_OWNER_EMAIL="no-address", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 
 @pytest.mark.parametrize("name", ["PLATFORM_OWNER_EMAIL", "PLATFORM_OWNER_PASSWORD"])
@@ -405,7 +405,7 @@ def test_malformed_allowed_targets_are_refused_at_startup(settings_from: Setting
         wiring.check_settings(settings_from(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
-@pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
+@pytest.mark.parametrize("sender", ["no-address", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
 @pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
 def test_a_malformed_sender_is_refused_at_startup(settings_from: SettingsFrom, sender: str, others: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):

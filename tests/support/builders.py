@@ -83,7 +83,7 @@ def make_edge(**changes: Any) -> Edge:
         rate_limit_factor=None,
         client_rate=20.0,
         metrics_token=None,
-        billing_secrets=("whsec_nobody_has",),
+        billing_secrets=("whsec_unused",),
     )
     return replace(edge, **changes)
 

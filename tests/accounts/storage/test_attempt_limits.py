@@ -76,7 +76,7 @@ async def test_subjects_are_counted_and_cleared_separately(storage: Postgres) ->
         assert await count_attempt(storage, subject) is not None
     async with storage.autocommit() as count:
         await count.attempt_limits.clear(SecretKind.PASSWORD, b"ada")
-        await count.attempt_limits.clear(SecretKind.PASSWORD, b"nobody")
+        await count.attempt_limits.clear(SecretKind.PASSWORD, b"unknown")
     assert await count_attempt(storage, b"ada") is None
     assert await count_attempt(storage, b"eve") is not None
 

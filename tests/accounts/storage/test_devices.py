@@ -257,7 +257,7 @@ async def test_password_attempts_from_a_trusted_device_are_counted_for_the_devic
     for token in ("eves", "gone", "unknown", "", None):
         assert await subject_of(ADA, token) == (user, *at_the_account)
     assert await subject_of(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
-    unknown = Email("nobody@example.com")
+    unknown = Email("unknown@example.com")
     assert await subject_of(unknown, "trust") == (None, SecretKind.PASSWORD, digest(unknown))
 
 

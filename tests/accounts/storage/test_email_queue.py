@@ -202,7 +202,7 @@ async def test_the_limit_per_recipient_counts_prepared_emails(storage: Postgres)
         assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR) == 1
         assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR - MICROSECOND) == 2
         assert await tx.email_queue.count_since(EVE, reset, NOW - HOUR) == 1
-        assert await tx.email_queue.count_since(Email("nobody@example.com"), reset, NOW - HOUR) == 0
+        assert await tx.email_queue.count_since(Email("unknown@example.com"), reset, NOW - HOUR) == 0
 
 
 async def test_the_limit_per_recipient_counts_the_given_kinds(storage: Postgres) -> None:

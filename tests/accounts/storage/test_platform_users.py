@@ -184,7 +184,7 @@ async def test_metrics_count_usable_accounts_and_recent_events(storage: Postgres
         "bob": {"mfa_enabled_at": NOW, "email_verified_at": None},
         "eve": {},
         "gone": {"mfa_enabled_at": NOW, "deactivated_at": NOW},
-        "nobody": {"mfa_enabled_at": NOW, "anonymized_at": NOW},
+        "anonymized": {"mfa_enabled_at": NOW, "anonymized_at": NOW},
     }
     accounts = [account(f"{name}@example.com", **changes) for name, changes in people.items()]
     await add(storage, *accounts)

@@ -44,8 +44,8 @@ def add_routes(app: QuartTrio) -> None:
     routes: dict[str, View] = {
         "/test/person": person(view),
         "/test/person/alone": person(impersonated=False)(view),
-        "/test/anybody": person_if_present(view),
-        "/test/anybody/alone": person_if_present(impersonated=False)(view),
+        "/test/optional": person_if_present(view),
+        "/test/optional/alone": person_if_present(impersonated=False)(view),
         "/test/platform": platform_owner(view),
         "/test/platform/limited": platform_owner(limit=LOGIN)(view),
         "/test/in/<org_slug>/view": member(Capability.MEMBERS_VIEW)(view),
@@ -272,10 +272,10 @@ async def test_a_rate_limit_does_not_weaken_the_access_check() -> None:
 
 async def test_a_request_without_a_token_is_anonymous(app: QuartTrio, ports: Ports, pool: Pool, callers: list[Any]) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme")
-    assert await status(app, "/test/anybody") == 200
-    assert await status(app, "/test/anybody", (await sign_in(ports, account)).access_token) == 200
+    assert await status(app, "/test/optional") == 200
+    assert await status(app, "/test/optional", (await sign_in(ports, account)).access_token) == 200
     # The organization of the token does not matter here either.
-    assert await status(app, "/test/anybody", (await sign_in(ports, account, org)).access_token) == 200
+    assert await status(app, "/test/optional", (await sign_in(ports, account, org)).access_token) == 200
     assert callers[0] == Anonymous(address=PEER)
     assert [(type(principal), principal.user_id) for principal in callers[1:]] == [(Person, account.id)] * 2
 
@@ -284,13 +284,13 @@ async def test_a_token_that_is_sent_must_be_valid(app: QuartTrio, ports: Ports, 
     account = await add_account(ports)
     ended_session, expired_session = await sign_in(ports, account), await sign_in(ports, account)
     await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended_session.session_id)
-    assert await status(app, "/test/anybody", ended_session.access_token) == UNAUTHORIZED
+    assert await status(app, "/test/optional", ended_session.access_token) == UNAUTHORIZED
     for value in (b"", b"Bearer", b"Bearer ", b"Basic eDp5", b"bearer"):
-        answer = await ask(app, "GET", "/test/anybody", headers=[(b"authorization", value)])
+        answer = await ask(app, "GET", "/test/optional", headers=[(b"authorization", value)])
         assert (answer.status, answer.code) == UNAUTHORIZED, value
-    assert await status(app, "/test/anybody", "x") == (401, "JWT_ERROR")
+    assert await status(app, "/test/optional", "x") == (401, "JWT_ERROR")
     clock.advance(timedelta(hours=1))
-    assert await status(app, "/test/anybody", expired_session.access_token) == (401, "TOKEN_EXPIRED")
+    assert await status(app, "/test/optional", expired_session.access_token) == (401, "TOKEN_EXPIRED")
     assert callers == []
 
 
@@ -304,11 +304,11 @@ async def test_an_impersonator_acts_as_the_user_except_on_protected_routes(
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id, "owner")
     own_token, token = (await sign_in(ports, user)).access_token, await impersonate(ports, support, user, org)
-    for path in ("/test/person", "/test/anybody", "/test/in/acme/manage"):
+    for path in ("/test/person", "/test/optional", "/test/in/acme/manage"):
         assert await status(app, path, token) == await status(app, path, own_token) == 200
     assert [(principal.user_id, principal.impersonator_id) for principal in callers] == [(user.id, support.id), (user.id, None)] * 3
     callers.clear()
-    for path in ("/test/person/alone", "/test/anybody/alone", "/test/in/acme/alone"):
+    for path in ("/test/person/alone", "/test/optional/alone", "/test/in/acme/alone"):
         assert await status(app, path, own_token) == 200
         answer = await ask(app, "GET", path, token=token)
         assert (answer.status, answer.code) == FORBIDDEN
@@ -336,7 +336,7 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
     await add_member(pool, org, user.id, "owner")
     impersonation = await sign_in(ports, user, org, impersonator=support)
     own_session = await sign_in(ports, user, org)
-    paths = ("/test/person", "/test/anybody", "/test/in/acme/view", "/test/platform", "/api/user")
+    paths = ("/test/person", "/test/optional", "/test/in/acme/view", "/test/platform", "/api/user")
     await run_sql(pool, change)
     for path in paths:
         assert await status(app, path, impersonation.access_token) == UNAUTHORIZED

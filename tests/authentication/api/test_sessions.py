@@ -45,7 +45,7 @@ async def test_every_refused_login_gets_the_same_response(api: Api, ports: Ports
     await add_account(ports, "anonymized@example.com", anonymized_at=now)
     attempts = [
         (EMAIL, "wrong password"),
-        ("nobody@example.com", PASSWORD),
+        ("unknown@example.com", PASSWORD),
         ("unverified@example.com", "wrong password"),
         ("passwordless@example.com", PASSWORD),
         ("deactivated@example.com", PASSWORD),
@@ -104,7 +104,7 @@ async def test_an_outdated_hash_is_renewed_at_login(api: Api, ports: Ports, pool
 
 async def test_ten_wrong_passwords_lock_known_and_unknown_addresses(api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports)
-    for email in (EMAIL, "nobody@example.com"):
+    for email in (EMAIL, "unknown@example.com"):
         statuses = [(await api.login(email, "wrong password")).status for _ in range(10)]
         assert statuses == [401] * 10
         blocked = await api.login(email)

@@ -154,7 +154,7 @@ async def test_forged_tokens_are_refused(openid: Case, forge: Callable[[dict[str
 NOW = 1_773_500_966
 WRONG_CLAIMS: dict[str, dict[str, Any]] = {
     "another issuer": {"iss": "https://elsewhere.example"},
-    "another client": {"aud": "somebody-else"},
+    "another client": {"aud": "another-client"},
     "no client": {"aud": []},
     "several clients and none it was given to": {"aud": [CLIENT.client_id, "another"]},
     "several clients, given to another": {"aud": [CLIENT.client_id, "another"], "azp": "another"},
@@ -169,7 +169,7 @@ WRONG_CLAIMS: dict[str, dict[str, Any]] = {
     "from the future": {"iat": NOW + 60},
     "of no time": {"iat": None},
     "not yet": {"nbf": NOW + 60},
-    "about nobody": {"sub": None},
+    "without a user": {"sub": None},
     "about an empty name": {"sub": ""},
     "about a number": {"sub": 4711},
     "about too much": {"sub": "x" * 256},

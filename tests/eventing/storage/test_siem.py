@@ -68,7 +68,7 @@ async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(
 ) -> None:
     await configure(ports, make_sink(acme))
     async with listen(conninfo, ["siem", "end"]) as notifications:
-        await record(ports, other_tenant, "for nobody")
+        await record(ports, other_tenant, "without a destination")
         await record(ports, acme, "x", "y")
         assert await anext(notifications) == ("siem", "")
 

@@ -338,7 +338,7 @@ async def test_a_new_certificate_is_used_immediately(
 
 
 async def test_unknown_organizations_and_services_are_not_found(browser: FakeBrowser, shop: SamlApplication) -> None:
-    for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
+    for path in ("/saml/unknown/shop", "/saml/acme/nothing", "/saml/twin/shop"):
         for endpoint in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
             assert (await browser.open(f"{path}/{endpoint}")).status == 404
 

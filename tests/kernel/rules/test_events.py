@@ -143,4 +143,4 @@ def test_a_login_to_a_service_belongs_to_its_organization() -> None:
     event = signed_in(UUID(int=1), "password", shop)
     assert (event.target_id, event.org_id, event.of_person) == (str(UUID(int=1)), UUID(int=4), None)
     assert event.data == {"provider": "password", "service_id": str(UUID(int=2))}
-    assert signed_in(UUID(int=1), "password").org_id is None, "and one to the account to nobody"
+    assert signed_in(UUID(int=1), "password").org_id is None, "a sign-in without a service belongs to no organization"

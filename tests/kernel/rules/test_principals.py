@@ -119,7 +119,7 @@ END_USER = replace(CONTEXT, service=SHOP, uses_service=True)
 
 def test_an_application_can_hold_the_token_of_an_end_user() -> None:
     view = person_from(IN_SERVICE, END_USER)
-    assert (view.service, view.organization) == (SHOP, None), "using a service makes nobody a member"
+    assert (view.service, view.organization) == (SHOP, None), "the user of a service is not a member"
     assert (view.user_id, view.email, view.is_platform_owner) == (USER, "new@example.com", True)
 
 

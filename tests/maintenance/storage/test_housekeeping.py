@@ -138,10 +138,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, checkout, uuid4(), user.id, time)
         facts = "insert into billing_facts (provider_subscription_id, org_id, ended, heard_at) values (%s, %s, %s, %s)"
         await run_sql(pool, facts, f"over {time}", uuid4(), True, time)
-        await run_sql(pool, facts, f"nobody's {time}", None, False, time)
+        await run_sql(pool, facts, f"unassigned {time}", None, False, time)
         await run_sql(pool, facts, f"ours {time}", uuid4(), False, time)
         method = "insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at) values (%s, %s, %s, %s)"
-        for name, customer_id in (("detached", None), ("nobody's", f"cus {time}"), ("ours", "cus_acme")):
+        for name, customer_id in (("detached", None), ("unassigned", f"cus {time}"), ("ours", "cus_acme")):
             await run_sql(pool, method, f"{name} {time}", customer_id, NOW, time)
         await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {time}", time)
         await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), time)

@@ -162,9 +162,9 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
 
 
 def _build_once() -> None:
-    """Build what is the same in every start, so that forked services share it.
+    """Build the common objects of all starts, so that forked services share them.
 
-    This is the routes with their description, the email templates, and the rules for user agents. A
+    These are the routes with their description, the email templates, and the rules for user agents. A
     start with a new interpreter builds them itself.
     """
     import entrypoints.main  # noqa: F401 (before the first fork)

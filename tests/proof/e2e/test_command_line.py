@@ -86,7 +86,7 @@ def test_the_first_owner_is_created_only_once(own_database: dict[str, str], serv
 
 
 def test_an_invalid_owner_is_refused_in_a_sentence(own_database: dict[str, str], home: Path) -> None:
-    for email, password in (("nobody", PASSWORD), (EMAIL, "short"), (EMAIL, "")):
+    for email, password in (("no-address", PASSWORD), (EMAIL, "short"), (EMAIL, "")):
         refused = gatehouse(home, "owner", "create", email, typed=password, **own_database)
         assert refused.returncode == 1
         assert refused.stderr.startswith("gatehouse: ")

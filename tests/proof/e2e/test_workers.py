@@ -109,7 +109,7 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
     failures = running.metric("sso_login_failures_total")
     for worker in running.workers:
         with only(running, worker):
-            refused = running.post("/api/auth/login", {"email": "nobody@example.com", "password": PASSWORD})
+            refused = running.post("/api/auth/login", {"email": "unknown@example.com", "password": PASSWORD})
             assert refused.status_code == 401
     # A request is counted after its response was sent, which can be an instant after it arrives.
     logins = '{method="POST",route="/api/auth/login",status_class="4xx"}'
@@ -146,7 +146,7 @@ def test_rate_limits_hold_across_workers(limited: Pair) -> None:
     for worker in running.workers:
         with only(running, worker):
             for number in range(6):
-                credentials = {"email": f"nobody{len(answers) + number}@example.com", "password": PASSWORD}
+                credentials = {"email": f"unknown{len(answers) + number}@example.com", "password": PASSWORD}
                 answers.append(running.post("/api/auth/login", credentials))
     # Ten per minute, which refill at one per six seconds.
     assert [answer.status_code for answer in answers[:10]] == [401] * 10

@@ -75,7 +75,7 @@ class Reads:
 
 
 async def count_reads(connection: Connection, mode: str, act: Callable[[], Awaitable[T]]) -> tuple[T, Reads]:
-    """Return the result of `act`, and what it read on this connection. The transaction is rolled back.
+    """Return the result of `act`, and the rows and pages read on this connection. The transaction is rolled back.
 
     `mode` is the plan mode of prepared statements.
     """

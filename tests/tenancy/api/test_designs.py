@@ -151,7 +151,7 @@ async def test_an_organization_that_ends_before_delivery_is_not_in_the_email(
 async def test_the_response_and_the_queue_do_not_reveal_whether_an_account_exists(acme: Tenant, api: Api, ports: Ports) -> None:
     await add_account(ports)
     await add_account(ports, "gone@example.com", deactivated_at=ports.clock.now())
-    emails = (EMAIL, "nobody@example.com", "gone@example.com")
+    emails = (EMAIL, "unknown@example.com", "gone@example.com")
     answers = [await api.post("/api/auth/forgot-password", {"email": email, "org_slug": "acme"}) for email in emails]
     assert len({(answer.status, answer.text) for answer in answers}) == 1
     assert sorted(await run_sql(acme.pool, "select address, org_id from mails")) == sorted((email, acme.org) for email in emails)

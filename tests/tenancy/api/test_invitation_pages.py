@@ -205,7 +205,7 @@ async def test_accepting_adds_the_member_and_the_page_names_the_next_step(app: Q
 async def test_the_page_after_accepting_does_not_reveal_whether_an_account_existed(app: QuartTrio, owner: Member, ports: Ports) -> None:
     await add_account(ports, "known@example.com")
     pages = []
-    for email in ("known@example.com", "nobody@example.com"):
+    for email in ("known@example.com", "unknown@example.com"):
         _, token = await invitations.invite(ports, owner, Email(email), "member")
         page = (await submit(app, "accept", token)).text
         pages.append(page.partition("<body>")[2])  # the head contains a nonce

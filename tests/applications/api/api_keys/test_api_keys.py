@@ -249,5 +249,5 @@ async def test_changes_by_a_key_are_recorded_with_the_key_as_actor(shop: Shop, t
     actions = ["user.removed", "user.created"] * 2 + ["api_key.created"] * 2
     assert [one["action"] for one in log_page["logs"]] == actions
     assert [one["actor"]["id"] for one in log_page["logs"]][:4] == [second["id"]] * 2 + [first["id"]] * 2
-    by_nobody = (await tenants.api.get(f"{log}?actor_id={uuid4()}", token=token)).json
-    assert (by_nobody["logs"], by_nobody["pagination"]["total"]) == ([], 0)
+    by_unknown = (await tenants.api.get(f"{log}?actor_id={uuid4()}", token=token)).json
+    assert (by_unknown["logs"], by_unknown["pagination"]["total"]) == ([], 0)

@@ -70,11 +70,11 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
 
 async def test_users_of_other_organizations_are_not_found(apps: Applications) -> None:
     await apps.person("eve", "other")
-    await apps.person("nobody")
+    await apps.person("stranger")
     apps.people["member"] = apps.acme.people["member"]
     answers = [
-        *[await apps.show(name) for name in ("eve", "nobody", "member")],
-        *[await apps.revoke(name) for name in ("eve", "nobody", "member")],
+        *[await apps.show(name) for name in ("eve", "stranger", "member")],
+        *[await apps.revoke(name) for name in ("eve", "stranger", "member")],
     ]
     for user in (str(new_id()), "x", str(apps.people["eve"].id).upper(), "00000000-0000-0000-0000-000000000000"):
         answers.append(await apps.acme.api.get(f"{apps.acme.path}/users/{user}", token=apps.acme.token("owner")))

@@ -156,7 +156,7 @@ async def test_a_refused_login_to_a_service_has_the_same_response_and_changes_no
     before = await shop.login_rows()
     for changes in (
         {"password": "wrong password"},
-        {"email": "nobody@example.com"},
+        {"email": "unknown@example.com"},
         {"email": "gone@example.com"},
         {"email": "unverified@example.com"},
     ):

@@ -52,7 +52,7 @@ async def test_every_wrong_address_or_password_gets_the_same_page(
     browser: FakeBrowser, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await add_account(ports, "deactivated@example.com", deactivated_at=clock.now())
-    for email, password in ((EMAIL, "wrong"), ("nobody@example.com", PASSWORD), ("deactivated@example.com", PASSWORD)):
+    for email, password in ((EMAIL, "wrong"), ("unknown@example.com", PASSWORD), ("deactivated@example.com", PASSWORD)):
         answer = await browser.sign_in(email, password)
         assert answer.status == 401, email
         assert "The email address or the password is wrong." in answer.text
@@ -194,12 +194,12 @@ async def test_a_sign_out_ends_the_session_and_keeps_the_device(browser: FakeBro
 
 async def test_the_forgot_password_page_is_the_same_for_every_address(browser: FakeBrowser, user: Account, pool: Pool) -> None:
     pages = []
-    for email in (EMAIL, "nobody@example.com", "no address", ""):
+    for email in (EMAIL, "unknown@example.com", "no address", ""):
         answer = await browser.submit(FORGOT_PASSWORD, FORGOT_PASSWORD, email=email)
         assert answer.status == 200
         pages.append(answer.text.partition("<body>")[2])
     assert len({*pages}) == 1
     assert await run_sql(pool, "select kind, address from mails order by address") == [
         ("reset_password", EMAIL),
-        ("reset_password", "nobody@example.com"),
+        ("reset_password", "unknown@example.com"),
     ]

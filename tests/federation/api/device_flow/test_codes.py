@@ -109,7 +109,7 @@ REFUSED_CODES: Final[Mapping[str, tuple[dict[str, str], tuple[int, str, str]]]] 
     "a client id that is not a UUID": ({"client_id": "shop"}, (401, "invalid_client", "UNAUTHORIZED")),
     "no service": ({"org": "acme"}, INVALID_REQUEST),
     "no organization": ({"service": "shop"}, INVALID_REQUEST),
-    "an unknown organization": ({"org": "nobody", "service": "shop"}, (404, "invalid_request", "NOT_FOUND")),
+    "an unknown organization": ({"org": "unknown", "service": "shop"}, (404, "invalid_request", "NOT_FOUND")),
     "an unknown service": ({"org": "acme", "service": "nothing"}, (404, "invalid_request", "NOT_FOUND")),
     "another client's service": ({"org": "acme", "service": "shop", "client_id": str(UUID(int=7))}, INVALID_REQUEST),
     "a plain challenge": (

@@ -267,7 +267,7 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 async def test_a_step_does_not_wait_for_a_deletion_and_reports_a_partial_logout(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
-    """The deletion of a large service takes long. Meanwhile, its application is still notified."""
+    """While a large service is deleted, its application is still notified."""
     walk = LogoutWalk(browser, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     deleted_application = blog if first is wiki else wiki

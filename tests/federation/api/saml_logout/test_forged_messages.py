@@ -159,7 +159,7 @@ async def test_forged_requests_in_parallel_with_responses_change_nothing(in_prog
     async def forge_or_answer(number: int) -> Answer:
         if number == 4:
             return await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-        return await send_request(browser, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
+        return await send_request(browser, shop, f"unknown-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
     await run_concurrently(8, forge_or_answer)
     last = await in_progress.walk.finish(await browser.open(f"{shop.path}/slo"))

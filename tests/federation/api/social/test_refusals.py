@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 REFUSED_REQUESTS: Final[dict[str, tuple[dict[str, str], int]]] = {
     "no service": ({"org": "acme"}, 400),
     "no service, with a user code": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
-    "an unknown organization": ({"org": "nobody", "service": "shop"}, 404),
+    "an unknown organization": ({"org": "unknown", "service": "shop"}, 404),
     "an unknown service": ({"org": "acme", "service": "nothing"}, 404),
     "another redirect URI": ({**SHOP, "redirect_uri": "https://evil.example"}, 400),
     "a plain challenge": ({**SHOP, "code_challenge": CHALLENGE, "code_challenge_method": "plain"}, 400),
@@ -59,7 +59,7 @@ async def test_an_inactive_organization_signs_no_users_in(provider_sign_in: Prov
 
 
 async def test_unknown_and_unconfigured_providers_are_404(provider_sign_in: ProviderSignIn) -> None:
-    for name in ("codehost", "officesuite", "nobody", "Websuite", "websuite%20"):
+    for name in ("codehost", "officesuite", "unknown", "Websuite", "websuite%20"):
         assert (await provider_sign_in.browser.open(f"/auth/{name}")).status == 404, name
         assert (await provider_sign_in.browser.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404), name
 

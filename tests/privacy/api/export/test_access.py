@@ -58,7 +58,7 @@ async def test_the_status_of_the_organization_does_not_matter(user: Subject, acm
     assert (await user.export(acme.token("ada")))["user_id"] == user.id
 
 
-@pytest.mark.parametrize("caller", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
+@pytest.mark.parametrize("caller", ["stranger", "member", "admin", "foreign owner", "owner of an unconfirmed member"])
 @pytest.mark.parametrize("target", ["known", "unknown", "no id"])
 async def test_others_are_refused_without_learning_if_the_user_exists(
     user: Subject, acme: Tenant, other_tenant: Tenant, caller: str, target: str

@@ -39,17 +39,6 @@ APPROVE_IN_BROWSER = """
 
 
 @pytest.fixture
-async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
-    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
-
-
-@pytest.fixture
-async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
-    """A device of a mobile application, a public client."""
-    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
-
-
-@pytest.fixture
 async def session(ports: Ports, pool: Pool, user: Account) -> SignedIn:
     """A session of the user, who signed in through an identity provider."""
     session = await sign_in(ports, user)

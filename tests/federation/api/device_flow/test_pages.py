@@ -21,13 +21,6 @@ from tests.support.browser import AGENT, FORM, HTML, SIGN_IN, FakeBrowser, form_
 from tests.support.builders import EMAIL, Answer, add_account, add_platform_owner, impersonate, run_sql
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator
-from tests.support.services import add_service, service_context
-from tests.support.tenants import Tenant
-
-
-@pytest.fixture
-async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
-    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
 
 
 @pytest.fixture
