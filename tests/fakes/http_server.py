@@ -48,6 +48,11 @@ class ReceivedRequest:
     headers: dict[str, str] = field(repr=False)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64  # a connection that does not fit is tried again only after a second
+
+
 class FakeServer:
     """The server, as a context manager.
 
@@ -81,10 +86,9 @@ class FakeServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.002})  # `shutdown` waits for it
 
     def __enter__(self) -> Self:
         self._thread.start()

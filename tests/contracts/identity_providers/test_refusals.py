@@ -69,7 +69,7 @@ async def test_wrong_responses_of_other_endpoints_are_refused(case: Case, path: 
 @pytest.mark.parametrize("path", ["/token", "/user", "/keys"])
 @pytest.mark.slow
 async def test_the_deadline_covers_all_requests_together(case: Case, path: str, answer: Answer) -> None:
-    case.use(deadline=0.3)
+    case.use(deadline=0.1)
     case.server.claims = {"email": None}
     case.server.answers[path] = answer
     if path == "/keys" and case.provider is Provider.CODEHOST:
