@@ -39,7 +39,6 @@ SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
 TEMPLATE: Final = "gatehouse_template"
 
 POOL_SIZE: Final = 24
-_KEPT: Final = 8  # more are only used by tests of races
 
 _PREFIX: Final = "gatehouse-test-"
 _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
@@ -133,7 +132,7 @@ class KeptConnections:
     """Idle connections of one worker to its database, which its tests pass on to each other.
 
     A new connection costs the server a process, whose caches are cold: its first statements take
-    several times as long.
+    several times as long. Tests of races use up to POOL_SIZE connections, so all are kept.
     """
 
     def __init__(self, conninfo: str) -> None:
@@ -159,8 +158,8 @@ class PoolOfKept(Pool):
         self._server_processes.update(connection.server_process for connection in self._idle)
 
     async def aclose(self) -> None:
-        """Leave some idle connections to the next test."""
-        while self._idle and len(self._kept.idle) < _KEPT:
+        """Leave the idle connections to the next test."""
+        while self._idle:
             connection = self._idle.pop()
             if not connection.has_ended:
                 self._kept.idle.append(connection)
