@@ -159,10 +159,9 @@ class PoolOfKept(Pool):
 
     async def aclose(self) -> None:
         """Leave the idle connections to the next test."""
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.has_ended:
-                self._kept.idle.append(connection)
+        # In the same order: the pool takes the last one first, which has the most plans.
+        self._kept.idle.extend(connection for connection in self._idle if not connection.has_ended)
+        self._idle.clear()
         await super().aclose()
 
 
