@@ -17,7 +17,7 @@ class Signals(Protocol):
     """The receivers of signals. No method waits or fails."""
 
     def mails_due(self, queued: Deferred[bool] | None = None) -> None:
-        """Report that emails were queued. With `queued`, only if it has a value: without one, they are due on a later day."""
+        """Report that emails are due. A given `queued` has a value after the commit if they are due now, and None if later."""
         ...
 
     def deliveries_due(self) -> None:

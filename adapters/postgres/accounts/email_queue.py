@@ -60,12 +60,12 @@ class EmailQueue(SealingRepository):
         return self._vault.seal(token.encode(), secret_context(email.id))
 
     async def add(self, email: QueuedEmail) -> None:
-        await self._add(email, "null::bigint", "%(due_at)s")
+        self._add(email, "null::bigint", "%(due_at)s")
 
     async def add_within(self, email: QueuedEmail, per_day: int) -> None:
-        await self._add(email, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
+        self._add(email, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
-    async def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
+    def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # The mailers listen on this channel. The payload is empty, because the queue has all data.
         # Emails that are due later need no notification and no signal: the mailers also poll.
         queued = self._one_deferred(

@@ -5,6 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import is_blocked
+from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
@@ -77,16 +78,20 @@ def to_identity(row: Row) -> LinkedIdentity:
 
 # Lock order: the service, service_users, end_users, the counter of the service, the counter of the
 # organization. Each CTE reads the previous one, which enforces this order. Deleting the service
-# waits for this statement.
+# waits for the end of the transaction.
+#
+# The service needs both locks. PostgreSQL can lose the lock on the row while another sign-in counts
+# its user in the same row (docs/adr/0006). The advisory lock alone does not detect that the service
+# was deleted after the statement started.
 #
 # A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
 # locks it, so that a transaction that removes it has to wait.
 #
-# Keep "skip locked": only the deletion of a service holds a conflicting lock, and for a large
-# service it takes a while. Without it, all sign-ins to that service would wait and occupy the
-# connections of other requests. A locked service therefore counts as deleted, even if the deletion
-# fails later. Users that the organization's directory deactivated are treated as if the service did
-# not exist.
+# Keep "try" and "skip locked": only the deletion of a service or its organization holds conflicting
+# locks, and for a large service it takes a while. Without them, all sign-ins to that service would
+# wait and occupy the connections of other requests. A locked service therefore counts as deleted,
+# even if the deletion fails later. Users that the organization's directory deactivated are treated as
+# if the service did not exist.
 #
 # `by_membership` is true in a new row for a user who signs in as a member. It becomes false when
 # the user comes to the service by any other means. Then they stay a user of the service after the
@@ -96,6 +101,7 @@ def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> 
         with held as (
             select id, org_id from services
             where {which} and not {is_blocked("services.org_id", "%(user_id)s")}
+              and pg_try_advisory_xact_lock_shared({SERVICES}, hashtext(id::text))
             for key share skip locked),
         used as (
             insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, created_at, first_login_at,

@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
@@ -181,6 +182,8 @@ class Services(Repository):
         )
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+        # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll`).
+        await self._run(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)
         await self._run(
             """
             with gone as (delete from services where org_id = %(org_id)s and id = %(service_id)s returning id)
