@@ -202,7 +202,7 @@ class EndUsers(EndUsersRead, Protocol):
 
     All methods maintain the counters. They return False or None if the service does not exist, is
     being deleted, or if the organization's directory has deactivated the user. Otherwise the
-    service cannot be deleted until the transaction ends.
+    deletion of the service waits until the transaction ends.
     """
 
     async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:

@@ -80,18 +80,17 @@ def to_identity(row: Row) -> LinkedIdentity:
 # organization. Each CTE reads the previous one, which enforces this order. Deleting the service
 # waits for the end of the transaction.
 #
-# The service needs both locks. PostgreSQL can lose the lock on the row while another sign-in counts
-# its user in the same row (docs/adr/0006). The advisory lock alone does not detect that the service
-# was deleted after the statement started.
+# Keep both locks on the service. PostgreSQL can lose the lock on the row while another transaction
+# updates it (docs/adr/0006). The advisory lock does not show that the service was deleted after the
+# statement started.
+#
+# Keep "try" and "skip locked". Otherwise all sign-ins to a service would wait for its deletion, and
+# occupy the connections of other requests. So a locked service counts as deleted, even if the
+# deletion fails later. A service also counts as deleted for users that the organization's directory
+# deactivated.
 #
 # A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
 # locks it, so that a transaction that removes it has to wait.
-#
-# Keep "try" and "skip locked": only the deletion of a service or its organization holds conflicting
-# locks, and for a large service it takes a while. Without them, all sign-ins to that service would
-# wait and occupy the connections of other requests. A locked service therefore counts as deleted,
-# even if the deletion fails later. Users that the organization's directory deactivated are treated as
-# if the service did not exist.
 #
 # `by_membership` is true in a new row for a user who signs in as a member. It becomes false when
 # the user comes to the service by any other means. Then they stay a user of the service after the

@@ -11,6 +11,6 @@ ROTATION: Final = 2  # in NAMESPACE: the choice of the signing key in use
 RECIPIENTS: Final = 7332  # a namespace: the emails to one address
 SUBJECTS: Final = 7333  # a namespace: the account that belongs to one subject at an identity provider
 CUSTOMERS: Final = 7334  # a namespace: the organization that belongs to one customer at the payment provider
-SERVICES: Final = 7335  # a namespace: the users of one service, shared by sign-ins and exclusive to its deletion
+SERVICES: Final = 7335  # a namespace: one service. Sign-ins share the lock, and the deletion of the service takes it exclusively
 
 MIGRATIONS_LOCK: Final = 7_310_001  # a lock with one number: taken for each migration

@@ -123,9 +123,10 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             limit %(limit)s for update skip locked))""",
     Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
     # Merging the shards of a day makes a query over years eight times cheaper. Lock order: the
-    # service (so its deletion waits for this, as it waits for sign-ins), then the totals by their
-    # key. A late login of a past day takes its locks in the same order, and is counted in the first
-    # shard.
+    # service, then the totals by their key. A late login of a past day takes its locks in the same
+    # order, and is counted in the first shard. PostgreSQL can lose the lock on the service
+    # (docs/adr/0006). Then a total of a deleted service remains. No page shows it, and it is removed
+    # with the organization.
     Sweep.LOGIN_TOTALS: """
         with spread as (
             delete from login_totals where ctid = any(array(

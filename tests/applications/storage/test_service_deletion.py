@@ -185,6 +185,30 @@ async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(sto
     assert await end_users(pool, one.org_id) == set()
 
 
+async def test_a_deletion_waits_for_a_login_that_enrolls_during_an_update_of_the_service(storage: Postgres, pool: Pool) -> None:
+    """The update overwrites the lock of the login on the row of the service (docs/adr/0006)."""
+    user = await add(storage, account())
+    one = await put(storage, service(await add_organization(pool, "acme")))
+    await enroll(storage, one, user.id)  # the first login also updates the row, and so locks it again
+    [(reindex,)] = await run_sql(pool, "select 'reindex table ' || reltoastrelid::regclass from pg_class where relname = 'services'")
+    update = "update services set redirect_uris = (select array_agg(gen_random_uuid()::text) from generate_series(1, 1000))"
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+
+        async def enroll_during_update() -> None:
+            # The lock of `reindex` stops the update after it chose the new locks of the row, and
+            # before it writes them.
+            async with trio.open_nursery() as updating, pool.connection() as connection, connection.transaction():
+                await connection.execute(reindex)
+                updating.start_soon(run_sql, pool, update)
+                await until_blocked(pool)
+                assert await tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)
+
+        await in_another_task(enroll_during_update)
+        nursery.start_soon(within, storage, lambda other: other.services.delete(one.org_id, one.id, NOW))
+        await until_blocked(pool)
+    assert await by_id(storage, one) is None
+
+
 async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
@@ -296,6 +320,6 @@ async def test_counters_stay_correct_when_a_service_is_deleted_during_logins(sto
 
     await run_concurrently(20, act)
     remaining_users = {people[number].id for number in range(19) if number % 2}
-    used_services = set(await run_sql(pool, "select service_id, user_id from service_users"))
-    assert (await end_users(pool, org), used_services) == (remaining_users, {(other.id, user_id) for user_id in remaining_users})
+    service_users = set(await run_sql(pool, "select service_id, user_id from service_users"))
+    assert (await end_users(pool, org), service_users) == (remaining_users, {(other.id, user_id) for user_id in remaining_users})
     assert await run_sql(pool, "select id, user_count from services") == [(other.id, len(remaining_users))]
