@@ -42,8 +42,8 @@ class Mailboxes:
             "subscriptions_in_doubt": self.billing_reconciler,
         }
 
-    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
-        if queued is None or queued.value:
+    def mails_due(self, queued: Deferred[bool]) -> None:
+        if queued.value:
             self.mailer.post()
 
     def deliveries_due(self) -> None:

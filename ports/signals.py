@@ -16,8 +16,8 @@ from core.kernel.deferred import Deferred
 class Signals(Protocol):
     """The receivers of signals. No method waits or fails."""
 
-    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
-        """Report that emails are due. A given `queued` has a value after the commit if they are due now, and None if later."""
+    def mails_due(self, queued: Deferred[bool]) -> None:
+        """Report that an email was queued. After the commit, `queued` has a value if the email is due now, and None if it is due later."""
         ...
 
     def deliveries_due(self) -> None:
@@ -55,7 +55,7 @@ class Signals(Protocol):
 class NoSignals:
     """The signals of a process that runs no actors, such as a command."""
 
-    def mails_due(self, queued: Deferred[bool] | None = None) -> None: ...
+    def mails_due(self, queued: Deferred[bool]) -> None: ...
     def deliveries_due(self) -> None: ...
     def siem_entries_due(self) -> None: ...
     def signing_keys_rotated(self) -> None: ...

@@ -279,8 +279,8 @@ class RecordingSignals(NoSignals):
 
     sent: list[str] = field(default_factory=list)
 
-    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
-        if queued is None or queued.value:
+    def mails_due(self, queued: Deferred[bool]) -> None:
+        if queued.value:
             self.sent.append("mails_due")
 
     def deliveries_due(self) -> None:

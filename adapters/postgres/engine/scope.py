@@ -66,7 +66,7 @@ class PendingSignals:
         for signal in self._pending:
             signal()
 
-    def mails_due(self, queued: Deferred[bool] | None = None) -> None:
+    def mails_due(self, queued: Deferred[bool]) -> None:
         self._pending.append(partial(self._signals.mails_due, queued))
 
     def deliveries_due(self) -> None:
