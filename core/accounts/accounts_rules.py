@@ -86,7 +86,7 @@ class PasswordTooCommon(Invalid):
 
 
 class LinkInvalid(Invalid):
-    """This link has expired or has already been used. Request a new one."""
+    """This link is incomplete, has expired, or has already been used. Request a new one."""
 
 
 class PasswordAlreadySet(Invalid):

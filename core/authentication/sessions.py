@@ -247,10 +247,10 @@ async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:
         return await read.sessions.list_live(caller.user_id, MAX_LISTED_SESSIONS, ports.clock.now())
 
 
-async def end_own(ports: Ports, caller: Person, session_id: UUID) -> None:
-    """End one of the caller's sessions, including impersonations. Do nothing if it does not exist or belongs to another user."""
+async def end_own(ports: Ports, caller: Person, session_id: UUID) -> bool:
+    """End one of the caller's sessions, including impersonations. Return False if the caller has no such session, or it has ended."""
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
+        return await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
 
 
 async def end_others(ports: Ports, caller: Person) -> None:

@@ -108,7 +108,7 @@ async def test_a_malformed_form_is_refused(app: QuartTrio, name: str) -> None:
     assert (answer.status, answer.code, answer.json["error"]) == (
         400,
         "BAD_REQUEST",
-        "The form is not valid. Go back, reload the page, and try again.",
+        "The form is not valid. Send at most 100 fields, percent-encoded in UTF-8.",
     )
 
 

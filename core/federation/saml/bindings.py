@@ -10,7 +10,7 @@ import binascii
 import zlib
 from typing import Final
 
-from core.federation.saml.messages import RelayStateInvalid, SamlMessageInvalid
+from core.federation.saml.messages import RelayStateInvalid, SamlMessageInvalid, SamlMessageMissing
 from core.kernel.values import is_printable
 
 MAX_ENCODED_LENGTH: Final = 64 * 1024  # characters of base64
@@ -50,7 +50,9 @@ def decode_post(text: str) -> bytes:
 
 
 def _decode_base64(text: str) -> bytes:
-    if not 0 < len(text) <= MAX_ENCODED_LENGTH:
+    if not text:
+        raise SamlMessageMissing
+    if len(text) > MAX_ENCODED_LENGTH:
         raise SamlMessageInvalid
     try:
         return base64.b64decode(text, validate=True)

@@ -39,6 +39,10 @@ class SamlMessageInvalid(Invalid):
     """The application sent a SAML message that is not valid. Tell the application's administrators."""
 
 
+class SamlMessageMissing(SamlMessageInvalid):
+    """This address takes a SAML message, and none was sent. Start again at the application."""
+
+
 class SamlMessageTooLong(SamlMessageInvalid):
     """The application sent a SAML message that is too long for signing out. Tell the application's administrators."""
 

@@ -58,7 +58,7 @@ def check_query() -> None:
 
 
 class BodyInvalid(Invalid):
-    """The body is not valid JSON. Send one object in UTF-8, with each name once."""
+    """The body is not valid JSON. Send one object in UTF-8, with each name once, at most 32 levels and integers of at most 19 digits."""
 
     scim_type = "invalidSyntax"
 

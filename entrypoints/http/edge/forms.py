@@ -19,7 +19,7 @@ MAX_FIELDS = 100
 
 
 class FormInvalid(Invalid):
-    """The form is not valid. Go back, reload the page, and try again."""
+    """The form is not valid. Send at most 100 fields, percent-encoded in UTF-8."""
 
 
 class DuplicateField(FormInvalid):

@@ -255,8 +255,10 @@ async def end_session(session_id: str) -> Response:
     """
     await read_account_form()
     user, id_ = signed_in(), path_id(session_id)
-    await sessions.end_own(ports(), user, id_)
-    return redirect(SIGN_IN_PATH) if id_ == user.session_id else redirect_with_notice("ended", SESSIONS)
+    has_ended = await sessions.end_own(ports(), user, id_)
+    if id_ == user.session_id:
+        return redirect(SIGN_IN_PATH)
+    return redirect_with_notice("ended", SESSIONS) if has_ended else redirect(SESSIONS)
 
 
 @routes.post("/app/account/sessions/end-others")

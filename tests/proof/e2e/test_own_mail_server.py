@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.tenancy.mail_server_rules import MailServerCheck
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
@@ -41,7 +42,7 @@ def test_invitations_use_it_as_soon_as_the_operator_allows_it(service: Start, si
     settings = {"host": "127.0.0.1", "port": port, "from_email": "post@acme.example", "from_name": "Acme Post", "tls": False}
     answer = closed.post("/api/organizations/acme/smtp", settings, token=token)
     assert answer.json() == {**settings, "username": None, "has_password": False}
-    assert try_out(closed, token) == {"success": False, "message": "The host has no public address."}
+    assert try_out(closed, token) == {"success": False, "message": MailServerCheck.NO_ADDRESS}
     assert closed.stop() == 0
 
     opened, token = started(service, own_database, SSO_OUTBOUND_ALLOW=f"127.0.0.1/32:{port}")

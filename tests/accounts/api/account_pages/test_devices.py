@@ -116,6 +116,7 @@ async def test_one_session_is_ended(browser: FakeBrowser, ports: Ports, user: Ac
     assert (await api.post("/api/auth/refresh", {"refresh_token": one.refresh_token})).status == 401
     assert (await api.get("/api/user", token=other.access_token)).status == 200
     assert leads_to(await browser.submit(f"{SESSIONS}/{one.session_id}/end")) == SESSIONS, "ending it twice succeeds"
+    assert "Session ended." not in page_text(await browser.open(SESSIONS))
 
 
 async def test_the_user_ends_an_impersonation(browser: FakeBrowser, ports: Ports, user: Account, api: Api, pool: Pool) -> None:
