@@ -209,11 +209,17 @@ class Requests:
         self.token = token
 
     async def send(
-        self, endpoint: Endpoint, body: dict[str, Any] | None = None, *, raw: bytes | None = None, content_type: str | None = None
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any] | None = None,
+        *,
+        raw: bytes | None = None,
+        content_type: str | None = None,
+        query: str = "",
     ) -> Answer:
         await restore(self._pool, self._ruler)  # requests that succeed change the organization, or delete it
         headers = {} if content_type is None else {"Content-Type": content_type}
-        path = filled(endpoint.path)
+        path = filled(endpoint.path) + query
         return await self._api.call(endpoint.method, path, body, raw=raw, headers={**headers, **self._credentials(endpoint)})
 
     def _credentials(self, endpoint: Endpoint) -> dict[str, str]:
@@ -370,6 +376,22 @@ async def test_public_endpoints_need_no_credentials(api: Api, requests: Requests
             answer = await api.call(endpoint.method, filled(endpoint.path), {} if endpoint.body_schema is not None else None)
             if answer.status in (401, 403):
                 findings.append(f"{endpoint}: {answer.status}")
+    assert_none(findings)
+
+
+# A session cookie and a signature, which these requests lack. SCIM is in
+# tests/provisioning/api/test_scim_users.py.
+CHECKED_AFTER_OTHER_CREDENTIALS: Final = {"/auth/device/verify", "/webhooks/billing"}
+
+
+@pytest.mark.slow
+async def test_a_repeated_parameter_is_refused(requests: Requests) -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        if endpoint.auth != "scim_token" and endpoint.path not in CHECKED_AFTER_OTHER_CREDENTIALS:
+            answer = await requests.send(endpoint, query="?unknown=1&unknown=2")
+            if answer.status != 400 or "unknown" not in answer.text or "twice" not in answer.text:
+                findings.append(f"{endpoint}: {answer.status} {answer.text[:160]}")
     assert_none(findings)
 
 

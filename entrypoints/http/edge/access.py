@@ -22,10 +22,10 @@ from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
-from entrypoints.http.edge.bodies import check_query
 from entrypoints.http.edge.context import agent, anonymous, app_context, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.limits import take_token
+from entrypoints.http.edge.queries import check_query
 
 View = Callable[..., Awaitable[Any]]
 Authenticate = Callable[["Access"], Awaitable[Response | None]]

@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NoReturn, cast
-from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 import trio
@@ -27,34 +26,10 @@ MAX_INTEGER_DIGITS = 19  # the digits of 2**63 - 1
 MAX_TEXT = 2048
 MAX_ITEMS = 100
 MAX_NAME_LENGTH = 100
-MAX_QUERY_FIELDS = 100
 
 # Only one thread decodes large bodies, because a decoded body takes many times the memory of its
 # bytes.
 _large_bodies = trio.CapacityLimiter(1)
-
-
-class TooManyFields(Invalid):
-    """The query has too many fields. Send at most 100."""
-
-
-class QueryNotUtf8(Invalid):
-    """The query is not valid UTF-8. Percent-encode it in UTF-8."""
-
-
-def check_query() -> None:
-    """Check the number of fields and the encoding of the query.
-
-    Raises: TooManyFields, QueryNotUtf8.
-    """
-    raw = request.query_string
-    if raw.count(b"&") >= MAX_QUERY_FIELDS:
-        raise TooManyFields
-    if b"%" in raw or not raw.isascii():
-        try:  # strictly, because the framework would insert replacement characters
-            unquote_to_bytes(raw).decode("utf-8")
-        except UnicodeDecodeError:
-            raise QueryNotUtf8 from None
 
 
 class BodyInvalid(Invalid):

@@ -11,59 +11,47 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.kernel.errors import Forbidden, Invalid
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import app_context
+from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter
 
 FORM = "application/x-www-form-urlencoded"
 B = TypeVar("B", bound=RequestModel)
-
-MAX_FIELDS = 100
 
 
 class FormInvalid(Invalid):
     """The form is not valid. Send at most 100 fields, percent-encoded in UTF-8."""
 
 
-class DuplicateField(FormInvalid):
-    """The form has the same field twice. Send each field once."""
-
-
-class DuplicateParameter(Invalid):
-    """The request has the same parameter twice. Send each parameter once."""
-
-
 class ForeignOrigin(Forbidden):
     """This form was sent from another site. Open the page here and send it again."""
 
 
-def refuse_duplicate_parameters() -> None:
-    """Refuse a query in which a parameter is repeated (RFC 6749 section 3.1).
-
-    Raises: DuplicateParameter.
-    """
-    if any(len(values) > 1 for _, values in request.args.lists()):
-        raise DuplicateParameter
-
-
 async def read_form() -> dict[str, str]:
-    """Return the fields of a form of our pages. Of a repeated field, the last value counts.
+    """Return the fields of a form of our pages.
 
-    Raises: FormInvalid; ForeignOrigin; UnsupportedMediaType if the body is not a form.
+    Raises: FormInvalid; DuplicateParameter; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
     _refuse_foreign_origin()
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
-    return dict(await read_fields())
+    return await read_fields()
 
 
-async def read_fields() -> list[tuple[str, str]]:
-    """Return all fields of a form, of any site.
+async def read_fields() -> dict[str, str]:
+    """Return the fields of a form of any site.
 
-    Raises: FormInvalid.
+    Raises: FormInvalid, DuplicateParameter.
     """
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
-        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise FormInvalid from None
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise DuplicateParameter(name)
+        fields[name] = value
+    return fields
 
 
 async def parameters(model: type[B]) -> B:
@@ -71,14 +59,11 @@ async def parameters(model: type[B]) -> B:
 
     Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2).
 
-    Raises: FormInvalid; DuplicateField; BodyInvalid; RequestSchemaValidationError;
+    Raises: FormInvalid; DuplicateParameter; BodyInvalid; RequestSchemaValidationError;
     UnsupportedMediaType if the body is neither a form nor JSON.
     """
     if request.mimetype == FORM:
-        fields = await read_fields()
-        sent: dict[str, Any] = dict(fields)
-        if len(sent) < len(fields):
-            raise DuplicateField
+        sent: dict[str, Any] = await read_fields()
     else:
         try:
             sent = await request.get_json()

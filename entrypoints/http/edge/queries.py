@@ -2,16 +2,55 @@
 
 import re
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from quart import request
 
+from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.edge.bodies import ResponseModel
 
+MAX_FIELDS = 100
 MAX_LIMIT = 100
+MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+class TooManyFields(Invalid):
+    """The query has too many fields. Send at most 100."""
+
+
+class QueryNotUtf8(Invalid):
+    """The query is not valid UTF-8. Percent-encode it in UTF-8."""
+
+
+class DuplicateParameter(Invalid):
+    """The request has the same parameter twice. Send each parameter once."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The request has the parameter {name[:MAX_SHOWN_NAME]!r} twice. Send each parameter once.")
+
+
+def check_query() -> None:
+    """Check the query of the current request. No parameter may be repeated.
+
+    Raises: TooManyFields, QueryNotUtf8, DuplicateParameter.
+    """
+    raw = request.query_string
+    if raw.count(b"&") >= MAX_FIELDS:
+        raise TooManyFields
+    if b"%" in raw or not raw.isascii():
+        try:  # strictly, because the framework would insert replacement characters
+            unquote_to_bytes(raw).decode("utf-8")
+        except UnicodeDecodeError:
+            raise QueryNotUtf8 from None
+    if b"&" in raw:
+        for name, values in request.args.lists():
+            if len(values) > 1:
+                raise DuplicateParameter(name)
 
 
 class Query(BaseModel):

@@ -89,7 +89,7 @@ def redirect_with_notice(notice: str, target: str) -> Response:
 async def read_account_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
-    Raises: ForeignOrigin; FormTokenInvalid; FormInvalid.
+    Raises: FormTokenInvalid; the errors of `read_form`.
     """
     form = await read_form()
     browser.check_form_token(_session_cookie(), form.get("form_token", ""))

@@ -20,7 +20,7 @@ from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, page_response, ports, request_record
-from entrypoints.http.edge.forms import read_form, refuse_duplicate_parameters
+from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.sign_in import form_targets, redirect, visitor_with_mfa
@@ -122,7 +122,6 @@ async def answer_consent() -> Response:
 
 
 async def _authorization() -> Authorization:
-    refuse_duplicate_parameters()
     authorization = await oauth.validate(ports(), AuthorizationRequest.from_fields(request.args))
     if authorization.context is not None:
         request_record().organization = authorization.context.org_slug

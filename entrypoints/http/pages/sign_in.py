@@ -128,7 +128,7 @@ def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Respo
 
 
 async def read_own_form() -> dict[str, str]:
-    """Return the fields of a form that `form_page` made for this browser. Raises: ForeignOrigin, FormTokenInvalid, FormInvalid."""
+    """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid; the errors of `read_form`."""
     form = await read_form()
     device_id = cookies.device_cookie() or refuse(FormTokenInvalid)  # without a cookie, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))

@@ -18,7 +18,6 @@ from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
-from entrypoints.http.edge.forms import refuse_duplicate_parameters
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.oauth import REQUEST_PARAMETERS
@@ -58,7 +57,6 @@ async def start(provider: str) -> Response:
     /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
     signs in to their own account.
     """
-    refuse_duplicate_parameters()
     browser, arguments = cookies.device_cookie() or cookies.new_device_id(), request.args
     if ticket := arguments.get("link"):
         user = await visitor()
@@ -104,7 +102,6 @@ async def callback(provider: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    refuse_duplicate_parameters()
     arguments = request.args
     returned = ProviderReturn(
         provider_name=provider,

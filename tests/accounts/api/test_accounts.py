@@ -97,6 +97,7 @@ async def test_a_verification_link_works_once_and_for_a_day(api: Api, ports: Por
     await deliver(ports)
     token = link(sent.emails[1])
     clock.advance(timedelta(hours=24) - timedelta(seconds=1))
+    assert (await api.get(f"/auth/verify-email?token={token}&token=x")).status == 400, "two tokens use none up"
     assert (await api.get(f"/auth/verify-email?token={token}")).status == 200
     answer = await api.get(f"/auth/verify-email?token={token}")
     assert answer.status == 400

@@ -290,6 +290,10 @@ async def test_a_filter_selects_users(acme: Tenant, directory: Directory) -> Non
         assert set(await directory.find_user_names(filter_)) == expected, filter_
 
 
+async def test_a_repeated_parameter_is_refused(directory: Directory) -> None:
+    assert problem(await directory.call("GET", "/Users?count=1&count=2")) == (400, "invalidValue")
+
+
 async def test_filters_that_are_not_valid_are_refused(directory: Directory) -> None:
     for filter_ in (
         "", " ", "userName", "userName eq", 'userName is "x"', 'userName eq "x', "userName eq x", 'userName eq "x" and', '(userName eq "x"',

@@ -14,13 +14,13 @@ from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished, LogoutNotFound, NoMatchingSession, Redirect
 from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
-from core.kernel.errors import NotFound, OrganizationNotActive, refuse
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, SamlParameters, continue_at, read_parameters
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.forms import FORM, FormInvalid, read_fields
+from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.saml import logout_error_page, signed_out_page
 from entrypoints.http.pages.sign_in import visitor
@@ -97,8 +97,8 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
         try:
-            is_response = request.mimetype == FORM and "SAMLResponse" in dict(await read_fields())
-        except FormInvalid:
+            is_response = request.mimetype == FORM and "SAMLResponse" in await read_fields()
+        except Invalid:
             return None
         return continue_at(saml_rules.endpoint_path(org_slug, service_slug, "slo")) if is_response else None
     if "SAMLRequest" in request.args:

@@ -6,7 +6,7 @@ The response to a message that is not valid is an error page. Then nothing is se
 application (security X-3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from quart import Response, request
 from werkzeug.exceptions import UnsupportedMediaType
@@ -26,13 +26,12 @@ REFUSALS = {
 
 
 class SamlParameters:
-    """The SAML parameters of a request, which may not be repeated."""
+    """The SAML parameters of a request."""
 
-    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, fields: Mapping[str, str]) -> None:
         """Raises: SamlMessageInvalid."""
-        known = [(name, text) for name, text in fields if name in ("SAMLRequest", "SAMLResponse", "RelayState", "SAMLEncoding")]
-        self._fields = dict(known)
-        if len(self._fields) < len(known) or {"SAMLRequest", "SAMLResponse"} <= self._fields.keys():
+        self._fields = fields
+        if {"SAMLRequest", "SAMLResponse"} <= fields.keys():
             raise SamlMessageInvalid
         if self._fields.get("SAMLEncoding", DEFLATE) != DEFLATE:
             raise SamlMessageInvalid
@@ -49,10 +48,10 @@ class SamlParameters:
 async def read_parameters() -> SamlParameters:
     """Return the SAML parameters of the current request.
 
-    Raises: SamlMessageInvalid, FormInvalid; UnsupportedMediaType for a POST that is not a form.
+    Raises: SamlMessageInvalid, FormInvalid, DuplicateParameter; UnsupportedMediaType for a POST that is not a form.
     """
     if request.method != "POST":
-        return SamlParameters(list(request.args.items(multi=True)))
+        return SamlParameters(request.args)
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send a form to this address.")
     return SamlParameters(await read_fields())
