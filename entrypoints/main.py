@@ -250,6 +250,7 @@ async def run_process(
                     shutdown_grace=lambda: stop.shutdown_grace,
                     on_started=on_started,
                     malformed=app.middleware.malformed,
+                    keep_alive=settings.keep_alive_seconds,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

@@ -98,6 +98,7 @@ class Settings(BaseSettings):
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
+    keep_alive: int | None = Field(None, ge=1, le=3600)
     rate_limits: str = "on"
     client_rate: float = Field(20.0, gt=0, lt=1e6)
     scim_string_status: bool = False
@@ -321,6 +322,15 @@ class Settings(BaseSettings):
     def billing_secrets(self) -> tuple[str, ...]:
         """Return the secrets of the payment provider's signatures. There are several during a rotation."""
         return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
+
+    @property
+    def keep_alive_seconds(self) -> int:
+        """Return the seconds without a request until a connection is closed.
+
+        Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed one
+        earlier, a request could meet the closing connection and fail.
+        """
+        return self.keep_alive or (75 if self.trusted_proxies else 5)
 
     @property
     def policy(self) -> Policy:

@@ -100,6 +100,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "outbound_allow": "",
         "geoip_database": None,
         "trusted_proxies": (),
+        "keep_alive": None,
         "rate_limits": "on",
         "client_rate": 20.0,
         "scim_string_status": False,
@@ -124,6 +125,13 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
     }
     assert settings.policy == Policy()
     assert settings.rate_limit_factor == 1.0
+    assert settings.keep_alive_seconds == 5
+
+
+def test_idle_connections_of_proxies_are_kept_longer(settings_from: SettingsFrom) -> None:
+    assert settings_from(TRUSTED_PROXIES="127.0.0.1/32").keep_alive_seconds == 75
+    assert settings_from(TRUSTED_PROXIES="127.0.0.1/32", KEEP_ALIVE="20").keep_alive_seconds == 20
+    assert settings_from(KEEP_ALIVE="20").keep_alive_seconds == 20
 
 
 def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tmp_path: Path) -> None:

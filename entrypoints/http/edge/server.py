@@ -54,7 +54,8 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 log = structlog.get_logger("http")
 
-HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the end of the last response (also the keep-alive time)
+HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
+KEEP_ALIVE = 5.0  # seconds without a request until a connection is closed
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
 LINGER = 0.5  # seconds for a client that still sends to read the last response of its connection
@@ -128,6 +129,7 @@ async def serve_http(
     malformed: Malformed | None = None,
     headers_within: float = HEADERS_WITHIN,
     send_within: float = SEND_WITHIN,
+    keep_alive: float = KEEP_ALIVE,
 ) -> None:
     """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
 
@@ -135,7 +137,7 @@ async def serve_http(
     determines the seconds. Requests that run longer are canceled. The listening socket is closed
     here; workers that inherited it keep their copies.
     """
-    server = _Server(app, malformed, headers_within, send_within)
+    server = _Server(app, malformed, headers_within, send_within, keep_alive)
     lifespan = Lifespan(server.app, server.config, {})
     async with trio.open_nursery() as outer:
         await outer.start(lifespan.handle_lifespan)
@@ -156,7 +158,14 @@ async def serve_http(
 class _Server:
     """The state that all connections share."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], malformed: Malformed | None, headers_within: float, send_within: float) -> None:
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        malformed: Malformed | None,
+        headers_within: float,
+        send_within: float,
+        keep_alive: float,
+    ) -> None:
         self.app = ASGIWrapper(app)
         self.config = Config()
         self.config.accesslog = None
@@ -167,6 +176,7 @@ class _Server:
         self.malformed = malformed
         self.headers_within = headers_within
         self.send_within = send_within
+        self.keep_alive = keep_alive
         self.connections: set[_Connection] = set()
         self.draining = False
 
@@ -200,6 +210,7 @@ class _Connection:
         self._sending = trio.Lock()
         self._reading = trio.CancelScope()
         self._idle = True  # between requests, until all headers have arrived
+        self._has_begun = True  # whether a part of the headers has arrived; a new connection counts as a request that has begun
         self._closing = False
         self.gone = False  # the client no longer receives data
         self._protocol: _Http1
@@ -212,7 +223,7 @@ class _Connection:
             return  # the client has already reset the connection
         async with trio.open_nursery() as applications:
             self._protocol = _Http1(self._server, self, applications, peer[:2] or None, local[:2] or None)
-            self._set_idle()
+            self._limit_reading(self._server.headers_within)
             with self._reading:
                 await self._read()
             if self._reading.cancelled_caught and self._idle and not self._closing:
@@ -225,6 +236,9 @@ class _Connection:
                 data = await self._stream.receive_some(MAX_RECEIVE)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
+            if not self._has_begun:
+                self._has_begun = True
+                self._limit_reading(self._server.headers_within)
             if not self._closing:
                 await self._protocol.handle(RawData(bytes(data)))
             if not data:
@@ -232,9 +246,13 @@ class _Connection:
 
     def _set_idle(self) -> None:
         self._idle = True
-        # One absolute deadline, so that slow headers time out like missing ones. During a shutdown,
+        self._has_begun = bool(self._protocol.connection.trailing_data[0])
+        self._limit_reading(self._server.headers_within if self._has_begun else self._server.keep_alive)
+
+    def _limit_reading(self, seconds: float) -> None:
+        # An absolute deadline, so that slow headers time out like missing ones. During a shutdown,
         # the requests that new connections have already sent are still read.
-        self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else self._server.headers_within)
+        self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else seconds)
 
     def close_if_idle(self) -> None:
         if self._idle:

@@ -137,7 +137,13 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    app: App, *, shutdown_grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
+    app: App,
+    *,
+    shutdown_grace: float = NEVER,
+    headers_within: float = NEVER,
+    send_within: float = NEVER,
+    keep_alive: float = NEVER,
+    **outer: Any,
 ) -> AsyncIterator[Served]:
     """Serve the application with its middleware on a socket.
 
@@ -161,6 +167,7 @@ async def serving(
             malformed=layered.malformed,
             headers_within=headers_within,
             send_within=send_within,
+            keep_alive=keep_alive,
         )
         served.finished.set()
 
