@@ -258,7 +258,7 @@ async def _ensure_active(
     if organization is None:
         now = seeding.ports.clock.now()
         organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
-        await organizations.add_first_owner(seeding.tx, organization, owner.id, now, now)
+        await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
     if organization.status is OrganizationStatus.PENDING:
         organization = await governance.approve(seeding.ports, _as_person(platform_owner), organization.id, None)
     return organization

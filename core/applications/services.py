@@ -21,7 +21,7 @@ from core.applications.services_rules import (
     ensure_client_secret,
 )
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import Capability, NotWhileImpersonating, OrganizationNotFound, OrganizationStatus
+from core.kernel.principals import Capability, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
 from core.tenancy import organizations, organizations_rules
 
@@ -143,14 +143,12 @@ async def list_services(
 async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
     """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
 
-    Raises: NotWhileImpersonating if the service would get a secret; ServiceNotFound; the errors of
-    `services_rules.apply_settings` and `organizations.lock_organization_for`.
+    Raises: ServiceNotFound; the errors of `services_rules.apply_settings` and
+    `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         new, client_secret = ensure_client_secret(apply_settings(old, settings))
-        if client_secret is not None and caller.impersonator_id is not None:
-            raise NotWhileImpersonating  # otherwise this would bypass the same rule of rotate_secret
         return await save_changes(tx, old, new, ports.clock.now()), client_secret
 
 

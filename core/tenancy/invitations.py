@@ -15,7 +15,7 @@ from core.accounts import accounts
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.principals import BlockedByDirectory, Capability, NotWhileImpersonating, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import events, members_rules, organizations
@@ -66,11 +66,15 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     Only this result and the email contain the token. If the pending invitation for the address has
     passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
 
-    Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember,
-    InviteeDeactivated, InvitationAlreadySent; the errors of
+    During an impersonation, only members can be invited.
+
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
+    TooManyInvitations, AlreadyMember, InviteeDeactivated, InvitationAlreadySent; the errors of
     `organizations.lock_organization_for`.
     """
     invited_role = parse_invitable_role(role)
+    if caller.impersonator_id is not None and invited_role is not Role.MEMBER:
+        raise NotWhileImpersonating
     now = ports.clock.now()
     token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
     async with ports.storage.transaction(by=caller) as tx:

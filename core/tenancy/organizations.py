@@ -65,8 +65,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         # The address may have changed since the request arrived.
         if account.email_verified_at is None:
             raise AddressNotVerified
-        confirmed_at = now if caller.impersonator_id is None else None
-        membership = await add_first_owner(tx, organization, account.id, confirmed_at, now)
+        membership = await add_first_owner(tx, organization, account.id, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
 
 
@@ -96,13 +95,9 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
     return organization
 
 
-async def add_first_owner(
-    tx: Transaction, organization: Organization, owner_id: UUID, confirmed_at: datetime | None, now: datetime
-) -> Membership:
-    """Add the owner of a new organization, and record the organization's creation."""
-    membership = Membership(
-        id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=confirmed_at
-    )
+async def add_first_owner(tx: Transaction, organization: Organization, owner_id: UUID, now: datetime) -> Membership:
+    """Add the owner of a new organization, and record the organization's creation. The membership is confirmed."""
+    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=now)
     await tx.members.add(membership)
     tx.record(events.organization_created(organization))
     return membership

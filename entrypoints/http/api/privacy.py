@@ -108,7 +108,7 @@ class PersonalDataExportResponse(ResponseModel):
 
 
 @routes.get("/api/privacy/export/<user_id>")
-@person_anywhere(impersonated=False, applications=True)
+@person_anywhere(outlives=True, applications=True)
 @refuses(403, 404)
 @document_response(PersonalDataExportResponse)
 async def export(user_id: str) -> Response:
@@ -186,7 +186,7 @@ class AnonymizationResponse(ResponseModel):
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
-@person_anywhere(impersonated=False)
+@person_anywhere(outlives=True)
 @refuses(403, 404)
 @validate_response(AnonymizationResponse)
 async def anonymize(user_id: str) -> AnonymizationResponse:

@@ -41,7 +41,7 @@ class Access:
     or_cookie: bool = False  # the session cookie of our pages is accepted too
     limited: bool = True
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own limits, in addition to those of its path
-    impersonated: bool = True  # allowed during an impersonation (security I-4)
+    outlives: bool | None = None  # the effect or the response remains after an impersonation, which is refused (security I-4)
     verified: bool = False  # requires a verified email address
     capability: Capability | None = None  # required of a member of the organization in the path
     inactive: bool = False  # the organization need not be active
@@ -67,7 +67,7 @@ class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...]
-    impersonated: bool
+    outlives: bool
     applications: bool
 
 
@@ -226,7 +226,7 @@ async def _authorize_user(user: Person, access: Access) -> None:
         await impersonation.record_request(ports(), user, request.method, request_record().route, request.view_args or {})
     if user.service is not None and not access.applications:
         raise rules.NotForApplications
-    if user.impersonator_id is not None and not access.impersonated:
+    if user.impersonator_id is not None and access.outlives:
         raise rules.NotWhileImpersonating
     if access.verified and not user.email_verified:
         raise rules.AddressNotVerified
@@ -247,7 +247,7 @@ person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, allow_former_users=True))
 # The token may be missing. If one is sent, it must be valid.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
-platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
+platform_owner = AccessDecorator(Access("platform_owner", "bearer", outlives=True), _as_platform_owner)
 
 # Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages
 # carry a form token.
@@ -262,9 +262,9 @@ scim_client = AccessDecorator(Access("scim_client", "scim_token"), _as_scim_clie
 page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
 
 
-def member(capability: Capability, *, impersonated: bool = True, inactive: bool = False) -> AccessDecorator:
+def member(capability: Capability, *, outlives: bool | None = None, inactive: bool = False) -> AccessDecorator:
     """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
-    access = Access("member", "bearer", capability=capability, impersonated=impersonated, inactive=inactive)
+    access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive)
     return AccessDecorator(access, _as_member)
 
 
@@ -295,16 +295,24 @@ def access_of(view: Callable[..., Any]) -> Access:
     return access
 
 
+# Callers with an access token, which can be that of an impersonation
+_IMPERSONATED: Final = frozenset({"person", "person_anywhere", "verified_person", "person_if_present", "person_or_browser", "member"})
+
+
 def check_every_route(app: Quart) -> None:
-    """Check that every route has an access decorator.
+    """Check that every route has an access decorator, and that a change during an impersonation is allowed or refused explicitly.
 
     Raises: ValueError that names the routes without one.
     """
     wrong = []
     for rule in app.url_map.iter_rules():
         try:
-            access_of(app.view_functions[rule.endpoint])
+            access = access_of(app.view_functions[rule.endpoint])
         except ValueError as error:
             wrong.append(f"{rule.rule}: {error}")
+            continue
+        changes = (rule.methods or set()) - {"GET", "HEAD", "OPTIONS"}
+        if changes and access.name in _IMPERSONATED and access.outlives is None:
+            wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))

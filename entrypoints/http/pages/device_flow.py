@@ -71,7 +71,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(limit=DEVICE, impersonated=False)
+@person_or_browser(limit=DEVICE, outlives=True)
 @refuses(400)
 @serves_both
 @takes(DeviceDecisionRequest)

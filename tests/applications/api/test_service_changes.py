@@ -258,15 +258,16 @@ async def test_public_clients_have_no_secret_to_rotate(shops: Workshop, acme: Te
     assert await acme.log() == []
 
 
-async def test_an_impersonator_cannot_get_a_client_secret(shops: Workshop, acme: Tenant, platform: Platform) -> None:
-    """Neither by rotation nor by changing the type (security I-4)."""
+async def test_an_impersonator_cannot_change_a_service(shops: Workshop, acme: Tenant, platform: Platform) -> None:
+    """Neither its secret nor its redirect URIs (security I-4)."""
     token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
     path = f"{shops.path}/shop"
     assert refused(await acme.api.post(f"{path}/rotate-secret", token=token)) == FORBIDDEN
-    assert (await acme.api.patch(path, {"service_type": "mobile"}, token=token)).status == 200
-    assert refused(await acme.api.patch(path, {"service_type": "web"}, token=token)) == FORBIDDEN
-    assert await run_sql(acme.pool, "select service_type, client_secret_hash from services") == [("mobile", None)]
-    assert [entry["impersonator_id"] for entry in await acme.log()] == [platform.account.id]
+    before = await run_sql(acme.pool, "select * from services")
+    for changes in ({"service_type": "mobile"}, {"redirect_uris": ["https://elsewhere.example/"]}, {"name": "Other"}):
+        assert refused(await acme.api.patch(path, changes, token=token)) == FORBIDDEN
+    assert await run_sql(acme.pool, "select * from services") == before
+    assert await acme.log() == []
 
 
 async def test_responses_with_secrets_are_not_cached(shops: Workshop) -> None:

@@ -43,16 +43,16 @@ def add_routes(app: QuartTrio) -> None:
 
     routes: dict[str, View] = {
         "/test/person": person(view),
-        "/test/person/alone": person(impersonated=False)(view),
+        "/test/person/alone": person(outlives=True)(view),
         "/test/optional": person_if_present(view),
-        "/test/optional/alone": person_if_present(impersonated=False)(view),
+        "/test/optional/alone": person_if_present(outlives=True)(view),
         "/test/platform": platform_owner(view),
         "/test/platform/limited": platform_owner(limit=LOGIN)(view),
         "/test/in/<org_slug>/view": member(Capability.MEMBERS_VIEW)(view),
         "/test/in/<org_slug>/manage": member(Capability.MEMBERS_MANAGE)(view),
         "/test/in/<org_slug>/own": member(Capability.ORGANIZATION_OWN)(view),
         "/test/in/<org_slug>/inactive": member(Capability.MEMBERS_MANAGE, inactive=True)(view),
-        "/test/in/<org_slug>/alone": member(Capability.MEMBERS_VIEW, impersonated=False)(view),
+        "/test/in/<org_slug>/alone": member(Capability.MEMBERS_VIEW, outlives=True)(view),
     }
     for number, (path, guarded) in enumerate(routes.items()):
         app.add_url_rule(path, f"test_{number}", guarded)
@@ -263,8 +263,8 @@ async def test_a_rate_limit_does_not_weaken_the_access_check() -> None:
     async def view() -> str:
         return "reached"
 
-    for guarded in (platform_owner(limit=LOGIN)(view), member(Capability.MEMBERS_VIEW, impersonated=False)(limit=LOGIN)(view)):
-        assert (access_of(guarded).limit, access_of(guarded).impersonated) == (LOGIN, False)
+    for guarded in (platform_owner(limit=LOGIN)(view), member(Capability.MEMBERS_VIEW, outlives=True)(limit=LOGIN)(view)):
+        assert (access_of(guarded).limit, access_of(guarded).outlives) == (LOGIN, True)
 
 
 # Optional authentication

@@ -156,7 +156,7 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
             return "403"
         if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
             return "403*"
-    return "403" if caller.impersonated and not access.impersonated else None
+    return "403" if caller.impersonated and access.outlives else None
 
 
 def test_the_table_agrees_with_the_inventory() -> None:

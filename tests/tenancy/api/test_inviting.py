@@ -183,6 +183,10 @@ async def test_an_invitation_by_an_impersonator_records_both_users(acme: Tenant,
     assert (await api.post(acme.invitations, {"email": EMAIL, "role": "member"}, token=token)).status == 200
     [entry] = await acme.log()
     assert (entry["actor_id"], entry["impersonator_id"]) == (acme.people["owner"].id, steward.id)
+    for role in ("admin", "owner"):
+        answer = await api.post(acme.invitations, {"email": f"{role}@example.com", "role": role}, token=token)
+        assert answer.status in (400, 403)
+    assert len(await acme.log()) == 1
 
 
 def limit_to(app: QuartTrio, ports: Ports, invitations_per_day: int) -> None:

@@ -150,7 +150,7 @@ class ProfileUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/user")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(404)
 @validate_request(ProfileUpdateRequest)
 @validate_response(ProfileResponse)
@@ -178,7 +178,7 @@ class SetPasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/set-password")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(404, 429)
 @validate_request(SetPasswordRequest)
 @validate_response(Message)
@@ -199,7 +199,7 @@ class ChangePasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/change-password")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(404, 429)
 @validate_request(ChangePasswordRequest)
 @validate_response(Message)

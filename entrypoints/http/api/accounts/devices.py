@@ -133,7 +133,7 @@ def own_device(view: View) -> View:
 
 
 @routes.patch("/api/user/devices/<device_id>")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(404)
 @own_device
 @validate_request(RenameDeviceRequest)
@@ -148,7 +148,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 
 
 @routes.delete("/api/user/devices/<device_id>")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(400, 404)
 @validate_response(Message)
 async def revoke_device(device_id: str) -> Message:

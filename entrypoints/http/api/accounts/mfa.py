@@ -56,7 +56,7 @@ class MfaSetupResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/setup")
-@person(impersonated=False, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP)
 @refuses(400, 404)
 @validate_response(MfaSetupResponse)
 async def start_setup() -> MfaSetupResponse:
@@ -83,7 +83,7 @@ class MfaEnabledResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/verify")
-@person(impersonated=False, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
+@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
 @refuses(404)
 @validate_request(ConfirmMfaRequest)
 @validate_response(MfaEnabledResponse)
@@ -103,7 +103,7 @@ class MfaDisabledResponse(ResponseModel):
 
 
 @routes.delete("/api/user/mfa")
-@person(impersonated=False, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP)
 @refuses(404)
 @validate_response(MfaDisabledResponse)
 async def disable() -> MfaDisabledResponse:
@@ -123,7 +123,7 @@ class BackupCodesResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
-@person(impersonated=False, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP)
 @refuses(400, 404)
 @validate_response(BackupCodesResponse)
 async def regenerate_backup_codes() -> BackupCodesResponse:

@@ -89,7 +89,7 @@ def _to_response(key: ApiKey) -> ApiKeyResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
-@member(Capability.API_KEYS_MANAGE, impersonated=False)
+@member(Capability.API_KEYS_MANAGE, outlives=True)
 @existing_service
 @validate_request(ApiKeyRequest)
 @validate_response(CreatedApiKeyResponse, 201)
@@ -137,7 +137,7 @@ async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyRespon
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
-@member(Capability.API_KEYS_MANAGE)
+@member(Capability.API_KEYS_MANAGE, outlives=True)
 @describes({204: "The key is deleted."})
 async def delete(org_slug: str, service_slug: str, api_key_id: str) -> Response:
     """Delete an API key.

@@ -172,7 +172,7 @@ class RevokedSessionsResponse(ResponseModel):
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/sessions")
-@member(Capability.END_USERS_MANAGE)
+@member(Capability.END_USERS_MANAGE, outlives=False)
 @validate_response(RevokedSessionsResponse)
 async def revoke_sessions(org_slug: str, user_id: str) -> RevokedSessionsResponse:
     """End a user's sessions.

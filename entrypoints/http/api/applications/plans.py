@@ -66,7 +66,7 @@ class PlanRequest(RequestModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
-@member(Capability.BILLING_MANAGE)
+@member(Capability.BILLING_MANAGE, outlives=False)
 @existing_service
 @validate_request(PlanRequest)
 @validate_response(PlanResponse)
@@ -124,7 +124,7 @@ class PlanUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
-@member(Capability.BILLING_MANAGE)
+@member(Capability.BILLING_MANAGE, outlives=False)
 @existing_plan
 @validate_request(PlanUpdateRequest)
 @validate_response(PlanResponse)
@@ -145,7 +145,7 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
-@member(Capability.BILLING_MANAGE)
+@member(Capability.BILLING_MANAGE, outlives=False)
 @refuses(400)
 @describes({204: "The plan is deleted."})
 async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:

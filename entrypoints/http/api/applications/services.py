@@ -155,7 +155,7 @@ class CreatedServiceResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services")
-@member(Capability.SERVICES_CREATE)
+@member(Capability.SERVICES_CREATE, outlives=True)
 @validate_request(ServiceRequest)
 @validate_response(CreatedServiceResponse)
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
@@ -249,7 +249,7 @@ class UpdatedServiceResponse(ServiceResponse):
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.SERVICES_MANAGE)
+@member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
 @validate_request(ServiceUpdateRequest)
 @validate_response(UpdatedServiceResponse)
@@ -271,7 +271,7 @@ class ClientSecretResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
-@member(Capability.SERVICES_MANAGE, impersonated=False)
+@member(Capability.SERVICES_MANAGE, outlives=True)
 @refuses(400)
 @validate_response(ClientSecretResponse)
 async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
@@ -284,7 +284,7 @@ async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretRespons
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.ORGANIZATION_OWN)
+@member(Capability.ORGANIZATION_OWN, outlives=True)
 @describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete a service.

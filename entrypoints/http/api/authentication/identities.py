@@ -57,7 +57,7 @@ class LinkStartResponse(ResponseModel):
 
 
 @routes.post("/api/user/identities/<provider>/link")
-@person(impersonated=False)
+@person(outlives=True)
 @refuses(400)
 @validate_response(LinkStartResponse)
 async def start_link(provider: str) -> LinkStartResponse:
@@ -70,7 +70,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 
 
 @routes.delete("/api/user/identities/<provider>")
-@person(impersonated=False, applications=True)
+@person(outlives=True, applications=True)
 @refuses(400)
 @validate_response(Message)
 async def unlink(provider: str) -> Message:
@@ -93,7 +93,7 @@ class ProviderTokenResponse(ResponseModel):
 
 
 @routes.get("/api/provider-token/<provider>")
-@person(impersonated=False, applications=True)
+@person(outlives=True, applications=True)
 @validate_response(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.

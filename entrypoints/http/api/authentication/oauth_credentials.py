@@ -75,7 +75,7 @@ def existing_provider(view: View) -> View:
 
 
 @routes.put(PATH)
-@member(Capability.SERVICES_MANAGE)
+@member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
 @existing_provider
 @validate_request(OAuthCredentialsRequest)
@@ -105,7 +105,7 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 
 
 @routes.delete(PATH)
-@member(Capability.SERVICES_MANAGE)
+@member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
 @existing_provider
 @describes({204: "The service uses the credentials of the platform again."})

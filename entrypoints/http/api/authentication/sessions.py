@@ -146,7 +146,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 
 @routes.post("/api/auth/logout")
-@person_anywhere(applications=True)
+@person_anywhere(applications=True, outlives=False)
 @validate_response(Message)
 async def logout() -> Message:
     """End the session of this access token.

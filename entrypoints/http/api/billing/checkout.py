@@ -33,7 +33,7 @@ class CheckoutResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
-@member(Capability.SERVICES_VIEW)
+@member(Capability.SERVICES_VIEW, outlives=False)
 @existing_service
 @validate_request(CheckoutRequest)
 @validate_response(CheckoutResponse)

@@ -64,7 +64,7 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(SiemRequest)
 @validate_response(SiemResponse)
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
@@ -91,7 +91,7 @@ async def get_status(org_slug: str) -> SiemResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The configuration is removed."})
 async def remove(org_slug: str) -> Response:
     """Stop forwarding the audit log.
@@ -110,7 +110,7 @@ class SiemTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @validate_response(SiemTestResponse)
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.

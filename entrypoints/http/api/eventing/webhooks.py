@@ -125,7 +125,7 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks")
-@member(Capability.WEBHOOKS_MANAGE, impersonated=False)
+@member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_request(WebhookRequest)
 @validate_response(WebhookWithSecretResponse)
 async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
@@ -188,7 +188,7 @@ async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
-@member(Capability.WEBHOOKS_MANAGE)
+@member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_request(WebhookChangeRequest)
 @validate_response(WebhookResponse)
 async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> WebhookResponse:
@@ -207,7 +207,7 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
-@member(Capability.WEBHOOKS_MANAGE)
+@member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_response(Empty)
 async def delete(org_slug: str, webhook_id: str) -> Empty:
     """Delete a webhook and its deliveries.
@@ -219,7 +219,7 @@ async def delete(org_slug: str, webhook_id: str) -> Empty:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
-@member(Capability.WEBHOOKS_MANAGE, impersonated=False)
+@member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_response(WebhookWithSecretResponse)
 async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResponse:
     """Replace the secret of a webhook.
@@ -266,7 +266,7 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
-@member(Capability.WEBHOOKS_MANAGE)
+@member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
 @validate_response(DeliveryResponse)
 async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
@@ -279,7 +279,7 @@ async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
-@member(Capability.WEBHOOKS_MANAGE)
+@member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
 @validate_response(DeliveryResponse)
 async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:

@@ -46,7 +46,7 @@ def _to_response(token: ScimToken) -> ScimTokenResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
-@member(Capability.INTEGRATIONS_MANAGE, impersonated=False)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(ScimTokenRequest)
 @validate_response(CreatedScimTokenResponse)
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
@@ -79,7 +79,7 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The token is revoked."})
 async def revoke(org_slug: str, token_id: str) -> Response:
     """Revoke a SCIM token.

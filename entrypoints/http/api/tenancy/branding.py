@@ -59,7 +59,7 @@ class BrandingUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/branding")
-@member(Capability.ORGANIZATION_MANAGE)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @validate_request(BrandingUpdateRequest)
 @validate_response(BrandingResponse)
 async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse:

@@ -53,7 +53,7 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/domain")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(DomainRequest)
 @validate_response(DomainResponse)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
@@ -79,7 +79,7 @@ async def get_domain(org_slug: str) -> DomainResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/domain/verify")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
 @validate_response(DomainResponse)
 async def verify(org_slug: str) -> DomainResponse:
@@ -92,7 +92,7 @@ async def verify(org_slug: str) -> DomainResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/domain")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization no longer has a domain."})
 async def remove(org_slug: str) -> Response:
     """Remove the organization's domain.

@@ -73,7 +73,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
 
 
 @routes.put("/api/organizations/<org_slug>/hrd")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(HomeRealmRoutesRequest)
 @validate_response(HomeRealmRouteListResponse)
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:

@@ -75,7 +75,7 @@ class InvitationRequest(RequestModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")
-@member(Capability.MEMBERS_MANAGE)
+@member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(429)
 @validate_request(InvitationRequest)
 @validate_response(CreatedInvitationResponse)
@@ -112,7 +112,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
-@member(Capability.MEMBERS_MANAGE)
+@member(Capability.MEMBERS_MANAGE, outlives=False)
 @validate_response(Empty)
 async def cancel(org_slug: str, invitation_id: str) -> Empty:
     """Cancel a pending invitation.
@@ -124,7 +124,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Empty:
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
-@member(Capability.MEMBERS_MANAGE, impersonated=False)
+@member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
 @validate_response(Empty)
 async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
@@ -213,7 +213,7 @@ class InvitationTokenRequest(RequestModel):
 
 
 @routes.post("/api/invitations/accept")
-@person_if_present(impersonated=False)
+@person_if_present(outlives=True)
 @validate_request(InvitationTokenRequest)
 @validate_response(Empty)
 async def accept(data: InvitationTokenRequest) -> Empty:
@@ -228,7 +228,7 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 
 
 @routes.post("/api/invitations/decline")
-@person_if_present
+@person_if_present(outlives=True)
 @validate_request(InvitationTokenRequest)
 @validate_response(Empty)
 async def decline(data: InvitationTokenRequest) -> Empty:

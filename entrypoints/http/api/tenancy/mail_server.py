@@ -65,7 +65,7 @@ def _to_response(settings: SmtpSettings) -> MailServerResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(MailServerRequest)
 @validate_response(MailServerResponse)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
@@ -101,7 +101,7 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization's emails use the platform's server again."})
 async def remove(org_slug: str) -> Response:
     """Remove the organization's mail server.
@@ -120,7 +120,7 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @validate_response(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.

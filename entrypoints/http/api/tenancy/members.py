@@ -121,7 +121,7 @@ class RoleChangeResponse(ResponseModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.ROLES_MANAGE)
+@member(Capability.ROLES_MANAGE, outlives=True)
 @existing_member
 @validate_request(RoleRequest)
 @validate_response(RoleChangeResponse)
@@ -138,7 +138,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.MEMBERS_MANAGE)
+@member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(400)
 @validate_response(Message)
 async def remove(org_slug: str, user_id: str) -> Message:
@@ -180,7 +180,7 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, impersonated=False)
+@member(Capability.ORGANIZATION_OWN, outlives=True)
 @validate_request(OwnershipTransferRequest)
 @validate_response(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:

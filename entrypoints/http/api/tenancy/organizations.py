@@ -104,7 +104,7 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 
 
 @routes.post("/api/organizations")
-@verified_person
+@verified_person(outlives=True)
 @validate_request(OrganizationRequest)
 @validate_response(OwnOrganizationResponse)
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
@@ -178,7 +178,7 @@ class OrganizationUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_MANAGE)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @validate_request(OrganizationUpdateRequest)
 @validate_response(OrganizationDetailResponse)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
@@ -192,7 +192,7 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, impersonated=False)
+@member(Capability.ORGANIZATION_OWN, outlives=True)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently.
@@ -215,7 +215,7 @@ class SelectedOrganizationResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/select")
-@member(Capability.ORGANIZATION_VIEW)
+@member(Capability.ORGANIZATION_VIEW, outlives=False)
 @refuses(429)
 @validate_response(SelectedOrganizationResponse)
 async def select(org_slug: str) -> SelectedOrganizationResponse:

@@ -58,13 +58,13 @@ async def test_an_unknown_service_is_refused_before_the_request_is_parsed(shop: 
     assert {refused(answer) for answer in answers} == {MISSING}
 
 
-async def test_an_impersonator_cannot_create_a_key(shop: Shop, tenants: Tenants) -> None:
+async def test_an_impersonator_can_only_read_keys(shop: Shop, tenants: Tenants) -> None:
     created_key, steward = await shop.add_key(), await add_platform_owner(tenants.ports)
     token = await impersonate(tenants.ports, steward, shop.tenant.people["owner"], shop.tenant.org)
-    assert refused(await CALLS["create"](shop, token, created_key["id"])) == FORBIDDEN
+    for call in ("create", "delete"):
+        assert refused(await CALLS[call](shop, token, created_key["id"])) == FORBIDDEN
     assert await shop.ids() == [created_key["id"]]
-    assert [(await CALLS[call](shop, token, created_key["id"])).status for call in (("list", "get", "delete"))] == [200, 200, 204]
-    assert (await shop.tenant.entry("api_key.deleted"))["impersonator_id"] == steward.id
+    assert [(await CALLS[call](shop, token, created_key["id"])).status for call in ("list", "get")] == [200, 200]
 
 
 # Concurrency

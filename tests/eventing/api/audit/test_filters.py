@@ -120,7 +120,7 @@ FILTERS = [
     ("target_type=domain&target_id={org}&actor_id={admin}", ["domain.set"]),
     ("target_type=user&target_id=u1&actor_id={owner}", ["user.invited"]),
     # Documented as not supported, and ignored like all unknown parameters (decision 231).
-    ("action=plan.created&success=false&success=x&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
+    ("action=plan.created&success=false&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
     ("org_id={other_tenant}&org_slug=twin&action=plan.created", ["plan.created"]),
 ]
 

@@ -97,7 +97,7 @@ def _to_response(certificate: SamlCertificate) -> SamlCertificateResponse:
 
 
 @routes.post(SAML)
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @existing_service
 @validate_request(SamlConfigurationRequest)
 @validate_response(SamlChangeResponse)
@@ -145,7 +145,7 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
 
 
 @routes.delete(SAML)
-@member(Capability.INTEGRATIONS_MANAGE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_response(SamlChangeResponse)
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
@@ -158,7 +158,7 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 
 
 @routes.post(f"{SAML}/certificate")
-@member(Capability.INTEGRATIONS_MANAGE, impersonated=False)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400)
 @validate_response(SamlCertificateResponse)
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:

@@ -83,7 +83,7 @@ class SamlLoginResponse(ResponseModel):
 
 
 @routes.get(f"{SAML}/login")
-@member(Capability.ORGANIZATION_VIEW, impersonated=False)
+@member(Capability.ORGANIZATION_VIEW, outlives=True)
 @refuses(400)
 @succeeds_with_page
 @validate_querystring(SamlLoginQuery)
