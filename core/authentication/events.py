@@ -10,11 +10,12 @@ from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from uuid import UUID
 
     from core.applications.services_rules import Service
     from core.authentication.sessions_rules import Session
-    from core.kernel.principals import ServiceContext
+    from core.kernel.principals import Member, ServiceContext
     from core.kernel.providers import Provider
 
 
@@ -46,14 +47,19 @@ def impersonated(session: Session) -> Event:
     """A platform owner started to act as a user. The organization of the session, if any, receives the event, without the reason."""
     service = session.service
     org_id = service.org_id if service else session.org_id
-    details = {
-        "session_id": str(session.id),
-        "expires_at": rfc3339(session.expires_at),
-        "service_slug": service.slug if service else None,
-    }
-    return Event(
-        EVENT_KINDS["user.impersonated"], str(session.user_id), org_id=org_id, details=details, impersonator_id=session.impersonator_id
-    )
+    event = _impersonated(session.user_id, org_id, session.id, session.expires_at, service)
+    return replace(event, impersonator_id=session.impersonator_id)
+
+
+def impersonated_in(member: Member, expires_at: datetime) -> Event:
+    """An impersonation that began without an organization acts in this one for the first time."""
+    return _impersonated(member.user_id, member.acts_in.id, member.session_id, expires_at, None)
+
+
+def _impersonated(user_id: UUID, org_id: UUID | None, session_id: UUID, expires_at: datetime, service: ServiceContext | None) -> Event:
+    """A platform owner acts as a user. The organization, if any, receives the event, without the reason."""
+    details = {"session_id": str(session_id), "expires_at": rfc3339(expires_at), "service_slug": service.slug if service else None}
+    return Event(EVENT_KINDS["user.impersonated"], str(user_id), org_id=org_id, details=details)
 
 
 def impersonated_for_the_platform(event: Event, entry_id: UUID, reason: str) -> Event:

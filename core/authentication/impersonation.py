@@ -20,7 +20,7 @@ from core.authentication import events, sessions
 from core.authentication.sessions_rules import NO_ENTITLEMENT, Session, TokenSubject
 from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.kernel.principals import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
+from core.kernel.principals import Member, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ async def start(
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
     With `org_slug` alone, the context is an organization that the user is a member of. With
-    `service_slug` too, it is a service that the user uses (decision 152). An impersonation is not a
+    `service_slug` too, it is a service that the user uses (decision 152). The impersonation cannot
+    act in other organizations then. An impersonation is not a
     login: no login is recorded and no email is sent. The platform's audit log stores the reason.
     The log of the organization stores the impersonator, but not the reason (decisions 153, 207).
 
@@ -153,6 +154,7 @@ def _new_session(
         agent=caller.agent,
         impersonator_id=caller.user_id,
         impersonator_session_id=caller.session_id,
+        impersonated_in=context.org_id,
         service=context.service,
         org_id=context.org_id,
         device_id=device_id,
@@ -177,14 +179,20 @@ def _token_subject(session: Session, account: Account, context: _ImpersonationCo
 async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> None:
     """Record a request of an impersonator of `caller` in the platform's audit log, before it is answered (security I-5).
 
-    `route` is the path template and `arguments` are its path parameters.
+    `route` is the path template and `arguments` are its path parameters. If the impersonation began
+    without an organization, its first request in each organization is recorded in the
+    organization's log too.
 
-    Raises: AuditFailed. The request must be refused then.
+    Raises: AuditFailed, OrganizationNotFound. The request must be refused then.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
     try:
         async with ports.storage.transaction(by=caller) as tx:
             tx.record(events.impersonation_request(caller.user_id, caller.session_id, method, route, shortened))
+            if isinstance(caller, Member) and caller.impersonated_in is None:
+                expires_at = await tx.sessions.begin_impersonation_in(caller.session_id, caller.acts_in.id)
+                if expires_at is not None:
+                    tx.record(events.impersonated_in(caller, expires_at))
     except StorageDown as error:
         raise AuditFailed from error
 

@@ -61,7 +61,8 @@ async def authenticate_member(
     54). The member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications; the errors of `authenticate` and of `principals.require_capability`.
+    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `authenticate` and of
+    `principals.require_capability`.
     """
     claims = await signing_keys.read_token(ports, token)
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
@@ -73,6 +74,8 @@ async def authenticate_member(
     user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     organization = principals.require_capability(acts_in, capability, inactive=inactive)
+    if user.impersonated_in not in (None, organization.id):
+        raise principals.ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise principals.NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:

@@ -160,7 +160,8 @@ class Person(Caller):
     """A user with a live session. Every right is read from the database for this request (security J-5).
 
     `service` is set if an application holds the token, because the user signed in to that service.
-    Such a token allows only a few actions (security J-9). `mfa_missing` is true if the user enabled
+    Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
+    that an impersonation may act in, or None for all of the user's. `mfa_missing` is true if the user enabled
     the second factor in another session after this one had started.
     """
 
@@ -172,6 +173,7 @@ class Person(Caller):
     organization: OrganizationContext | None = None
     service: ServiceContext | None = None
     impersonator_id: UUID | None = None
+    impersonated_in: UUID | None = None
     mfa_missing: bool = False
 
 
@@ -273,6 +275,7 @@ class SessionContext:
     service: ServiceContext | None = None
     uses_service: bool = False
     mfa_missing: bool = False
+    impersonated_in: UUID | None = None
 
 
 class NotAMember(Forbidden):
@@ -308,6 +311,10 @@ class BlockedByDirectory(Forbidden):
 
 class NotAPlatformOwner(Forbidden):
     """Only platform owners may do this. Ask the operator of Gatehouse."""
+
+
+class ImpersonatedElsewhere(Forbidden):
+    """This impersonation is limited to another organization. Start one that names this organization, or none."""
 
 
 class NotWhileImpersonating(Forbidden):
@@ -359,6 +366,7 @@ def to_person(
         organization=organization,
         service=session.service,
         impersonator_id=session.impersonator_id,
+        impersonated_in=session.impersonated_in,
         mfa_missing=session.mfa_missing,
         address=address,
         agent=agent,

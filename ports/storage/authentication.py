@@ -125,6 +125,13 @@ class Sessions(SessionsRead, Protocol):
         """
         ...
 
+    async def begin_impersonation_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
+        """Remember that an impersonation acts in this organization. Return the end of its session in UTC, or None if this is known already.
+
+        Raises: OrganizationNotFound.
+        """
+        ...
+
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
         """End the sessions in which the user impersonates others, and those in which others impersonate the user."""
         ...

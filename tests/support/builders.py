@@ -327,6 +327,7 @@ async def sign_in(
         agent=agent,
         impersonator_id=None if impersonator is None else impersonator.id,
         impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
+        impersonated_in=None if impersonator is None else org,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:
@@ -361,7 +362,7 @@ async def log_in(
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
-    """Return the access token of a session in which `impersonator` acts as `target`, with `org` selected."""
+    """Return the access token of a session in which `impersonator` acts as `target`, in `org` alone if it is given."""
     return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
 
 

@@ -6,7 +6,7 @@ The module is longer than 400 lines because one class implements the port. The c
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import is_blocked
@@ -34,6 +34,7 @@ from core.kernel.principals import (
     BrowserSession,
     MembershipState,
     OrganizationContext,
+    OrganizationNotFound,
     OrganizationStatus,
     Person,
     Role,
@@ -43,7 +44,7 @@ from core.kernel.values import Email, PageResult
 
 SESSION_CONTEXT: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
-           s.mfa_missing and u.mfa_enabled_at is not null"""
+           s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in"""
 SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -105,10 +106,11 @@ MAY_USE_SERVICE: Final = f"""
      and not {is_blocked("s.org_id", "s.user_id")})"""
 
 BEGIN: Final = """
-    insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
-                          ends_at, address, agent, provider, grant_type, browser_hash)
-    values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
-            %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s, %(browser_hash)s)"""
+    insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
+                          created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash)
+    values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
+            %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
+            %(browser_hash)s)"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
     {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {SESSION_JOINS}
@@ -138,11 +140,12 @@ def to_session_context(row: Row) -> SessionContext:
         impersonator_id=row[4],
         organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
         mfa_missing=row[9],
+        impersonated_in=row[10],
     )
 
 
 def to_session_context_in_organization(row: Row) -> SessionContext:
-    id_, slug, status, role, confirmed = row[10:]
+    id_, slug, status, role, confirmed = row[11:]
     if id_ is None:
         return to_session_context(row)
     acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
@@ -202,6 +205,7 @@ def _columns(session: Session) -> dict[str, object]:
         "user_id": session.user_id,
         "impersonator_id": session.impersonator_id,
         "impersonator_session_id": session.impersonator_session_id,
+        "impersonated_in": session.impersonated_in,
         "service_id": session.service.id if session.service else None,
         "org_id": session.service.org_id if session.service else session.org_id,
         "device_id": session.device_id,
@@ -217,6 +221,8 @@ def _columns(session: Session) -> dict[str, object]:
 
 class Sessions(Repository):
     """Implements `ports.storage.authentication.Sessions` and `RefreshTokenRotation`."""
+
+    constraints: ClassVar = {"impersonated_organizations_org_id_fkey": OrganizationNotFound}
 
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
@@ -250,7 +256,7 @@ class Sessions(Repository):
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
-            lambda row: (BrowserSession(*row[10:]), to_session_context(row)),
+            lambda row: (BrowserSession(*row[11:]), to_session_context(row)),
             LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
             org_id=None,
@@ -431,6 +437,18 @@ class Sessions(Repository):
             where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(except_session_id)s)""",
             user_id=user_id,
             except_session_id=except_session_id,
+        )
+
+    async def begin_impersonation_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            with begun as (
+                insert into impersonated_organizations (session_id, org_id) values (%(session_id)s, %(org_id)s)
+                on conflict do nothing returning session_id)
+            select s.ends_at from begun join sessions s on s.id = begun.session_id""",
+            session_id=session_id,
+            org_id=org_id,
         )
 
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:

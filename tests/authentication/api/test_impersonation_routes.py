@@ -17,13 +17,14 @@ from tests.support.builders import (
     add_organization,
     add_platform_owner,
     impersonate,
+    run_concurrently,
     run_sql,
     sign_in,
 )
 from tests.support.impersonator import Support
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.services import add_service
-from tests.support.tenants import Tenant
+from tests.support.tenants import Tenant, Tenants
 
 # All routes that need a user's token are in one of two sets: forbidden to impersonators ...
 REFUSED = {
@@ -178,6 +179,54 @@ async def test_an_impersonator_does_not_confirm_a_membership(support: Support, a
     impersonation = await support.begin(org_slug="acme")
     assert (await support.api.get(f"{acme.path}/members", token=impersonation["access_token"])).status == 200
     assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.user.id) == [(None,)]
+
+
+async def test_an_impersonation_acts_only_in_the_organization_that_it_names(support: Support, app: QuartTrio, tenants: Tenants) -> None:
+    acme, other = await tenants.add("acme"), await tenants.add("other")
+    await run_sql(
+        support.pool,
+        "update memberships set user_id = %s where org_id = any(%s) and role = 'owner'",
+        support.user.id,
+        [acme.org, other.org],
+    )
+    token = (await support.begin(org_slug="acme"))["access_token"]
+    assert (await support.api.get(f"{acme.path}/members", token=token)).status == 200
+    before = await other.log()
+    examples = {"org_slug": "other", "provider": "codehost"}
+    for rule in app.url_map.iter_rules():
+        if access_of(app.view_functions[rule.endpoint]).name != "member":
+            continue
+        path = "/".join(examples.get(part[1:-1], str(uuid4())) if part.startswith("<") else part for part in rule.rule.split("/"))
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
+            answer = await support.api.call(method, path, None if method == "GET" else {}, token=token)
+            assert refused(answer) == FORBIDDEN, (method, rule.rule, answer.text)
+    assert await other.log() == before
+
+
+async def test_each_organization_learns_of_an_impersonation_that_names_none(support: Support, tenants: Tenants) -> None:
+    acme, other, untouched = await tenants.add("acme"), await tenants.add("other"), await tenants.add("untouched")
+    organizations = [acme.org, other.org, untouched.org]
+    await run_sql(
+        support.pool, "update memberships set user_id = %s where org_id = any(%s) and role = 'owner'", support.user.id, organizations
+    )
+    impersonation = await support.begin()
+    for tenant in (acme, other, acme):
+        for path in (f"{tenant.path}/members", f"{tenant.path}/services"):
+            assert (await support.api.get(path, token=impersonation["access_token"])).status == 200
+    expected = {"session_id": impersonation["session_id"], "expires_at": impersonation["expires_at"], "service_slug": None}
+    for tenant in (acme, other):
+        [entry] = await tenant.log()
+        assert (entry["action"], entry["target_id"], entry["details"]) == ("user.impersonated", str(support.user.id), expected)
+        assert (entry["actor_id"], entry["impersonator_id"]) == (support.user.id, support.account.id)
+    assert await untouched.log() == []
+
+
+async def test_twenty_first_requests_of_an_impersonation_make_one_entry(support: Support, acme: Tenant) -> None:
+    await add_member(acme.pool, acme.org, support.user.id)
+    token = (await support.begin())["access_token"]
+    answers = await run_concurrently(20, lambda _: support.api.get(f"{acme.path}/members", token=token))
+    assert {answer.status for answer in answers} == {200}
+    assert [entry["action"] for entry in await acme.log()] == ["user.impersonated"]
 
 
 CHANGES = {

@@ -106,7 +106,7 @@ async def test_an_impersonator_cannot_delete_an_organization(api: Api, ports: Po
     org = await add_organization(pool, "acme")
     user, _ = await add_person(ports, pool, "ada", org, "owner")
     support = await add_platform_owner(ports)
-    token = await impersonate(ports, support, user)
+    token = await impersonate(ports, support, user, org)
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert "impersonating" in answer.json["error"]

@@ -179,7 +179,7 @@ async def test_an_address_can_be_invited_again_after_an_answer(acme: Tenant, api
 
 async def test_an_invitation_by_an_impersonator_records_both_users(acme: Tenant, ports: Ports, api: Api) -> None:
     steward = await add_platform_owner(ports)
-    token = await impersonate(ports, steward, acme.people["owner"])
+    token = await impersonate(ports, steward, acme.people["owner"], acme.org)
     assert (await api.post(acme.invitations, {"email": EMAIL, "role": "member"}, token=token)).status == 200
     [entry] = await acme.log()
     assert (entry["actor_id"], entry["impersonator_id"]) == (acme.people["owner"].id, steward.id)
