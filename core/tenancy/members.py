@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, OrganizationNotFound, Role
+from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
 from core.kernel.values import PageResult
 from core.tenancy import events, organizations
 from core.tenancy.members_rules import (
@@ -23,6 +23,7 @@ from core.tenancy.members_rules import (
     MemberNotFound,
     NewOwnerNotActive,
     NewOwnerNotMember,
+    OwnerCannotLeave,
     grantable_roles,
     parse_assignable_role,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import Member, Person
     from core.kernel.values import Page
     from core.tenancy.organizations_rules import Limit, Membership
     from ports import Ports
@@ -113,6 +114,23 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
         await tx.accounts.lock(user_id)
         tx.record(events.user_removed(organization.id, user_id, membership.role))
         await end_membership(tx, organization.id, user_id, now)
+
+
+async def leave(ports: Ports, caller: Person, slug: str) -> None:
+    """End the caller's own membership in an organization with any status, and their sessions in it.
+
+    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        org_id = await tx.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
+        await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
+        membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
+        if membership.role is Role.OWNER:
+            raise OwnerCannotLeave
+        await tx.accounts.lock(caller.user_id)
+        tx.record(events.user_removed(org_id, caller.user_id, membership.role))
+        await end_membership(tx, org_id, caller.user_id, now)
 
 
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

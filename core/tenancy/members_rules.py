@@ -41,7 +41,11 @@ class CannotChangeOwnerRole(Invalid):
 
 
 class CannotRemoveSelf(Invalid):
-    """You cannot remove yourself. Ask another admin or the owner to remove you."""
+    """You cannot remove yourself. To leave, send POST /api/organizations/{slug}/leave, or use the page of your account."""
+
+
+class OwnerCannotLeave(Invalid):
+    """You own this organization. Transfer the ownership to another member first, or delete the organization."""
 
 
 class CannotRemoveOwner(Invalid):

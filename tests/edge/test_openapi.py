@@ -179,6 +179,7 @@ POST   /auth/device/verify                                        400 401 403 42
 GET    {org}/members                                              400 404
 PATCH  {org}/members/{user_id}                                    400 404
 POST   {org}/members/{user_id}                                    400 404
+POST   {org}/leave                                                400 401 403 404
 POST   {org}/transfer-ownership                                   400 404
 POST   {org}/invitations                                          429
 GET    {org}/invitations                                          400

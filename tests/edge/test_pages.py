@@ -90,6 +90,7 @@ PAGES: dict[str, dict[str, object]] = {
         "devices": 2,
         "trusted": 1,
         "sessions": 2,
+        "organizations": ["Acme & Sons"],
     },
     "account_identities.html": {
         **ACCOUNT,
@@ -111,6 +112,10 @@ PAGES: dict[str, dict[str, object]] = {
     "account_backup_codes.html": {"done": "It was done.", "codes": ["ABCD-2345"], "switched_on": True},
     "account_devices.html": {"done": "It was done.", "devices": [DEVICE]},
     "account_device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "account_organizations.html": {
+        **ACCOUNT,
+        "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME}],
+    },
     "account_sessions.html": {
         **ACCOUNT,
         "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": TIME, "is_current": False}],

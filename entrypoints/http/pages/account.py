@@ -23,6 +23,7 @@ from core.kernel.errors import Invalid, Limited, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
 from core.kernel.values import Email
+from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import page_session
@@ -50,6 +51,7 @@ NOTICES: Final = {
     "name": "Name saved.",
     "revoked": "Device revoked and signed out.",
     "ended": "Session ended.",
+    "left": "You left the organization.",
     "others": "All other sessions ended.",
     "linked": "Account linked. You can now sign in with it.",
     "unlinked": "Account unlinked.",
@@ -124,6 +126,7 @@ async def show_account() -> Response:
         devices=len(listed_devices),
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
+        organizations=[organization.name for organization, _ in await organizations.list_own(ports(), user)],
         linked=[provider.value.title() for provider in await identities.list_sign_in_providers(ports(), user)],
     )
 

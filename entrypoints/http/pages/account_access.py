@@ -15,6 +15,7 @@ from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import IDENTITIES_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
+from core.tenancy import members, organizations
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.context import ports, signed_in
@@ -35,6 +36,7 @@ from entrypoints.http.pages.sign_in import redirect
 routes = Blueprint("account_access", __name__)
 
 DEVICES: Final = "/app/account/devices"
+ORGANIZATIONS: Final = "/app/account/organizations"
 SESSIONS: Final = "/app/account/sessions"
 
 # Devices
@@ -203,6 +205,37 @@ async def unlink_identity(provider: str) -> Response:
     except Invalid as refusal:
         return refused_account_page(refusal, "account_identities.html", **await _identities_values())
     return redirect_with_notice("unlinked", IDENTITIES_PATH)
+
+
+# Organizations
+
+
+@routes.get(ORGANIZATIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_organizations() -> Response:
+    """List the organizations that you are a member of.
+
+    You can leave those that you do not own.
+    """
+    listed = [
+        {"slug": organization.slug, "name": organization.name, "role": membership.role.value, "since": format_utc(membership.created_at)}
+        for organization, membership in await organizations.list_own(ports(), signed_in())
+    ]
+    return account_page_response("account_organizations.html", organizations=listed)
+
+
+@routes.post("/app/account/organizations/<org_slug>/leave")
+@page_session
+@describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
+async def leave_organization(org_slug: str) -> Response:
+    """Leave an organization.
+
+    Your sessions in the organization end. The owner transfers the ownership first.
+    """
+    await read_account_form()
+    await members.leave(ports(), signed_in(), org_slug)
+    return redirect_with_notice("left", ORGANIZATIONS)
 
 
 # Sessions

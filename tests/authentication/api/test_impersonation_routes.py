@@ -83,6 +83,7 @@ REFUSED = {
     ("POST", "/api/organizations/<org_slug>/smtp"),
     ("DELETE", "/api/organizations/<org_slug>/webhooks/<webhook_id>"),
     ("PATCH", "/api/organizations/<org_slug>/webhooks/<webhook_id>"),
+    ("POST", "/api/organizations/<org_slug>/leave"),
     # sign-ins elsewhere
     ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
     ("POST", "/auth/device/verify"),

@@ -131,6 +131,7 @@ POST   {org}/select                           401  403  403  403  200  200  200 
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -351,6 +352,8 @@ GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
 POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
+GET    /app/account/organizations                    303* 200  200  200  303*
+POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
@@ -515,6 +518,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),
     "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
+    "POST /app/account/organizations/<org_slug>/leave": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),

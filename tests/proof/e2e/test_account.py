@@ -194,7 +194,10 @@ def test_scripts_cannot_read_the_cookies(running: Service, browser: Browser) -> 
 
 
 REACHABLE: Final = "a[href], button, input:not([type=hidden]):not([hidden])"
-PAGES: Final = ("account", "account/email", "account/password", "account/two-factor", "account/devices", "account/sessions")
+PAGES: Final = (
+    "account",
+    *(f"account/{page}" for page in ("email", "password", "two-factor", "devices", "organizations", "sessions")),
+)
 
 
 def reachable_ids(browser: Browser) -> list[str]:

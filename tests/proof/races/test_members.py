@@ -192,3 +192,19 @@ async def test_a_write_sees_the_change_whose_lock_it_waited_for(tenants: Tenants
     answer = await run_during(tenants.pool, changes, lambda: CALLS[call](acme, acme.token(caller), acme.id("member")))
     assert answer.status == status
     assert await acme.recorded() == []
+
+
+@pytest.mark.slow
+async def test_of_twenty_concurrent_ways_out_one_ends_the_membership(tenants: Tenants, acme: Tenant) -> None:
+    tokens = [(await sign_in(tenants.ports, acme.people["member"])).access_token for _ in range(10)]
+    owner_token = acme.token("owner")
+
+    async def act(number: int) -> int:
+        if number % 2:
+            return (await tenants.api.post(f"{acme.path}/members/{acme.id('member')}", token=owner_token)).status
+        return (await tenants.api.post(f"{acme.path}/leave", token=tokens[number // 2])).status
+
+    statuses = await run_concurrently(20, act)
+    assert sum(status < 400 for status in statuses) == 1
+    assert set(statuses) <= {200, 204, 403, 404}
+    assert [entry["action"] for entry in await acme.log()].count("user.removed") == 1

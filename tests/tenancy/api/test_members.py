@@ -287,6 +287,30 @@ async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tena
     assert (await other_tenant.check())["both"] == "member"
 
 
+async def test_members_leave_even_an_inactive_organization(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
+    await other_tenant.join("both", acme.people["member"])
+    own_token = (await sign_in(tenants.ports, acme.people["member"])).access_token
+    await run_sql(tenants.pool, "update organizations set status = 'suspended' where id = %s", acme.org)
+    assert (await tenants.api.post(f"{acme.path}/leave", token=acme.token("member"))).status == 204
+    assert "member" not in await acme.check()
+    assert (await acme.recorded())[-1] == ("user.removed", "user", acme.id("member"), acme.people["member"].id, {"role": "member"})
+    # The session in the organization ended. Another one lives, and is no longer that of a member.
+    assert (await tenants.api.get("/api/user", token=acme.token("member"))).status == 401
+    assert (await tenants.api.get(f"{other_tenant.path}/members", token=own_token)).status == 200
+    again = await tenants.api.post(f"{acme.path}/leave", token=own_token)
+    assert (again.status, again.code) == (403, "FORBIDDEN")
+
+
+async def test_the_owner_cannot_leave_before_the_transfer(tenants: Tenants, acme: Tenant) -> None:
+    before = await tenants.everything()
+    answer = await tenants.api.post(f"{acme.path}/leave", token=acme.token("owner"))
+    assert (answer.status, "Transfer the ownership" in answer.json["error"]) == (400, True)
+    assert await tenants.everything() == before
+    await CALLS["transfer"](acme, acme.token("owner"), acme.id("member"))
+    assert (await tenants.api.post(f"{acme.path}/leave", token=acme.token("owner"))).status == 204
+    assert (await acme.check())["member"] == "owner"
+
+
 async def test_a_removed_member_can_join_again(tenants: Tenants, acme: Tenant) -> None:
     assert (await acme.remove("owner", "deputy")).status == 200
     await acme.join("deputy", acme.people["deputy"])

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
-from quart import Blueprint
+from quart import Blueprint, Response
 from quart_schema import validate_querystring, validate_request, validate_response
 
 from core.kernel.principals import Capability, Role
@@ -15,8 +15,8 @@ from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
 
 routes = Blueprint("members", __name__)
@@ -149,6 +149,20 @@ async def remove(org_slug: str, user_id: str) -> Message:
     """
     await members.remove(ports(), acting_member(), path_id(user_id))
     return Message(message="The member was removed.")
+
+
+@routes.post("/api/organizations/<org_slug>/leave")
+@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True)
+@refuses(400)
+@describes({204: "You are no longer a member."})
+async def leave(org_slug: str) -> Response:
+    """Leave the organization.
+
+    Your sessions in the organization end, and pending invitations from and to you are canceled. Your
+    account remains. The owner transfers the ownership first.
+    """
+    await members.leave(ports(), acting_member(), org_slug)
+    return no_content()
 
 
 class OwnershipTransferRequest(RequestModel):

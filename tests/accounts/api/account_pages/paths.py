@@ -10,6 +10,7 @@ from tests.support.builders import Answer, run_sql
 
 EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR = f"{ACCOUNT}/email", f"{ACCOUNT}/password", f"{ACCOUNT}/two-factor"
 DEVICES, SESSIONS, EXPORT = f"{ACCOUNT}/devices", f"{ACCOUNT}/sessions", f"{ACCOUNT}/export"
+ORGANIZATIONS = f"{ACCOUNT}/organizations"
 
 
 def page_text(answer: Answer) -> str:
