@@ -79,7 +79,7 @@ class Session:
     service: ServiceContext | None = None  # set if an application holds the tokens
     device_id: UUID | None = None
     impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
-    impersonated_in: UUID | None = None  # the only organization that an impersonation may act in, or None for all of the user's
+    impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
     org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
     provider: str | None = None
     grant: Grant | None = None  # None if the user signed in to the application directly

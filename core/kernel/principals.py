@@ -161,8 +161,9 @@ class Person(Caller):
 
     `service` is set if an application holds the token, because the user signed in to that service.
     Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
-    that an impersonation may act in, or None for all of the user's. `mfa_missing` is true if the user enabled
-    the second factor in another session after this one had started.
+    that an impersonation may act in, or None if it may act in all organizations of the user.
+    `mfa_missing` is true if the user enabled the second factor in another session after this one
+    had started.
     """
 
     user_id: UUID

@@ -126,7 +126,7 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def begin_impersonation_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
-        """Remember that an impersonation acts in this organization. Return the end of its session in UTC, or None if this is known already.
+        """Store that an impersonation acts in this organization. Return the end of its session in UTC, or None if this was stored before.
 
         Raises: OrganizationNotFound.
         """

@@ -253,7 +253,7 @@ platform_owner = AccessDecorator(Access("platform_owner", "bearer", outlives=Tru
 # carry a form token.
 person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
 # A pending sign-in, with its pre-auth token (security J-8).
-pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
+pre_auth = AccessDecorator(Access("pre_auth", "bearer", outlives=False), _as_pre_auth)
 # The payment provider, authenticated by the signature over the raw body (security H-1).
 signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
 # A directory with a SCIM token.
@@ -295,10 +295,6 @@ def access_of(view: Callable[..., Any]) -> Access:
     return access
 
 
-# Callers with an access token, which can be that of an impersonation
-_IMPERSONATED: Final = frozenset({"person", "person_anywhere", "verified_person", "person_if_present", "person_or_browser", "member"})
-
-
 def check_every_route(app: Quart) -> None:
     """Check that every route has an access decorator, and that a change during an impersonation is allowed or refused explicitly.
 
@@ -312,7 +308,7 @@ def check_every_route(app: Quart) -> None:
             wrong.append(f"{rule.rule}: {error}")
             continue
         changes = (rule.methods or set()) - {"GET", "HEAD", "OPTIONS"}
-        if changes and access.name in _IMPERSONATED and access.outlives is None:
+        if changes and access.security == "bearer" and access.outlives is None:
             wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))
