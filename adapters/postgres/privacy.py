@@ -224,7 +224,9 @@ class Privacy(Repository):
             select m.org_id, m.confirmed_at is not null,
                    exists (select 1 from memberships o where o.org_id = m.org_id and o.user_id = %(owner_id)s and o.role = 'owner')
             from (select org_id, user_id, confirmed_at from memberships
-                  union all select org_id, user_id, confirmed_at from scim_users where role is not null) m
+                  union all
+                  select b.org_id, b.user_id, b.since from directory_blocks b join users u on u.id = b.user_id
+                  where u.origin <> 'platform' and u.origin_org_id = b.org_id) m
             where m.user_id = %(user_id)s order by m.org_id""",
             user_id=user_id,
             owner_id=owner_id,
@@ -241,9 +243,7 @@ class Privacy(Repository):
             to_membership,
             f"""
             select m.id, o.id, o.slug, m.role, m.created_at
-            from (select id, org_id, user_id, role, created_at from memberships
-                  union all
-                  select membership_id, org_id, user_id, role, joined_at from scim_users where role is not null) m
+            from memberships m
             join organizations o on o.id = m.org_id
             where m.user_id = %(user_id)s {in_orgs} {later} order by m.created_at, m.id limit %(limit)s""",
             user_id=user_id,

@@ -29,9 +29,9 @@ async def may_use_service(read: Reading | Transaction, org_id: UUID, user_id: UU
     """Return whether this user may use the services of this organization. A user that its directory blocks may not.
 
     The directory blocks a user by deactivating or deleting them. The block ends when the directory
-    activates them, or when they become a member again.
+    activates them or creates them again, or when an admin removes it.
     """
-    return not await read.scim_users.is_blocked(org_id, user_id)
+    return not await read.directory_blocks.exists(org_id, user_id)
 
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> None:

@@ -44,6 +44,11 @@ def user_reactivated(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Eve
     return Event(EVENT_KINDS["user.reactivated"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
 
 
+def user_unblocked(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event:
+    """An admin removed the block of a user by the directory."""
+    return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
+
+
 def user_deprovisioned(org_id: UUID, user_id: UUID, role: Role | None, *, permanently: bool) -> Event:
     """The directory deleted a user: the whole account if `permanently`, or only the membership."""
     details: dict[str, Any] = {"permanently": permanently}

@@ -64,7 +64,7 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
 
 
 def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
-    """Return the ids of all members in order, including deactivated ones."""
+    """Return the ids of all members in order."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
@@ -76,7 +76,8 @@ def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
 async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> ScimGroup:
     """Add and remove members, all of them or none.
 
-    New members get the role member; other roles stay. A change that replaces all members keeps the
+    New members get the role member; other roles stay. A user whom the directory blocks becomes a
+    member when it activates them, so adding them changes nothing. A change that replaces all members keeps the
     owner and platform owners even if it does not name them (decision 135).
 
     Raises: GroupNotFound, GroupMemberUnknown, ProtectedUser, MembersFull, ScimTokenInvalid,
@@ -91,7 +92,7 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
             for member in batch:
                 if member.user_id in changes.added:
                     known += 1
-                    if member.role is None:
+                    if member.role is None and not member.is_blocked:
                         joining.append(member)
                 elif member.role is not None and (not member.is_protected if changes.replace_all else member.user_id in changes.removed):
                     leaving.append(member)
@@ -105,7 +106,7 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
             if not changes.replace_all and any(member.is_protected or member.user_id in owners for member in leaving):
                 raise ProtectedUser
             leaving = [member for member in leaving if member.user_id not in owners]
-        require_member_capacity(organization, _count_active(joining) - _count_active(leaving))
+        require_member_capacity(organization, len(joining) - len(leaving))
         await _remove_members(tx, organization.id, leaving, now)
         await _restore_members(tx, organization.id, joining, now)
         if joining or leaving:
@@ -127,10 +128,6 @@ def _load_members(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batc
         return await tx.scim_users.all_group_members(org_id, None if last is None else last.user_id, count)
 
     return Batches(read_batch, size=BATCH_SIZE)
-
-
-def _count_active(group_members: Sequence[GroupMember]) -> int:
-    return sum(not member.is_deactivated for member in group_members)
 
 
 async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[GroupMember], now: datetime) -> None:

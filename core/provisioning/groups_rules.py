@@ -43,7 +43,7 @@ class GroupMember:
 
     user_id: UUID
     role: Role | None  # None: not in the group
-    is_deactivated: bool  # the membership is suspended and does not count
+    is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
 
     @property

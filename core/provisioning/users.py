@@ -2,8 +2,12 @@
 
 A directory knows the members of its organization, the users it deactivated, and the users it
 provisioned and removed from the group. Some of these accounts are also used elsewhere:
-`core.tenancy.account_control` decides how much of such an account the directory controls. The names
-that a directory gives to a user are visible in its organization only.
+`core.tenancy.account_control` decides whether the organization controls the account. The names that
+a directory gives to a user are visible in its organization only.
+
+Deactivating or deleting a user blocks them (`core.provisioning.blocks`). The membership ends, and
+nothing remembers it: activating or creating the user again makes them a member with the role
+member.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
 from core.kernel.values import Email, new_id
-from core.provisioning import events
+from core.provisioning import blocks, events
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.patches import apply_operations
 from core.provisioning.schemas import USER
@@ -76,13 +80,20 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
 async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
     """Create an account that is a member of the organization, and send a welcome email.
 
-    The account has no password, and its email address counts as verified. Existing accounts are
-    never changed here (security C-2). With `active` false, the account and its membership are
-    created deactivated.
+    The account has no password, and its email address counts as verified. With `active` false, the
+    user is created deactivated. A user whom the directory blocks is activated and gets the new data.
+    Other existing accounts are never changed here (security C-2).
 
     Raises: UserNameTaken, UserNameReserved, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
-    OrganizationNotActive.
+    OrganizationNotActive; the errors of `_apply_changes`.
     """
+    try:
+        return await _create_account(ports, caller, data)
+    except UserNameTaken:
+        return await _create_again(ports, caller, data)
+
+
+async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
@@ -110,6 +121,25 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     return user
 
 
+async def _create_again(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        known = await tx.accounts.by_email(data.email) or refuse(UserNameTaken)
+        organization = locked_organization()
+        if not await tx.directory_blocks.exists(organization.id, known.id):
+            raise UserNameTaken
+        account = await tx.accounts.lock(known.id) or refuse(UserNameTaken)
+        if account.is_platform_owner:
+            raise ProtectedUser
+        if account.email != data.email:  # changed before the account was locked
+            raise UserNameTaken
+        await tx.scim_users.mark_provisioned(organization.id, account.id, now)
+        await _activate(ports, tx, account, data.email, organization, now)
+        user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
+        return await _apply_changes(ports, tx, user, account, organization, data, now)
+
+
 def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
     return ScimUser(
         id=account.id,
@@ -119,8 +149,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
         created_at=account.created_at,
         updated_at=account.created_at,
         role=Role.MEMBER,
-        deactivated_here=False,
-        whole_account=False,
+        is_blocked=False,
         is_platform_owner=False,
         is_anonymized=False,
     )
@@ -166,8 +195,7 @@ async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: Us
 
 async def _apply_patch(ports: Ports, before: Resource, patch: UserPatch) -> Resource:
     # The operations see neither `active` nor `userName`, so that the result has them only if the
-    # patch does. A patch without `active` must not deactivate a second time, because that could
-    # affect the whole account now (see `_changes_active`). A userName in the patch wins over emails
+    # patch does. A patch without `active` changes nobody's access. A userName in the patch wins over emails
     # even if it is the present one.
     resource = {name: value for name, value in before.items() if name not in ("active", "userName")}
     work = partial(apply_operations, USER, resource, patch.operations)
@@ -204,9 +232,7 @@ async def _store_once(
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the directory controls it, or else the membership (decision 132).
-
-    A user who keeps the account is blocked from the organization's services until they join again.
+    """Delete the account if the organization controls it, or else end the membership and block the user (decision 132).
 
     Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
     """
@@ -216,19 +242,13 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         if user.is_protected:
             raise ProtectedUser
         control = await tx.accounts.account_control(account.id, organization.id)
-        permanently = control.directory_controls_account and not user.is_anonymized
+        permanently = control.controls_account and not user.is_anonymized
         tx.record(events.user_deprovisioned(organization.id, account.id, user.role, permanently=permanently))
         if permanently:
             await members.delete_account(tx, organization.id, account.id, now)
             return
         await members.end_membership(tx, organization.id, account.id, now)
-        if user.whole_account:  # the account may be used elsewhere since it was deactivated
-            await tx.accounts.reactivate(account.id, now)
-        if user.is_anonymized:
-            await tx.scim_users.forget(organization.id, account.id)
-        else:
-            # A deactivated user must not regain access by being deleted.
-            await tx.scim_users.block(organization.id, account.id, now)
+        await tx.directory_blocks.add(organization.id, account.id, now)
 
 
 async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization]:
@@ -259,8 +279,8 @@ async def _apply_changes(
     MembersFull.
     """
     changes_email, changes_profile = new.email != user.email, new.profile != user.profile
-    changes_active = new.active is not None and await _changes_active(tx, user, organization, active=new.active)
-    if not (changes_email or changes_profile or changes_active):
+    changes_active = new.active is not None and new.active is user.is_blocked and not user.is_anonymized
+    if not (changes_email or changes_profile or changes_active) and not (new.active and user.is_anonymized):
         return user
     if user.is_protected:
         raise ProtectedUser
@@ -273,27 +293,10 @@ async def _apply_changes(
     if changes_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if changes_active and new.active:
-        await _activate(ports, tx, user, new.email if changes_email else account.email, organization, now)
+        await _activate(ports, tx, account, new.email if changes_email else account.email, organization, now)
     elif changes_active:
         await _deactivate(tx, user, organization, now)
-    # Activating makes the directory forget a former member that it did not provision.
-    return await tx.scim_users.by_id(organization.id, user.id) or with_changes(user, active=True)
-
-
-async def _changes_active(tx: Transaction, user: ScimUser, organization: Organization, *, active: bool) -> bool:
-    """Return whether activating or deactivating the user has an effect.
-
-    A second deactivation has an effect if the directory controls the whole account now and did not
-    at the first deactivation, or the other way around. The user may have left or joined other
-    organizations in between (security C-5).
-    """
-    if active:
-        return not user.active
-    if user.is_anonymized:
-        return False
-    if not user.deactivated_here:
-        return True
-    return (await tx.accounts.account_control(user.id, organization.id)).directory_controls_account is not user.whole_account
+    return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
 
 
 async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
@@ -332,47 +335,38 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 
 
 async def _deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
-    """Suspend the membership, and deactivate an account that the directory controls (security C-5).
-
-    A suspended membership is not counted and gives no access.
-    """
+    """Block the user, end the membership, and deactivate an account that the organization controls (security C-5)."""
     control = await tx.accounts.account_control(user.id, organization.id)
-    whole_account = control.directory_controls_account
-    await tx.scim_users.deactivate(organization.id, user.id, now, whole_account=whole_account)
+    await tx.directory_blocks.add(organization.id, user.id, now)
+    await tx.scim_users.remove_members(organization.id, [user.id], now)
+    await tx.service_users.remove_former_members(organization.id, [user.id])
     await members.end_access(tx, organization.id, user.id, now)
-    if whole_account:
+    if control.controls_account:
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)
         await tx.pre_auths.remove_all(user.id)
-    elif user.whole_account:
-        await tx.accounts.reactivate(user.id, now)
-    tx.record(events.user_deactivated(organization.id, user.id, whole_account=whole_account))
+    tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
 
 
-async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
-    """Undo the deactivation by this directory, and nothing else (decision 132).
+async def _activate(ports: Ports, tx: Transaction, account: Account, email: Email, organization: Organization, now: datetime) -> None:
+    """Remove the block of the user, and make them a member (decision 132).
 
     `email` is the account's present address. It becomes the userName, even if the user had another
     address when they left.
 
     Raises: MembersFull, UserNameReserved.
     """
-    if not user.deactivated_here:
-        return
-    if user.role is not None:
-        require_member_capacity(organization, 1)
-        is_reserved = tx.scim_users.claim_email_deferred(organization.id, user.id, email)
-        await tx.scim_users.reactivate(organization.id, user.id, now)
-        if is_reserved.value:
-            raise UserNameReserved
-    else:
-        await tx.scim_users.reactivate(organization.id, user.id, now)
-    if user.whole_account:
-        await tx.accounts.reactivate(user.id, now)
-        control = await tx.accounts.account_control(user.id, organization.id)
+    require_member_capacity(organization, 1)
+    is_reserved = tx.scim_users.claim_email_deferred(organization.id, account.id, email)
+    reopened = await blocks.remove_block(tx, organization.id, account, now)
+    if is_reserved.value:
+        raise UserNameReserved
+    await tx.scim_users.restore_members(organization.id, [account.id], now)
+    if reopened:
+        control = await tx.accounts.account_control(account.id, organization.id)
         can_sign_in = control.has_password or control.has_identity
         # A user who was created inactive got no welcome email, and the link in an old one may have
         # expired.
         if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, email, organization.id):
             await _queue_email(ports, tx, EmailKind.WELCOME, email, organization.id, now)
-    tx.record(events.user_reactivated(organization.id, user.id, whole_account=user.whole_account))
+    tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))

@@ -98,9 +98,8 @@ class ScimUser:
     active: bool
     created_at: datetime  # when the directory provisioned the user, or else when the membership began
     updated_at: datetime  # when one of these fields last changed
-    role: Role | None  # of the membership, or of the suspended one that activating restores; None if there is none
-    deactivated_here: bool  # by this directory
-    whole_account: bool  # this directory deactivated the whole account
+    role: Role | None  # None: not a member
+    is_blocked: bool  # by this directory
     is_platform_owner: bool
     is_anonymized: bool
 

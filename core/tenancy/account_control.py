@@ -31,10 +31,9 @@ class AccountControl:
     has_password: bool
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
-    role: Role | None  # in this organization; a member keeps the role while the directory has deactivated them
-    confirmed: bool  # whether the membership in this organization is confirmed
-    member_elsewhere: bool  # a member of another organization, or in its directory
-    end_user_elsewhere: bool  # an end user of another organization that still exists
+    role: Role | None  # in this organization
+    member_elsewhere: bool  # a member of another organization
+    end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
 
     @property
     def created_by_org(self) -> bool:
@@ -67,14 +66,11 @@ class AccountControl:
         return self.role in (Role.OWNER, Role.ADMIN)
 
     @property
-    def directory_controls_account(self) -> bool:
-        """Return whether the directory controls the account, and not only the membership.
+    def controls_account(self) -> bool:
+        """Return whether the organization controls the account, and not only what belongs to the organization.
 
-        If it does, it deactivates and deletes the whole account (security C-5).
+        An organization controls an account that it created, that nobody else uses, and that does
+        not own it. Its directory deactivates and deletes the whole account, and its API keys delete
+        it (security C-5, K-4).
         """
-        return ((self.created_by_org and self.origin is AccountOrigin.SCIM) or self.confirmed) and not self.used_elsewhere
-
-    @property
-    def api_key_deletes_account(self) -> bool:
-        """Return whether an API key may delete the account, and not only remove the user from its service (security K-4)."""
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

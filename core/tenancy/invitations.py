@@ -30,8 +30,8 @@ from core.tenancy.invitations_rules import (
     InvitationNotFound,
     InvitationNotPending,
     InvitationStatus,
+    InviteeBlocked,
     InviteeCannotJoin,
-    InviteeDeactivated,
     InviteeHasNoAccount,
     InviteeMismatch,
     ListedInvitation,
@@ -69,7 +69,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     During an impersonation, only members can be invited.
 
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations, AlreadyMember, InviteeDeactivated, InvitationAlreadySent; the errors of
+    TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
     `organizations.lock_organization_for`.
     """
     invited_role = parse_invitable_role(role)
@@ -86,9 +86,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
         account = await tx.accounts.by_email(email)
         if account is not None and await tx.members.lock(organization.id, account.id) is not None:
             raise AlreadyMember
-        scim_user = None if account is None else await tx.scim_users.by_id(organization.id, account.id)
-        if scim_user is not None and scim_user.deactivated_here and scim_user.email == email:
-            raise InviteeDeactivated
+        if account is not None and await tx.directory_blocks.exists(organization.id, account.id):
+            raise InviteeBlocked(account.id)
         earlier = await tx.invitations.pending(organization.id, email)
         if earlier is not None and not await _expire_if_due(tx, earlier, now):
             raise InvitationAlreadySent
@@ -331,8 +330,7 @@ async def add_invited_member(
     # theirs. Until they prove it, the account must not accept invitations. Otherwise the real owner
     # of the address would let a squatter in (security A-9).
     is_unproven = account.email_verified_at is None and account.first_verified_at is not None
-    scim_user = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
-    if scim_user is not None and scim_user.deactivated_here:
+    if existing is not None and await tx.directory_blocks.exists(organization.id, account.id):
         raise InviteeCannotJoin if person is None else BlockedByDirectory
     # One error for both cases, because the person who has the token must not learn which one it is.
     if is_unproven or not account.is_usable:

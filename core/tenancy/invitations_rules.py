@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.errors import Conflict, Invalid, Limited, NotFound
 from core.kernel.principals import Role
 from core.tenancy import members_rules
 
@@ -68,8 +68,14 @@ class InviteeHasNoAccount(Invalid):
     """There is no account with this email address yet. Ask the invitee to open the link in the invitation email, which creates one."""
 
 
-class InviteeDeactivated(Invalid):
-    """Your organization's directory has deactivated this user. Activate or delete the user there before you send an invitation."""
+class InviteeBlocked(Conflict):
+    """Your organization's directory has blocked this user."""
+
+    def __init__(self, user_id: UUID) -> None:
+        super().__init__(
+            f"Your organization's directory has blocked this user (id {user_id}). Activate the user in the directory, or remove the "
+            "block, before you send an invitation."
+        )
 
 
 class InviteeCannotJoin(Invalid):

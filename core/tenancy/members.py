@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import Member, Person
     from core.kernel.values import Page
-    from core.tenancy.organizations_rules import Limit, Membership
+    from core.tenancy.organizations_rules import Limit
     from ports import Ports
     from ports.storage import Transaction
 
@@ -52,22 +52,13 @@ async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Check that this user has an active or suspended membership in the caller's organization.
+    """Check that this user is a member of the caller's organization.
 
     Raises: MemberNotFound.
     """
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
-
-
-async def _lock_membership(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
-    """Return a membership of a locked organization, active or suspended. Raises: MemberNotFound.
-
-    An active membership is locked. If the directory restores a suspended membership, the member
-    gets the role that this membership has.
-    """
-    return await tx.members.lock(org_id, user_id) or await tx.members.suspended_membership(org_id, user_id) or refuse(MemberNotFound)
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
@@ -81,7 +72,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
-        membership = await _lock_membership(tx, organization.id, user_id)
+        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.user_id:
             raise CannotChangeOwnRole
         if membership.role is Role.OWNER:
@@ -104,7 +95,7 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        membership = await _lock_membership(tx, organization.id, user_id)
+        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.user_id:
             raise CannotRemoveSelf
         if membership.role is Role.OWNER:
@@ -134,13 +125,13 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
 
 
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End a membership, active or suspended, and everything that the user had because of it.
+    """End a membership and everything that the user had because of it.
 
     This removes the user from services that they used only as a member, ends their sessions in the
     organization, and revokes invitations from and to them. The directory can no longer restore the
     membership. The user can only come back with an invitation.
 
-    The caller has locked the account and an active membership, and has recorded the event.
+    The caller has locked the membership and the account, and has recorded the event.
     """
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
@@ -150,8 +141,7 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """Delete a locked account permanently, with its membership in this organization.
 
-    The membership may be active or suspended. The account must have no other membership. The caller
-    has recorded the event.
+    The account must have no other membership. The caller has recorded the event.
     """
     # Lock order: refresh token, then session, as in a token refresh. So remove the sessions and
     # their tokens before `end_membership` locks sessions.

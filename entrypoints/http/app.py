@@ -28,6 +28,7 @@ from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
+from entrypoints.http.api.provisioning import blocks as directory_blocks
 from entrypoints.http.api.provisioning import discovery as scim_discovery
 from entrypoints.http.api.provisioning import groups as scim_groups
 from entrypoints.http.api.provisioning import tokens as scim_tokens
@@ -84,6 +85,7 @@ BLUEPRINTS: Final = (
     (service_users, "Service API: the users of the service."),
     (subscriptions, "Service API: subscriptions of users to plans."),
     (checkout, "Hosted checkout for a plan."),
+    (directory_blocks, "Users that the organization's directory blocks."),
     (scim_tokens, "SCIM tokens of an organization."),
     (scim_users, "SCIM 2.0 users."),
     (scim_groups, "SCIM 2.0 groups."),

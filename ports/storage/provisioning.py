@@ -7,7 +7,8 @@ from uuid import UUID
 
 from core.accounts.accounts_rules import Account
 from core.kernel.deferred import Deferred
-from core.kernel.values import Email, PageResult
+from core.kernel.values import Email, Page, PageResult
+from core.provisioning.blocks_rules import DirectoryBlock
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
@@ -48,8 +49,8 @@ class ScimTokens(ScimTokensRead, Protocol):
 class ScimUsersRead(Protocol):
     """Read access to the users that an organization's directory knows.
 
-    These are members, users the directory deactivated, and users it provisioned and later removed
-    from the group. A former member has the email address they had when they left.
+    These are members, users the directory blocks without having deleted them, and users it
+    provisioned and later removed from the group. A former member has the email address they had when they left.
     """
 
     async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
@@ -58,25 +59,12 @@ class ScimUsersRead(Protocol):
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
-    async def is_blocked(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether the directory blocks this user, by deactivating or by deleting them.
-
-        A blocked user cannot use any service of the organization.
-        """
-        ...
-
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-        """Return the next ids of the group after this one, in order.
-
-        The group has all members, including those that the directory deactivated.
-        """
+        """Return the next ids of the group after this one, in order."""
         ...
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
-        """Return the group state of each of these users that the directory knows.
-
-        Users who are outside the group and cannot be restored to it are left out.
-        """
+        """Return the group state of each of these users that the directory knows. Anonymized users outside the group are left out."""
         ...
 
     async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
@@ -108,8 +96,8 @@ class ScimUsers(ScimUsersRead, Protocol):
     def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> Deferred[bool]:
         """Make this user the only one with this userName, with the next statement.
 
-        The directory forgets other users who had this address when they left, except deactivated
-        ones. Return, after the next statement, whether there is such a deactivated user.
+        The directory forgets other users who had this address when they left, except blocked ones.
+        Return, after the next statement, whether there is such a blocked user.
         """
         ...
 
@@ -120,47 +108,59 @@ class ScimUsers(ScimUsersRead, Protocol):
         """
         ...
 
+    async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """Store that the directory provisioned this user, who may be unknown to it."""
+        ...
+
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
         """Store the profile. `email` is stored only for users who are not members."""
         ...
 
-    async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
-        """Suspend the user's membership, if any, and decrement the member count.
-
-        A membership that is already suspended stays as it is. `whole_account` is only stored here;
-        the caller deactivates the account itself.
-        """
-        ...
-
-    async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Restore the suspended membership, if any, and increment the member count."""
-        ...
-
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
-        """Lock and reactivate all accounts that the directory deactivated as a whole. This takes two statements."""
-        ...
-
-    async def forget(self, org_id: UUID, user_id: UUID) -> None:
-        """Remove the directory's data about a user. Members stay known."""
-        ...
-
-    async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Forget a former member, and block their use of services until they join again. This takes two statements."""
+        """Lock and reactivate all accounts that the organization created and its directory blocks. This takes two statements."""
         ...
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """Make known users outside the group members again, and increment the member count.
+        """Make these users members again, with the role member, and increment the member count.
 
-        Deactivated users get a suspended membership. The membership of an account that the
-        directory created is confirmed.
+        Blocked and anonymized users are left out. The membership of an account that the directory
+        created is confirmed.
         """
         ...
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """End the memberships of these users, and decrement the member count.
 
-        Deactivated users stay deactivated and lose their suspended membership.
+        The directory still knows those whom it provisioned or blocks.
         """
+        ...
+
+
+# Blocks
+
+
+class DirectoryBlocksRead(Protocol):
+    """Read access to the users that an organization's directory blocks, by deactivating or deleting them.
+
+    A blocked user has no membership in the organization, and cannot use its services.
+    """
+
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
+
+    async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
+        """Return a page of the blocks, newest first, with the total number."""
+        ...
+
+
+class DirectoryBlocks(DirectoryBlocksRead, Protocol):
+    """Write access to blocks. Callers lock the organization before calling any method."""
+
+    async def add(self, org_id: UUID, user_id: UUID, since: datetime) -> None:
+        """Block a user. A user who is blocked already stays so, since the earlier time."""
+        ...
+
+    async def remove(self, org_id: UUID, user_id: UUID) -> bool:
+        """Remove the block of a user, and return whether there was one."""
         ...
 
 
@@ -174,6 +174,8 @@ class ProvisioningReading(Protocol):
     def scim_tokens(self) -> ScimTokensRead: ...
     @property
     def scim_users(self) -> ScimUsersRead: ...
+    @property
+    def directory_blocks(self) -> DirectoryBlocksRead: ...
 
 
 class ProvisioningTransaction(Protocol):
@@ -183,3 +185,5 @@ class ProvisioningTransaction(Protocol):
     def scim_tokens(self) -> ScimTokens: ...
     @property
     def scim_users(self) -> ScimUsers: ...
+    @property
+    def directory_blocks(self) -> DirectoryBlocks: ...

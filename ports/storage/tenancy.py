@@ -131,7 +131,7 @@ class MembersRead(Protocol):
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether this user has an active or suspended membership in the organization."""
+        """Return whether this user is a member of the organization."""
         ...
 
 
@@ -146,19 +146,10 @@ class Members(MembersRead, Protocol):
         """Lock and return the membership."""
         ...
 
-    async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        """Return the membership that the organization's directory suspended and can restore.
-
-        The membership is not locked. It cannot change, because only transactions that lock the
-        organization change it.
-        """
-        ...
-
     async def add(self, membership: Membership) -> None:
         """Add a membership and increment the member count.
 
-        The directory forgets a former member with the same email address, unless it deactivated
-        them.
+        The directory forgets a former member with the same email address, unless it blocks them.
 
         Raises: AlreadyMember.
         """

@@ -84,12 +84,12 @@ async def test_a_block_by_a_directory_does_not_keep_an_unverified_account(ports:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         account = await tx.accounts.by_email(Email(EMAIL))
         assert account is not None
-        await tx.scim_users.block(org_id, account.id, clock.now())
+        await tx.directory_blocks.add(org_id, account.id, clock.now())
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     removed = await housekeeping.sweep(ports, new_id())
     assert removed is not None
     assert removed["unverified_accounts"] == 1
-    assert await count(pool, "scim_users") == 0
+    assert await count(pool, "directory_blocks") == 0
 
 
 async def test_a_backlog_is_deleted_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,8 @@ GET    {org}/members                                              400 404
 PATCH  {org}/members/{user_id}                                    400 404
 POST   {org}/members/{user_id}                                    400 404
 POST   {org}/leave                                                400 401 403 404
+GET    {org}/directory-blocks                                     400 404
+DELETE {org}/directory-blocks/{user_id}                           404
 POST   {org}/transfer-ownership                                   400 404
 POST   {org}/invitations                                          429
 GET    {org}/invitations                                          400

@@ -112,6 +112,8 @@ ADDITIONS: Final = {
     "POST /app/account/devices/{}/name": "decision 176: a form of that page",
     "POST /app/account/devices/{}/revoke": "decision 176: a form of that page",
     "POST /api/organizations/{}/leave": "security R-6",
+    "GET /api/organizations/{}/directory-blocks": "decision 132",
+    "DELETE /api/organizations/{}/directory-blocks/{}": "decision 132",
     "GET /app/account/organizations": "security R-6: the page of the organizations",
     "POST /app/account/organizations/{}/leave": "decision 176: a form of that page",
     "GET /app/account/sessions": "decision 53: the page of the sessions",

@@ -56,9 +56,8 @@ def to_account_control(row: Row) -> AccountControl:
         has_identity=row[5],
         at_verified_domain=row[6],
         role=None if row[7] is None else Role(row[7]),
-        confirmed=row[8],
-        member_elsewhere=row[9],
-        end_user_elsewhere=row[10],
+        member_elsewhere=row[8],
+        end_user_elsewhere=row[9],
     )
 
 
@@ -253,14 +252,12 @@ class Accounts(Repository):
             select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
                    exists (select 1 from identities i where i.user_id = u.id),
                    coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false),
-                   coalesce(m.role, s.role), coalesce(m.confirmed_at, s.confirmed_at) is not null,
-                   exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)
-                   or exists (select 1 from scim_users o
-                              where o.user_id = u.id and o.org_id <> %(org_id)s and o.membership_id is not null),
+                   m.role, exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s),
                    exists (select 1 from end_users e join organizations o on o.id = e.org_id
                            where e.user_id = u.id and e.org_id <> %(org_id)s)
+                   or exists (select 1 from subscriptions b join services v on v.id = b.service_id join organizations o on o.id = v.org_id
+                              where b.user_id = u.id and v.org_id <> %(org_id)s)
             from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
-            left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
             where u.id = %(user_id)s""",
             user_id=user_id,
             org_id=org_id,

@@ -14,17 +14,17 @@ from core.kernel.values import Email, Page, PageResult
 # The requested service, if it belongs to the organization
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
-# Users that the organization's directory deactivated. Their accounts may still be active.
-DEACTIVATED: Final = "select user_id from scim_users where org_id = %(org_id)s and deactivated_at is not null"
-# The counter, minus the deactivated users, who are few
+# Their accounts may still be active.
+BLOCKED: Final = "select user_id from directory_blocks where org_id = %(org_id)s"
+# The counter, minus the deactivated and blocked users, who are few
 TOTAL: Final = f"""
     coalesce((select total from end_user_totals where org_id = %(org_id)s), 0)
     - (select count(*) from end_users where org_id = %(org_id)s and deactivated)
-    - (select count(*) from ({DEACTIVATED}) d join end_users e on e.org_id = %(org_id)s and e.user_id = d.user_id and not e.deactivated)"""
+    - (select count(*) from ({BLOCKED}) d join end_users e on e.org_id = %(org_id)s and e.user_id = d.user_id and not e.deactivated)"""
 TOTAL_OF_SERVICE: Final = f"""
     coalesce((select user_count from services where org_id = %(org_id)s and id = %(service_id)s), 0)
     - (select count(*) from service_users where {OF_SERVICE} and deactivated)
-    - (select count(*) from ({DEACTIVATED}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
+    - (select count(*) from ({BLOCKED}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
 # Emails are stored in lower case. strpos needs no escaping of wildcards.
 MATCHING: Final = "and strpos(email, %(search)s) > 0"
 
@@ -36,7 +36,7 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
     # planner may read all accounts of the database for a few rows, depending on the size of other
     # organizations. Each row has the total, and an empty page returns one row with it.
     matching = "" if total is not None else MATCHING
-    listed = f"{which} and not deactivated and not exists ({DEACTIVATED} and user_id = {table}.user_id) {matching}"
+    listed = f"{which} and not deactivated and not exists ({BLOCKED} and user_id = {table}.user_id) {matching}"
     return f"""
         with page as (
             select user_id, created_at from {table} where {listed}
@@ -87,7 +87,7 @@ def to_identity(row: Row) -> LinkedIdentity:
 # Keep "try" and "skip locked". Otherwise all sign-ins to a service would wait for its deletion, and
 # occupy the connections of other requests. So a locked service counts as deleted, even if the
 # deletion fails later. A service also counts as deleted for users that the organization's directory
-# deactivated.
+# blocks.
 #
 # A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
 # locks it, so that a transaction that removes it has to wait.

@@ -7,9 +7,9 @@ from core.kernel.values import parse_id
 from core.provisioning.filters import FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
 from core.provisioning.grammar import And, FilterOperator, Not, Or
 
-# The expressions of the fields. `u` is users, `s` is scim_users, `k` has the users that the
-# directory knows. Responses use the same expressions.
-ACTIVE: Final = "(s.deactivated_at is null and u.deactivated_at is null and u.anonymized_at is null)"
+# The expressions of the fields. `u` is users, `s` is scim_users, `b` is directory_blocks, `k` has the
+# users that the directory knows. Responses use the same expressions.
+ACTIVE: Final = "(b.user_id is null and u.deactivated_at is null and u.anonymized_at is null)"
 # Provisioned users keep the time of their provisioning, even after leaving and joining again.
 CREATED: Final = "case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then u.created_at else k.joined_at end"
 # The latest change of a field in the response. A former member has an old address (`k.email`), so a

@@ -2,20 +2,18 @@
 
 from typing import Final, LiteralString
 
+from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED
 
-# The users that a directory knows: the members, and others. The others are listed with the address
-# that they had when they left.
+# The users that a directory knows: the members, and others, who are blocked or whom the directory
+# provisioned. The others are listed with the address that they had when they left.
 MEMBERS: Final = """
-    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
-           true as can_rejoin
+    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email
     from memberships m where m.org_id = %(org_id)s"""
 OTHERS: Final = """
-    select o.user_id, o.joined_at, o.membership_id, o.role, o.email, o.deactivated_at is not null as is_deactivated,
-           o.role is not null or o.provisioned as can_rejoin
+    select o.user_id, o.joined_at, o.membership_id, null::text as role, o.email
     from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
 FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
-EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.can_rejoin"
 
 
 def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
@@ -25,27 +23,28 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
     use its own index.
     """
     others = rest if of_others is None else of_others
-    return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
+    return f"((select {FIELDS} from ({MEMBERS}) k {rest}) union all (select {FIELDS} from ({OTHERS}) k {others}))"
 
 
 # `to_user` reads the columns in this order.
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
-    {CREATED} as created, {UPDATED} as updated, k.role, s.deactivated_at is not null, coalesce(s.whole_account, false),
-    u.is_platform_owner, u.anonymized_at is not null"""
+    {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null"""
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """
-    select external_id, formatted, given_name, family_name, display_name, deactivated_at, whole_account, updated_at
+    select external_id, formatted, given_name, family_name, display_name, updated_at
     from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
 ACCOUNT: Final = """
     select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
     from users where id = k.user_id limit 1"""
+BLOCK: Final = "select user_id from directory_blocks where org_id = %(org_id)s and user_id = k.user_id limit 1"
 PAGE_ROWS: Final = f"""
     select {COLUMNS}, k.joined_at, k.membership_id
-    from page k cross join lateral ({ACCOUNT}) u left join lateral ({PROFILE}) s on true"""
+    from page k cross join lateral ({ACCOUNT}) u left join lateral ({PROFILE}) s on true left join lateral ({BLOCK}) b on true"""
 JOINS: Final = """
-    join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"""
+    join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id
+    left join directory_blocks b on b.org_id = %(org_id)s and b.user_id = k.user_id"""
 # The number of known users. Members have a counter; the others are usually few and are counted.
 NON_MEMBERS: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
 TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {NON_MEMBERS}"
@@ -73,13 +72,9 @@ def filtered_page(of_members: LiteralString, of_others: LiteralString) -> Litera
 
 
 def group_members_of(predicate: LiteralString) -> LiteralString:
-    # A user outside the group can be restored if the directory provisioned them, no member removed
-    # them, and the account is unchanged. A user with another address has to accept an invitation:
-    # otherwise restoring them would reveal the new address.
-    changed = """
-        k.role is null
-        and (select a.anonymized_at is not null or a.email <> coalesce(k.email, a.email) from users a where a.id = k.user_id)"""
+    # Anonymized users cannot return to the group.
+    is_usable = "(k.role is not null or (select a.anonymized_at is null from users a where a.id = k.user_id))"
     return f"""
-        select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
-        from {known(f"where k.can_rejoin and not ({changed}) and {predicate}")} k
+        select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner
+        from {known(f"where {is_usable} and {predicate}")} k
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""

@@ -59,10 +59,7 @@ class Members(Repository):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
-            """
-            select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s
-            union all
-            select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
+            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s",
             org_id=org_id,
             user_id=user_id,
         )
@@ -71,16 +68,6 @@ class Members(Repository):
         return await self._one(
             to_membership,
             f"select {COLUMNS} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
-            org_id=org_id,
-            user_id=user_id,
-        )
-
-    async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        return await self._one(
-            to_membership,
-            """
-            select membership_id, org_id, user_id, role, joined_at, confirmed_at from scim_users
-            where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
             org_id=org_id,
             user_id=user_id,
         )
@@ -97,10 +84,9 @@ class Members(Repository):
             forgotten as (
                 delete from scim_users s using users u
                 where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
-                      and s.deactivated_at is null),
+                      and not exists (select 1 from directory_blocks b where b.org_id = s.org_id and b.user_id = s.user_id)),
             restored as (
-                update scim_users set
-                    membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null, deactivated_at = null
+                update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
             from added where o.id = added.org_id""",
@@ -114,33 +100,22 @@ class Members(Repository):
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
         await self._run(
-            """
-            with suspended as (
-                update scim_users set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
-            update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s""",
+            "update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s",
             org_id=org_id,
             user_id=user_id,
             role=role,
         )
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory forgets the user and cannot restore them. If it deactivated the user, the
-        # row in scim_users stays, so that they remain blocked. A suspended member does not count in
-        # member_count, but belongs to the SCIM group. So the removal sets members_changed_at, too.
+        # The directory forgets the user, and cannot restore them.
         await self._run(
             """
             with removed as (
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
             forgotten as (
-                delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
-            was_suspended as (
-                select org_id from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null),
-            blocked as (
-                update scim_users set role = null, confirmed_at = null, provisioned = false
-                where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
-            update organizations o set
-                member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
-            where o.id in (select org_id from removed union all select org_id from was_suspended)""",
+                delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s)
+            update organizations o set member_count = member_count - 1, members_changed_at = %(now)s
+            from removed where o.id = removed.org_id""",
             org_id=org_id,
             user_id=user_id,
             now=now,

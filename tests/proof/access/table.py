@@ -206,6 +206,9 @@ POST   {webhook}/test                         401  403  403  403  403  200  200 
 GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/directory-blocks                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/directory-blocks/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/scim-tokens/<token_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -452,6 +455,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
     "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "{saml_state}"}),  # in another browser
     "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),
+    f"DELETE {ORG}/directory-blocks/<user_id>": Request(
+        setup_sql="""
+            insert into directory_blocks select id, '{user_id}', created_at from organizations where slug = '{org_slug}'
+            on conflict do nothing"""
+    ),
     f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),

@@ -482,7 +482,8 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
             name = f"{slug} {account.email.partition('@')[0]}"
             profile = ScimProfile(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
             await tx.scim_users.save_profile(org, account.id, profile, account.email, now)
-        await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
+        await tx.directory_blocks.add(org, former.id, now)
+        await tx.scim_users.remove_members(org, [former.id], now)
     return {**texts, "token_id": str(ids["expired_scim_token"])}
 
 

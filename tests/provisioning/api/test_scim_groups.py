@@ -110,12 +110,9 @@ async def test_members_are_removed_and_restored(acme: Tenant, directory: Directo
     assert {first, second} <= await directory.group_member_ids()
     assert [entry["action"] for entry in await acme.log()].count("user.joined") == 3
     await directory.deactivate(second)
-    assert (await directory.remove_member(second)).status == 200
-    await directory.activate(second)
     assert second not in await directory.group_member_ids()
-    await directory.deactivate(second)
     assert (await directory.add_members(second)).status == 200
-    assert second in await directory.group_member_ids()
+    assert second not in await directory.group_member_ids()
     assert "second@acme.example" not in await acme.members()
     await directory.activate(second)
     assert (await acme.members())["second@acme.example"] == ("member", True)
@@ -147,7 +144,7 @@ async def test_put_replaces_only_the_members(acme: Tenant, directory: Directory)
         "owner@acme.example": ("owner", True),
     }
     assert (await directory.put_group(second, third)).status == 200
-    assert await directory.group_member_ids() == {second, third, acme.id("owner")}
+    assert await directory.group_member_ids() == {second, acme.id("owner")}  # the third is blocked until they are activated
     assert (await directory.put_group()).status == 200
     assert await directory.group_member_ids() == {acme.id("owner")}
 

@@ -36,32 +36,35 @@ async def test_a_page_is_a_part_of_the_list_of_one_organization(
         for user in users_of_acme:
             assert await read.scim_users.by_id(acme, user.id) == user
             assert await read.scim_users.by_id(other_tenant, user.id) is None
-            assert await read.scim_users.is_blocked(acme, user.id) == user.deactivated_here
-            assert not await read.scim_users.is_blocked(other_tenant, user.id)
+            assert await read.directory_blocks.exists(acme, user.id) == user.is_blocked
+            assert not await read.directory_blocks.exists(other_tenant, user.id)
 
 
 async def test_users_have_their_state_and_profile(users_of_acme: list[ScimUser]) -> None:
-    states = [(user.active, user.role, user.deactivated_here, user.whole_account, user.profile) for user in users_of_acme[:5]]
+    states = [(user.active, user.role, user.is_blocked, user.profile) for user in users_of_acme[:5]]
     assert states == [
-        (True, Role.MEMBER, False, False, PROFILES[0]),
-        (False, Role.MEMBER, True, True, PROFILES[1]),
-        (True, None, False, False, PROFILES[2]),
-        (False, Role.MEMBER, True, False, PROFILES[3]),
-        (True, Role.MEMBER, False, False, PROFILES[4]),
+        (True, Role.MEMBER, False, PROFILES[0]),
+        (False, None, True, PROFILES[1]),
+        (True, None, False, PROFILES[2]),
+        (False, None, True, PROFILES[3]),
+        (True, Role.MEMBER, False, PROFILES[4]),
     ]
 
 
-async def test_activating_restores_the_suspended_membership_unchanged(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_blocked_user_is_no_member_until_the_block_is_removed(storage: Postgres, pool: Pool, acme: UUID) -> None:
     user = account(is_platform_owner=False)
     await add(storage, user)
     await add_member(pool, acme, user.id, Role.ADMIN, confirmed=True)
     membership = "select id, role, created_at, confirmed_at from memberships where user_id = %s"
-    before = await run_sql(pool, membership, user.id)
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, user.id, NOW, whole_account=False))
+    [(membership_id, _, joined_at, _)] = await run_sql(pool, membership, user.id)
+    for _ in range(2):
+        await within(storage, lambda tx: tx.directory_blocks.add(acme, user.id, NOW))
+    await within(storage, lambda tx: tx.scim_users.remove_members(acme, [user.id], NOW))
+    await within(storage, lambda tx: tx.scim_users.restore_members(acme, [user.id], NOW))
     assert await run_sql(pool, membership, user.id) == []
-    await within(storage, lambda tx: tx.scim_users.reactivate(acme, user.id, NOW))
-    assert await run_sql(pool, membership, user.id) == before
-    assert await run_sql(pool, "select membership_id, role, deactivated_at from scim_users") == [(None, None, None)]
+    assert [await within(storage, lambda tx: tx.directory_blocks.remove(acme, user.id)) for _ in range(2)] == [True, False]
+    await within(storage, lambda tx: tx.scim_users.restore_members(acme, [user.id], NOW))
+    assert await run_sql(pool, membership, user.id) == [(membership_id, "member", joined_at, None)]
     assert await run_sql(pool, "select member_count from organizations where id = %s", acme) == [(1,)]
 
 
@@ -73,18 +76,15 @@ async def test_the_group_lists_members_of_one_organization(
         assert await read.scim_users.group_ids(acme, None, 100) == member_ids
         assert await read.scim_users.group_ids(acme, member_ids[1], 2) == member_ids[2:4]
         users = sorted(users_of_acme, key=lambda user: user.id)
-        expected = [GroupMember(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in users]
+        expected = [GroupMember(user.id, user.role, user.is_blocked, is_platform_owner=False) for user in users]
         assert await read.scim_users.all_group_members(acme, None, 100) == expected
         assert await read.scim_users.all_group_members(acme, users[1].id, 3) == expected[2:5]
         assert await read.scim_users.group_members(acme, [users_of_acme[0].id, new_id()]) == [
-            GroupMember(users_of_acme[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
+            GroupMember(users_of_acme[0].id, Role.MEMBER, is_blocked=False, is_platform_owner=False)
         ]
         assert await read.scim_users.group_members(other_tenant, [users_of_acme[0].id]) == []
     for user in users_of_acme:
         await within(storage, lambda tx, user=user: tx.scim_users.remove_members(other_tenant, [user.id], NOW))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.forget(other_tenant, user.id))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.reactivate(other_tenant, user.id, NOW))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.restore_members(other_tenant, [user.id], NOW))  # type: ignore[misc]
     async with storage.reading() as read:
         assert list((await read.scim_users.page(acme, None, 0, 100)).items) == users_of_acme
 

@@ -24,8 +24,8 @@ PROFILES = [
 async def add_users(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> list[ScimUser]:
     """Add seven users of acme, and one of the other tenant. Return those of acme.
 
-    Five of them have a profile. Two are deactivated, one of these with the whole account. One is
-    known and not a member.
+    Five of them have a profile. Two are blocked, one of these with a deactivated account. One is known
+    and neither blocked nor a member.
     """
     users = [account(Email(f"{name}@example.com"), is_platform_owner=False) for name in ("ada", "b_b", "c%d", "eve", "f-1", "g", "h")]
     await add(storage, *users)
@@ -44,11 +44,11 @@ async def add_users(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUI
     await add(storage, other_user)
     await add_member(pool, other_tenant, other_user.id)
     await within(storage, lambda tx: tx.scim_users.save_profile(other_tenant, other_user.id, PROFILES[1], other_user.email, NOW))
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
-    await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
-    await within(storage, lambda tx: tx.scim_users.remove_members(acme, [users[2].id], NOW))
+    await within(storage, lambda tx: tx.scim_users.mark_provisioned(acme, users[2].id, NOW))
+    for user in (users[1], users[3]):
+        await within(storage, lambda tx, user=user: tx.directory_blocks.add(acme, user.id, NOW))  # type: ignore[misc]
+    await within(storage, lambda tx: tx.scim_users.remove_members(acme, [user.id for user in users[1:4]], NOW))
     async with storage.reading() as read:
         page = await read.scim_users.page(acme, None, 0, 100)
     assert ([user.id for user in page.items], page.total) == ([user.id for user in users], 7)

@@ -20,7 +20,6 @@ UNUSED = AccountControl(
     has_identity=False,
     at_verified_domain=False,
     role=None,
-    confirmed=False,
     member_elsewhere=False,
     end_user_elsewhere=False,
 )
@@ -40,7 +39,7 @@ ORIGINS = [
 def test_only_the_organization_of_origin_created_the_account() -> None:
     for origin, org_id, created in ORIGINS:
         control = replace(UNUSED, origin=origin, origin_org_id=org_id)
-        assert (control.created_by_org, control.api_key_deletes_account) == (created, created), (origin, org_id)
+        assert (control.created_by_org, control.controls_account) == (created, created), (origin, org_id)
 
 
 def test_an_account_that_is_used_in_other_organizations_is_not_controlled() -> None:
@@ -50,7 +49,7 @@ def test_an_account_that_is_used_in_other_organizations_is_not_controlled() -> N
         replace(UNUSED, end_user_elsewhere=True),
         replace(UNUSED, is_platform_owner=True),
     ):
-        assert (control.used_elsewhere, control.may_change_email, control.api_key_deletes_account) == (True, False, False)
+        assert (control.used_elsewhere, control.may_change_email, control.controls_account) == (True, False, False)
         # An address at a verified domain does not change this.
         assert not replace(control, at_verified_domain=True).may_change_email
 
@@ -66,12 +65,12 @@ def test_a_user_who_can_sign_in_controls_the_email_unless_it_is_at_a_verified_do
         control = replace(UNUSED, has_password=password, has_identity=identity)
         assert control.may_change_email == (not password and not identity), (password, identity)
         assert replace(control, at_verified_domain=True).may_change_email, (password, identity)
-        assert control.api_key_deletes_account, (password, identity)
+        assert control.controls_account, (password, identity)
 
 
-def test_an_api_key_cannot_delete_the_owner() -> None:
+def test_an_owner_is_not_controlled() -> None:
     for role in (None, *Role):
         control = replace(UNUSED, role=role)
-        assert control.api_key_deletes_account == (role is not Role.OWNER), role
+        assert control.controls_account == (role is not Role.OWNER), role
         assert (control.used_elsewhere, control.may_change_email) == (False, True), role
         assert control.is_manager == (role in (Role.OWNER, Role.ADMIN)), role

@@ -36,7 +36,6 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
         has_identity=False,
         at_verified_domain=False,
         role=None,
-        confirmed=False,
         member_elsewhere=False,
         end_user_elsewhere=False,
     )

@@ -89,20 +89,6 @@ async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(
     assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
 
 
-async def test_activating_forgets_a_former_user_if_a_member_has_the_user_name(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
-) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
-    await directory.remove_member(leaver_id)
-    await directory.deactivate(leaver_id)
-    await change_own_email(acme, leaver_id)
-    other = await add_account(acme.ports, GRACE)
-    await add_member(acme.pool, acme.org, other.id)  # by an invitation, which a reserved user name does not prevent
-    assert (await directory.activate(leaver_id)).status == 200
-    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
-
-
 async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former_member(
     acme: Tenant, directory: Directory, leaver_id: str
 ) -> None:

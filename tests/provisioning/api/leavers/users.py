@@ -21,3 +21,8 @@ async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE_EMAI
 async def leave(tenant: Tenant, user_id: str) -> None:
     answer = await tenant.api.post(f"{tenant.path}/members/{user_id}", token=tenant.token("owner"))
     assert answer.status == 200, answer.text
+
+
+async def unblock(tenant: Tenant, user_id: str) -> None:
+    answer = await tenant.api.delete(f"{tenant.path}/directory-blocks/{user_id}", token=tenant.token("owner"))
+    assert answer.status == 204, answer.text

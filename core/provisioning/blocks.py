@@ -1,0 +1,62 @@
+"""The users that an organization's directory blocks.
+
+The directory blocks a user by deactivating or deleting them. While the block stands, the user has
+no membership in the organization, and cannot use its services by any protocol. It ends when the
+directory activates the user or creates them again, or when an admin removes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability
+from core.provisioning import events
+from core.provisioning.blocks_rules import NotBlocked
+from core.tenancy import organizations
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.kernel.principals import Member
+    from core.kernel.values import Page, PageResult
+    from core.provisioning.blocks_rules import DirectoryBlock
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def list_page(ports: Ports, caller: Member, page: Page) -> PageResult[DirectoryBlock]:
+    """Return one page of the users that the organization's directory blocks, newest block first."""
+    async with ports.storage.reading() as read:
+        return await read.directory_blocks.page(caller.acts_in.id, page)
+
+
+async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
+    """Remove the block of a user, so that they can be invited again and use services again.
+
+    The user does not become a member.
+
+    Raises: NotBlocked; the errors of `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        if not await tx.directory_blocks.exists(organization.id, user_id):
+            raise NotBlocked
+        account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
+        reopened = await remove_block(tx, organization.id, account, now)
+        tx.record(events.user_unblocked(organization.id, user_id, whole_account=reopened))
+
+
+async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: datetime) -> bool:
+    """Remove the block of a locked account, and activate the account if the organization controls it.
+
+    Return whether the account was activated.
+    """
+    await tx.directory_blocks.remove(org_id, account.id)
+    if account.deactivated_at is None or not (await tx.accounts.account_control(account.id, org_id)).controls_account:
+        return False
+    await tx.accounts.reactivate(account.id, now)
+    return True

@@ -1,0 +1,63 @@
+"""The users that an organization's directory blocks."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+from quart_schema import validate_querystring, validate_response
+
+from core.kernel.principals import Capability
+from core.provisioning import blocks
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+
+routes = Blueprint("directory_blocks", __name__)
+
+
+class DirectoryBlockResponse(ResponseModel):
+    """A user that the organization's directory blocks."""
+
+    user_id: UUID = Field(description="The user's id.")
+    email: str | None = Field(description="The address that the user had when they left, or null if the directory deleted the user.")
+    since: Timestamp = Field(description="The time when the directory deactivated or deleted the user.")
+
+
+class DirectoryBlockListResponse(ResponseModel):
+    """One page of the users that the organization's directory blocks."""
+
+    blocks: list[DirectoryBlockResponse] = Field(description="The blocked users, the newest block first.")
+    pagination: Pagination
+
+
+@routes.get("/api/organizations/<org_slug>/directory-blocks")
+@member(Capability.MEMBERS_MANAGE)
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(DirectoryBlockListResponse)
+async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockListResponse:
+    """List the users that the organization's directory blocks.
+
+    Your directory blocks a user by deactivating or deleting them over SCIM. A blocked user has no
+    membership in the organization, and cannot use its services.
+    """
+    page = query_args.page_request()
+    listed = await blocks.list_page(ports(), acting_member(), page)
+    return DirectoryBlockListResponse(
+        blocks=[DirectoryBlockResponse(user_id=block.user_id, email=block.email, since=block.since) for block in listed.items],
+        pagination=pagination(page, listed.total),
+    )
+
+
+@routes.delete("/api/organizations/<org_slug>/directory-blocks/<user_id>")
+@member(Capability.MEMBERS_MANAGE, outlives=True)
+@describes({204: "The block is removed."})
+async def remove_block(org_slug: str, user_id: str) -> Response:
+    """Remove the block of a user.
+
+    The user can be invited again, and can use services again. They do not become a member.
+    """
+    await blocks.remove(ports(), acting_member(), path_id(user_id))
+    return no_content()
