@@ -22,7 +22,6 @@ from core.privacy_rules import (
     AnonymizationNotAllowed,
     CannotAnonymizePlatformOwner,
     ExportNotAllowed,
-    MembershipControl,
     PersonalDataExport,
     T,
     placeholder_at,
@@ -98,7 +97,8 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
 
     Platform owners may do this. Other callers may do this if the user is a member of at least one
     organization, the caller owns all organizations of the user, and all these memberships are
-    confirmed. The same rule applies to users who anonymize themselves (security R-5, Y-2).
+    confirmed. The same rule applies to users who anonymize themselves. Others also need that no
+    other organization has the user as an end user or a subscriber (security R-5, Y-2).
 
     Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
     many lost races; AccountNotFound for platform owners only, because others must not learn which
@@ -108,8 +108,8 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
     # over. The check is repeated under the locks, because the facts can change until then.
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id)
-        memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
-    _check(account, memberships, by_platform_owner=caller.is_platform_owner)
+        is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id)
+    _check(account, is_allowed=is_allowed)
     for attempt in range(MAX_LOST_RACES):
         try:
             if await _anonymize(ports, caller, user_id, attempt):
@@ -148,7 +148,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
-        account = _check(account, memberships, by_platform_owner=by_platform_owner)
+        account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id))
         if account.anonymized_at is not None:
             return True
         placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
@@ -174,12 +174,19 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
     return True
 
 
-def _check(account: Account | None, memberships: Sequence[MembershipControl], *, by_platform_owner: bool) -> Account:
+async def _controls(read: PrivacyRead, caller: Person, user_id: UUID) -> bool:
+    memberships = await read.list_membership_controls(user_id, caller.user_id)
+    if not memberships or not all(membership.gives_control for membership in memberships):
+        return False
+    return caller.user_id == user_id or not await read.is_used_elsewhere(user_id, caller.user_id)
+
+
+def _check(account: Account | None, *, is_allowed: bool) -> Account:
     """Return the account if the caller may anonymize it.
 
     Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner.
     """
-    if not by_platform_owner and not (memberships and all(membership.gives_control for membership in memberships)):
+    if not is_allowed:
         raise AnonymizationNotAllowed
     if account is None:
         raise AccountNotFound

@@ -232,6 +232,19 @@ class Privacy(Repository):
             owner_id=owner_id,
         )
 
+    async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from (
+                select org_id from end_users where user_id = %(user_id)s
+                union all
+                select v.org_id from subscriptions b join services v on v.id = b.service_id where b.user_id = %(user_id)s) used
+            join organizations o on o.id = used.org_id
+            where not exists (select 1 from memberships m where m.org_id = o.id and m.user_id = %(owner_id)s and m.role = 'owner')""",
+            user_id=user_id,
+            owner_id=owner_id,
+        )
+
     # An export
 
     async def memberships(

@@ -20,7 +20,15 @@ class PrivacyRead(Protocol):
     """
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
-        """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id."""
+        """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id.
+
+        A user whom the directory of the organization that created the account blocks counts as a
+        confirmed member.
+        """
+        ...
+
+    async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
+        """Return whether the user is an end user or a subscriber of an organization that `owner_id` does not own."""
         ...
 
     async def memberships(
