@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from core.accounts import accounts, mfa
+from core.accounts import accounts, mailbox, mfa
 from core.accounts import events as accounts_events
 from core.accounts.mfa_rules import MfaEvent
 from core.applications import api_keys, plans, services, services_rules
@@ -201,7 +201,7 @@ async def _ensure_user(seeding: _Seeding, email: Email) -> DemoUser:
     account, _ = await accounts.find_or_add(tx, email, now)
     if account.email_verified_at is None:
         # Another person may have registered the address, and must not keep access (security A-7).
-        await accounts.revoke_all_access(tx, account, now)
+        await mailbox.revoke_all_access(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)
     return DemoUser(account.id, email, seeding.passwords[email])

@@ -93,7 +93,10 @@ async def _add_token(
 ) -> PreparedEmail | None:
     """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
     account = await tx.accounts.lock_by_email(email.address)
-    if account is None or not account.is_usable:
+    if account is None:
+        return None
+    # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
+    if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.is_unclaimed(account.id)):
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None

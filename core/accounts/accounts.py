@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, events, mfa
+from core.accounts import attempt_limits, events, mailbox
 from core.accounts.accounts_rules import (
     Account,
     AccountOrigin,
@@ -78,6 +78,8 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
+        if not account.is_usable:
+            raise LinkInvalid
         await tx.accounts.mark_verified(account.id, now)
     return account.email
 
@@ -131,35 +133,20 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
-        # The address was never verified, so a squatter may have registered it. Nothing they left
-        # behind may survive (security A-7). If another address of the account was verified before,
-        # the second factor stays: a thief of the account may have changed the address.
-        if account.first_verified_at is None:
-            await revoke_all_access(tx, account, now)
-        elif account.email_verified_at is None:
+        # If another address of the account was verified before, the second factor stays: a thief of
+        # the account may have changed the address.
+        if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)
+        account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
-        await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
-
-
-async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
-    """Remove every way into a locked account except the password, which the caller sets (security A-7).
-
-    Ends email links, sessions, pending sign-ins, linked identities, the second factor and trusted devices.
-    """
-    for purpose in TokenPurpose:
-        await tx.one_time_tokens.void(account.id, purpose)
-    await tx.sessions.end_all(account.id, now)
-    await tx.identities.remove_all(account.id)
-    await mfa.remove_factor(tx, account, now)
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> Account:
@@ -172,7 +159,7 @@ async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datet
     sent_to = await tx.one_time_tokens.redeem(token_hash, purpose, now)
     # A token is bound to the address it was sent to. After a change of address, the owner of the
     # old mailbox must not get in (security A-5, A-9).
-    if sent_to != account.email or not account.is_usable:
+    if sent_to != account.email:
         raise LinkInvalid
     return account
 

@@ -48,6 +48,14 @@ class Account:
         """Return whether the account allows sign-ins at all (security A-4)."""
         return self.deactivated_at is None and self.anonymized_at is None
 
+    @property
+    def is_unproven(self) -> bool:
+        """Return whether the user verified another address, and then changed to this one without verifying it.
+
+        The account is theirs, but the address may belong to another person (security A-9).
+        """
+        return self.email_verified_at is None and self.first_verified_at is not None
+
 
 @dataclass(frozen=True, slots=True)
 class AccountSummary:

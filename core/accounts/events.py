@@ -21,6 +21,11 @@ def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None
     return Event(EVENT_KINDS["user.signup.success"], str(user_id), org_id=org_id, data={"service_id": str(service_id)})
 
 
+def released(org_id: UUID, user_id: UUID) -> Event:
+    """An account that the organization created is no longer its own: the user proved the mailbox, or the domain's owner took it over."""
+    return Event(EVENT_KINDS["user.released"], str(user_id), org_id=org_id)
+
+
 def email_changed(user_id: UUID) -> Event:
     """A user changed their email address. Neither address is in the event."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)

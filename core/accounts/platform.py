@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts, events
+from core.accounts import events, mailbox
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.platform_rules import (
@@ -58,7 +58,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
         else:
             if not account.is_usable:
                 raise AccountNotUsable
-            await accounts.revoke_all_access(tx, account, now)
+            await mailbox.revoke_all_access(tx, account, now)
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.promote(account.id, now)

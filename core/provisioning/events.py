@@ -21,6 +21,11 @@ def user_provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:
     return signup, Event(EVENT_KINDS["user.created"], str(user_id), org_id=org_id)
 
 
+def user_taken_over(org_id: UUID, user_id: UUID) -> Event:
+    """The directory took over an account at a verified domain that another organization had created."""
+    return Event(EVENT_KINDS["user.taken_over"], str(user_id), org_id=org_id)
+
+
 def user_profile_updated(org_id: UUID, user_id: UUID, changed: Sequence[str]) -> Event:
     """The directory changed the profile of a user.
 

@@ -16,7 +16,8 @@ from dataclasses import replace as with_changes
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import accounts, mailbox
+from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin, EmailNotFree, new_account
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import refuse
@@ -28,6 +29,7 @@ from core.provisioning.patches import apply_operations
 from core.provisioning.schemas import USER
 from core.provisioning.users_rules import (
     AnonymizedUser,
+    DomainOfAnother,
     EmailNotManaged,
     ProtectedUser,
     ScimProfile,
@@ -81,16 +83,19 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     """Create an account that is a member of the organization, and send a welcome email.
 
     The account has no password, and its email address counts as verified. With `active` false, the
-    user is created deactivated. A user whom the directory blocks is activated and gets the new data.
-    Other existing accounts are never changed here (security C-2).
+    user is created deactivated.
 
-    Raises: UserNameTaken, UserNameReserved, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
+    Two kinds of existing accounts are taken instead, and get the new data: that of a user whom the
+    directory blocks, and one that another organization created at a domain that this organization
+    has verified. Other existing accounts are never changed here (security C-2).
+
+    Raises: DomainOfAnother, UserNameTaken, UserNameReserved, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `_apply_changes`.
     """
     try:
         return await _create_account(ports, caller, data)
     except UserNameTaken:
-        return await _create_again(ports, caller, data)
+        return await _take_existing(ports, caller, data)
 
 
 async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
@@ -100,11 +105,14 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         is_reserved = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
+        domain_owner = tx.domains.verified_owner_deferred(account.email)
         # The organization creates the account, so the membership is confirmed from the start
         # (docs/specification/security.md, Terms).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, data.profile)
         organization = locked_organization()
+        if domain_owner.value not in (None, caller.org_id):
+            raise DomainOfAnother
         if is_reserved.value:
             raise UserNameReserved
         require_inactive_capacity(organization, non_members.value or 0)
@@ -121,23 +129,57 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     return user
 
 
-async def _create_again(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+    """Take an existing account, as `create` does.
+
+    Raises: UserNameTaken, ProtectedUser, MembersFull; the errors of `_apply_changes`.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
-        known = await tx.accounts.by_email(data.email) or refuse(UserNameTaken)
+        domain_owner = await tx.domains.verified_owner(data.email)
         organization = locked_organization()
-        if not await tx.directory_blocks.exists(organization.id, known.id):
+        known = await tx.accounts.by_email(data.email) or refuse(UserNameTaken)
+        membership = await tx.members.lock(organization.id, known.id)
+        account = await tx.accounts.lock_by_email(data.email) or refuse(UserNameTaken)
+        if account.id != known.id:  # the address moved to another account before the lock was granted
             raise UserNameTaken
-        account = await tx.accounts.lock(known.id) or refuse(UserNameTaken)
+        is_blocked = await tx.directory_blocks.exists(organization.id, account.id)
+        is_takeover = domain_owner == organization.id and account.origin_org_id not in (None, organization.id)
+        if not (is_blocked or is_takeover):
+            raise UserNameTaken
         if account.is_platform_owner:
             raise ProtectedUser
-        if account.email != data.email:  # changed before the account was locked
-            raise UserNameTaken
+        if is_takeover:
+            account = await _take_over(tx, account, organization, now)
         await tx.scim_users.mark_provisioned(organization.id, account.id, now)
-        await _activate(ports, tx, account, data.email, organization, now)
+        if is_blocked:
+            await _activate(ports, tx, account, data.email, organization, now)
+        elif membership is None:
+            require_member_capacity(organization, 1)
+            await tx.scim_users.restore_members(organization.id, [account.id], now)
+            tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
         user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
         return await _apply_changes(ports, tx, user, account, organization, data, now)
+
+
+async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
+    """Make a locked account one that this organization created, and return it.
+
+    Its sessions end. If its address is not verified, somebody else may know its credentials, so
+    nothing of them survives (security A-7).
+    """
+    assert account.origin_org_id is not None, "another organization created the account"
+    if account.email_verified_at is None:
+        await mailbox.revoke_all_access(tx, account, now)
+        await tx.accounts.mark_verified(account.id, now)
+    await tx.sessions.end_all(account.id, now)
+    if account.deactivated_at is not None:  # by the directory of the organization that created it
+        await tx.accounts.reactivate(account.id, now)
+    await tx.accounts.set_origin(account.id, AccountOrigin.SCIM, organization.id, now)
+    tx.record(accounts_events.released(account.origin_org_id, account.id))
+    tx.record(events.user_taken_over(organization.id, account.id))
+    return await tx.accounts.lock(account.id) or refuse(UserNameTaken)
 
 
 def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
@@ -308,6 +350,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 
     Raises: EmailNotManaged, UserNameTaken, UserNameReserved.
     """
+    if await tx.domains.verified_owner(email) not in (None, org_id):
+        raise DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
     if not control.may_change_email or control.is_manager:
         raise EmailNotManaged

@@ -42,6 +42,10 @@ class EmailNotManaged(Forbidden):
     """Only the user can change this address: the account is used elsewhere, is an owner or admin, or its domain is not verified."""
 
 
+class DomainOfAnother(Forbidden):
+    """Another organization has verified the domain of this address, so only its directory can use the address. Invite the user instead."""
+
+
 class UserNameTaken(Conflict):
     """This userName is already taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
 

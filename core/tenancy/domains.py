@@ -13,11 +13,22 @@ from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Domain, new_secret
 from core.tenancy import events, organizations
-from core.tenancy.domains_rules import MAX_RECORD_NAME, DomainClaim, DomainNotSet, DomainReplaced, DomainTooLong, RecordNotFound
+from core.tenancy.domains_rules import (
+    MAX_RECORD_NAME,
+    DomainClaim,
+    DomainNotSet,
+    DomainNotVerified,
+    DomainReplaced,
+    DomainTooLong,
+    RecordNotFound,
+)
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
+    from core.kernel.values import Page, PageResult
+    from core.tenancy.domains_rules import ForeignAccount, ForeignInvitation
     from ports import Ports
+    from ports.storage import Reading
 
 
 async def get(ports: Ports, caller: Member) -> DomainClaim:
@@ -73,6 +84,33 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
         verified = await tx.domains.mark_verified(current.org_id, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified
+
+
+async def list_foreign_accounts(ports: Ports, caller: Member, page: Page) -> PageResult[ForeignAccount]:
+    """Return one page of the accounts at the organization's verified domain that other organizations created, newest first.
+
+    The organization's directory takes them over by creating users with these addresses.
+
+    Raises: DomainNotSet, DomainNotVerified.
+    """
+    async with ports.storage.reading() as read:
+        domain = await _verified_domain(read, caller)
+        return await read.domains.foreign_accounts(caller.acts_in.id, domain, page)
+
+
+async def list_foreign_invitations(ports: Ports, caller: Member, page: Page) -> PageResult[ForeignInvitation]:
+    """Return one page of other organizations' pending invitations to the organization's verified domain, newest first.
+
+    Raises: DomainNotSet, DomainNotVerified.
+    """
+    async with ports.storage.reading() as read:
+        domain = await _verified_domain(read, caller)
+        return await read.domains.foreign_invitations(caller.acts_in.id, domain, page, ports.clock.now())
+
+
+async def _verified_domain(read: Reading, caller: Member) -> Domain:
+    claim = await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
+    return claim.domain if claim.verified_at is not None else refuse(DomainNotVerified)
 
 
 async def remove(ports: Ports, caller: Member) -> None:

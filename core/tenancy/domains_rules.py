@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.kernel.values import Email
+
 # A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
 # cannot add this record (RFC 8552).
 RECORD_PREFIX: Final = "_gatehouse-challenge"
@@ -21,6 +23,10 @@ MAX_RECORD_NAME: Final = 253
 
 class DomainNotSet(NotFound):
     """This organization has not set a domain. Set one first."""
+
+
+class DomainNotVerified(NotFound):
+    """The organization's domain is not verified yet. Publish its DNS record and verify it first."""
 
 
 class DomainTooLong(DomainInvalid):
@@ -62,6 +68,28 @@ class DomainClaim:
     def record_value(self) -> str:
         """Return the value of the TXT record that verifies the domain."""
         return f"{VALUE_PREFIX}{self.challenge}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignAccount:
+    """An account at the organization's domain that another organization created. `created_at` is UTC."""
+
+    user_id: UUID
+    email: Email
+    created_at: datetime
+    org_slug: str | None  # the organization that created it, or None if it was deleted
+    org_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignInvitation:
+    """A pending invitation of another organization to an address at the organization's domain. Times are UTC."""
+
+    email: Email
+    created_at: datetime
+    expires_at: datetime
+    org_slug: str
+    org_name: str
 
 
 class RecordNotFound(Invalid):

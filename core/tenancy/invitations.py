@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import accounts, mailbox
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -35,6 +35,7 @@ from core.tenancy.invitations_rules import (
     InviteeHasNoAccount,
     InviteeMismatch,
     ListedInvitation,
+    MailTokenRequired,
     ReceivedInvitation,
     TeamFull,
     TooManyInvitations,
@@ -61,9 +62,10 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
-    """Invite an email address to the organization, and return the invitation with its token.
+    """Invite an email address to the organization, and return the invitation with a token.
 
-    Only this result and the email contain the token. If the pending invitation for the address has
+    Only this result contains this token. It joins, and proves nothing. The email has another token,
+    which proves the mailbox (security R-3). If the pending invitation for the address has
     passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
 
     During an impersonation, only members can be invited.
@@ -76,7 +78,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     if caller.impersonator_id is not None and invited_role is not Role.MEMBER:
         raise NotWhileImpersonating
     now = ports.clock.now()
-    token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
+    token, mail_token = str(new_id()), str(new_id())  # clients expect the form of a UUID; it has 122 random bits
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         _require_grantable(invited_role, membership)
@@ -101,11 +103,12 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             invited_by=inviter.id,
             status=InvitationStatus.PENDING,
             token_hash=digest(token),
+            mail_token_hash=digest(mail_token),
             expires_at=now + ports.policy.invitation_ttl,
             created_at=now,
         )
         await tx.invitations.add(invitation)
-        await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=token, org_id=organization.id))
+        await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=mail_token, org_id=organization.id))
         tx.record(events.user_invited(invitation))
     summary = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
     return ListedInvitation(invitation, summary), token
@@ -213,8 +216,8 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    The account is the one with the invited address. If there is none, it is created. An invitation
-    that has passed its expiry is marked as expired before the error is raised.
+    The account is the one with the invited address. If there is none, it is created. The token of
+    the email proves the mailbox. An invitation that has passed its expiry is marked as expired before the error is raised.
 
     Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the
     errors of `add_invited_member`.
@@ -230,7 +233,8 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
         _require_pending(invitation)
         expired = await _expire_if_due(tx, invitation, now)
         if not expired:
-            await add_invited_member(tx, organization, invitation, now, person=person)
+            by_mail = invitation.mail_token_hash == digest(token)
+            await add_invited_member(tx, organization, invitation, now, person=person, by_mail=by_mail)
     if expired:
         raise InvitationExpired
     return organization
@@ -299,20 +303,22 @@ async def add_invited_member(
     now: datetime,
     *,
     person: Person | None = None,
+    by_mail: bool = False,
     on_behalf: bool = False,
 ) -> None:
     """Make the invited account a member of the locked organization, and accept the invitation.
 
     `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
-    recipient; then the account must exist. Otherwise a missing account is created.
+    recipient; then the account must exist. Otherwise a missing account is created. At a domain that
+    another organization has verified, only the token of the email creates one.
 
-    Anyone who knows the token can accept, for example the inviter. So accepting does not prove that
-    the user has the mailbox: it verifies no address and deletes nothing (security A-7, R-3). The
-    membership is confirmed only if the recipient is signed in, or if this function or this
-    organization created the account (security R-5).
+    With `by_mail`, the token is that of the email, which proves the mailbox. The inviter knows the
+    other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership is
+    confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
+    created the account (security R-5).
 
-    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin,
-    BlockedByDirectory, InvitationExpired.
+    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
+    InviteeCannotJoin, BlockedByDirectory, InvitationExpired.
     """
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
@@ -320,24 +326,28 @@ async def add_invited_member(
     if organization.member_count >= organization.user_limit.value:
         raise TeamFull
     if on_behalf:
-        account, is_new = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount), False
+        account = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount)
     else:
-        account, is_new = await accounts.find_or_add(tx, invitation.email, now)
+        if existing is None and not by_mail and await tx.domains.verified_owner(invitation.email) not in (None, organization.id):
+            raise MailTokenRequired
+        account, _ = await accounts.find_or_add(tx, invitation.email, now)
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
-    # The user of a verified account can change its address without proving that the new address is
-    # theirs. Until they prove it, the account must not accept invitations. Otherwise the real owner
-    # of the address would let a squatter in (security A-9).
-    is_unproven = account.email_verified_at is None and account.first_verified_at is not None
     if existing is not None and await tx.directory_blocks.exists(organization.id, account.id):
         raise InviteeCannotJoin if person is None else BlockedByDirectory
-    # One error for both cases, because the person who has the token must not learn which one it is.
-    if is_unproven or not account.is_usable:
+    # An unproven account must not accept invitations. Otherwise the owner of the address would let
+    # a squatter in (security A-9). One error for both cases, because the person who has the token
+    # must not learn which one it is.
+    if account.is_unproven:
+        raise InviteeCannotJoin
+    if by_mail:
+        account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
+    elif not account.is_usable:
         raise InviteeCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
-    is_confirmed = is_new or person is not None or account.origin_org_id == organization.id
+    is_confirmed = by_mail or person is not None or account.origin_org_id == organization.id
     await tx.members.add(
         Membership(
             id=new_id(),

@@ -78,6 +78,10 @@ class InviteeBlocked(Conflict):
         )
 
 
+class MailTokenRequired(Invalid):
+    """There is no account with this address, and another organization owns its domain. The invitee must open the link in the email."""
+
+
 class InviteeCannotJoin(Invalid):
     """The account with this address cannot join now. Verify the address or reset the password, or ask the operator of Gatehouse."""
 
@@ -106,7 +110,10 @@ class Invitation:
     role: Role
     invited_by: UUID
     status: InvitationStatus
-    token_hash: bytes = field(repr=False)  # SHA-256, 32 bytes; the token itself is not stored
+    # SHA-256, 32 bytes: of the token in the response to the inviter, and of the token in the email.
+    # An invitation of an earlier release has only the first, for both. The tokens are not stored.
+    token_hash: bytes = field(repr=False)
+    mail_token_hash: bytes | None = field(default=None, repr=False)
     expires_at: datetime
     created_at: datetime
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
+from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
@@ -108,6 +108,14 @@ class Accounts(AccountsRead, Protocol):
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
         """Allow sign-ins to a deactivated account again."""
+        ...
+
+    async def is_unclaimed(self, user_id: UUID) -> bool:
+        """Return whether the account is deactivated and has no credentials. Nobody has ever signed in to it."""
+        ...
+
+    async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
+        """Change which organization counts as the creator of the account. None: the user."""
         ...
 
     async def promote(self, user_id: UUID, now: datetime) -> None:

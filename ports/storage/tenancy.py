@@ -14,7 +14,7 @@ from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.branding_rules import BrandingSettings, Design
-from core.tenancy.domains_rules import DomainClaim
+from core.tenancy.domains_rules import DomainClaim, ForeignAccount, ForeignInvitation
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
@@ -267,12 +267,28 @@ class DomainsRead(Protocol):
 
     async def by_org(self, org_id: UUID) -> DomainClaim | None: ...
 
+    async def verified_owner(self, email: Email) -> UUID | None:
+        """Return the organization that verified the domain of this address, or its closest verified parent domain."""
+        ...
+
+    async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
+        """Return a page of the accounts at this domain of the organization that others created, newest first, with the total number."""
+        ...
+
+    async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
+        """Return a page of the pending invitations of others to this domain of the organization, newest first, with the total number."""
+        ...
+
 
 class Domains(DomainsRead, Protocol):
     """Write access to the domains of organizations.
 
     Lock order: the organization before any of these.
     """
+
+    def verified_owner_deferred(self, email: Email) -> Deferred[UUID]:
+        """Return `verified_owner` after the next statement."""
+        ...
 
     async def put(self, claim: DomainClaim) -> None:
         """Add the claim, or replace the organization's earlier one."""

@@ -230,6 +230,8 @@ POST   /api/platform/owners                                       400 404
 DELETE /api/platform/owners/{user_id}                             400 404
 POST   {org}/domain                                               400 404
 GET    {org}/domain                                               404
+GET    {org}/domain/accounts                                      400 404
+GET    {org}/domain/invitations                                   400 404
 POST   {org}/domain/verify                                        400 404 409
 DELETE {org}/domain                                               404
 GET    {org}/hrd                                                  404

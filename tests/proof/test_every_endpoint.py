@@ -65,6 +65,8 @@ ADDITIONS: Final = {
     "GET /api/organizations/{}/domain": "decision 210",
     "DELETE /api/organizations/{}/domain": "decision 210",
     "POST /api/organizations/{}/domain/verify": "decision 210",
+    "GET /api/organizations/{}/domain/accounts": "security T-6",
+    "GET /api/organizations/{}/domain/invitations": "security T-6",
     "GET /api/organizations/{}/hrd": "decision 212",
     "PUT /api/organizations/{}/hrd": "decision 212",
     "PUT /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",

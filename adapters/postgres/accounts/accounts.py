@@ -231,6 +231,24 @@ class Accounts(Repository):
         )
         self._signals.figures_changed()
 
+    async def is_unclaimed(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from users u
+            where u.id = %(user_id)s and u.deactivated_at is not null and u.anonymized_at is null and u.password_hash is null
+              and not exists (select 1 from identities i where i.user_id = u.id)""",
+            user_id=user_id,
+        )
+
+    async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
+        await self._run(
+            "update users set origin = %(origin)s, origin_org_id = %(org_id)s, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            origin=origin,
+            org_id=org_id,
+            now=now,
+        )
+
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 

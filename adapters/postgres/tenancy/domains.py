@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
-from core.kernel.values import Domain
-from core.tenancy.domains_rules import DomainClaim, DomainTaken
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.kernel.values import Domain, Email, Page, PageResult
+from core.tenancy.domains_rules import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
 
 # In the order that `to_claim` expects.
 COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
@@ -24,6 +24,34 @@ def verified_owner(host: LiteralString) -> LiteralString:
          order by number limit 1)"""
 
 
+VERIFIED_OWNER: Final = f"select o.id from (select {verified_owner('%(host)s')} as id) o where o.id is not null"
+# Keep the pattern: an index finds the addresses at the domain and its subdomains by it. A subdomain
+# may belong to another organization.
+AT_DOMAIN: Final = f"""
+    reverse('.' || split_part(email, '@', 2)) like reverse('.' || %(domain)s) || '%%'
+    and {verified_owner("split_part(email, '@', 2)")} = %(org_id)s"""
+FOREIGN_ACCOUNTS: Final = f"""
+    select id, email, created_at, origin_org_id as by_org from users
+    where origin_org_id is not null and origin_org_id <> %(org_id)s and {AT_DOMAIN}"""
+FOREIGN_INVITATIONS: Final = f"""
+    select id, email, created_at, org_id as by_org, expires_at from invitations
+    where status = 'pending' and expires_at > %(now)s and org_id <> %(org_id)s and {AT_DOMAIN}"""
+
+
+def _page(matching: LiteralString) -> LiteralString:
+    return f"""
+        with matching as materialized ({matching}),
+        page as (select * from matching order by created_at desc, id limit %(limit)s offset %(offset)s)
+        select counted.total, p.*, o.slug, o.name
+        from (select count(*) as total from matching) counted
+        left join (page p left join organizations o on o.id = p.by_org) on true
+        order by p.created_at desc, p.id"""
+
+
+def _to_id(row: Row) -> UUID:
+    return UUID(str(row[0]))
+
+
 def to_claim(row: Row) -> DomainClaim:
     return DomainClaim(org_id=row[0], domain=Domain(row[1]), challenge=row[2], verified_at=row[3], created_at=row[4])
 
@@ -35,6 +63,24 @@ class Domains(Repository):
 
     async def by_org(self, org_id: UUID) -> DomainClaim | None:
         return await self._one(to_claim, f"select {COLUMNS} from domains where org_id = %(org_id)s", org_id=org_id)
+
+    async def verified_owner(self, email: Email) -> UUID | None:
+        return await self._one(_to_id, VERIFIED_OWNER, host=email.domain)
+
+    def verified_owner_deferred(self, email: Email) -> DeferredRow[UUID]:
+        return self._one_deferred(_to_id, VERIFIED_OWNER, host=email.domain)
+
+    async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
+        rows = await self._all(lambda row: row, _page(FOREIGN_ACCOUNTS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset)
+        found = [ForeignAccount(row[1], Email(row[2]), row[3], row[5], row[6]) for row in rows if row[1] is not None]
+        return PageResult(found, rows[0][0])
+
+    async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
+        rows = await self._all(
+            lambda row: row, _page(FOREIGN_INVITATIONS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset, now=now
+        )
+        found = [ForeignInvitation(Email(row[2]), row[3], row[5], row[6], row[7]) for row in rows if row[1] is not None]
+        return PageResult(found, rows[0][0])
 
     async def put(self, claim: DomainClaim) -> None:
         await self._run(

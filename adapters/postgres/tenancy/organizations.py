@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
+from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
@@ -118,7 +119,7 @@ class Organizations(Repository):
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(
             to_organization,
-            LOCKED + "(select org_id from invitations where token_hash = %(token_hash)s)" + LOCK,
+            LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK,
             token_hash=token_hash,
         )
 

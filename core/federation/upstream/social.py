@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.accounts import accounts, accounts_rules
+from core.accounts import accounts, accounts_rules, mailbox
 from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.email_queue_rules import EmailKind, new_email
@@ -349,23 +349,13 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
     account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
-    if not account.is_usable or account.email_verified_at is not None:
+    if account.is_usable and account.email_verified_at is not None:
         return account
     if is_new:
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
-    elif account.first_verified_at is None:
-        # Pre-hijacking: the account's creator never proved that they own the mailbox. All their
-        # credentials and sessions go (security A-7).
-        await accounts.revoke_all_access(tx, account, now)
-        await tx.pre_auths.remove_all(account.id)
-        await tx.devices.distrust(account.id, now)
-        await tx.accounts.drop_password(account.id, now)
-    else:
-        # The account's owner verified another address and then changed to this one without
-        # verifying it. The account is theirs, but the address may belong to another person.
+    elif account.is_unproven:
         raise ProviderEmailTaken
-    await tx.accounts.mark_verified(account.id, now)
-    return await tx.accounts.lock(account.id) or refuse(ProviderStateUnknown)
+    return await mailbox.prove_mailbox(tx, account, now) or account
 
 
 async def link(ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor_id: UUID | None) -> None:

@@ -142,6 +142,8 @@ ALLOWED = {
             ("POST", "webhooks/<webhook_id>/deliveries/<delivery_id>/replay"),
             ("GET PATCH", "branding"),
             ("GET", "domain"),
+            ("GET", "domain/accounts"),
+            ("GET", "domain/invitations"),
             ("GET", "hrd"),
         ]
         for method in methods.split()

@@ -55,7 +55,7 @@ async def test_accepting_creates_an_unverified_account(acme: Tenant, api: Api, p
         created_at=clock.now(),
         first_verified_at=None,
     )
-    assert (await acme.members())[EMAIL] == ("admin", True)  # confirmed, because it is new
+    assert (await acme.members())[EMAIL] == ("admin", False)  # the inviter knows this token
     assert await acme.statuses() == {EMAIL: "accepted"}
     assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
     accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
@@ -300,7 +300,7 @@ async def test_role_address_and_organization_come_from_the_invitation_only(acme:
     response = await acme.invite()
     body = {"token": response["token"], "role": "owner", "email": "eve@example.com", "org_id": str(other.org), "org_slug": other.slug}
     assert (await api.post(f"/api/invitations/accept?role=admin&org_slug={other.slug}", body)).status == 200
-    assert (await acme.members())[EMAIL] == ("member", True)
+    assert (await acme.members())[EMAIL] == ("member", False)
     assert EMAIL not in await other.members()
     assert "eve@example.com" not in await acme.members()
 

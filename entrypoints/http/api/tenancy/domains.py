@@ -1,10 +1,11 @@
 """API of an organization's domain (decision 210)."""
 
 from typing import Literal
+from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_querystring, validate_request, validate_response
 
 from core.kernel.principals import Capability
 from core.kernel.values import Domain
@@ -14,6 +15,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
 
 routes = Blueprint("domains", __name__)
 
@@ -101,3 +103,97 @@ async def remove(org_slug: str) -> Response:
     """
     await domains.remove(ports(), acting_member())
     return no_content()
+
+
+class ForeignOrganizationResponse(ResponseModel):
+    """Another organization."""
+
+    slug: str = Field(description="The organization's slug.")
+    name: str = Field(description="The organization's display name.")
+
+
+class ForeignAccountResponse(ResponseModel):
+    """An account at your domain that another organization created."""
+
+    user_id: UUID = Field(description="The user's id.")
+    email: str = Field(description="The email address of the account.")
+    created_at: Timestamp = Field(description="When the account was created.")
+    organization: ForeignOrganizationResponse | None = Field(
+        description="The organization that created the account, or null if it was deleted."
+    )
+
+
+class ForeignAccountListResponse(ResponseModel):
+    """One page of the accounts at your domain that other organizations created."""
+
+    accounts: list[ForeignAccountResponse] = Field(description="The accounts, the newest first.")
+    pagination: Pagination
+
+
+@routes.get("/api/organizations/<org_slug>/domain/accounts")
+@member(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(ForeignAccountListResponse)
+async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
+    """List the accounts at your verified domain that other organizations created.
+
+    Your directory takes over such an account by creating a user with its address over SCIM. 404 if
+    the organization has no verified domain.
+    """
+    page = query_args.page_request()
+    listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    found = [
+        ForeignAccountResponse(
+            user_id=account.user_id,
+            email=account.email,
+            created_at=account.created_at,
+            organization=(
+                None
+                if account.org_slug is None or account.org_name is None
+                else ForeignOrganizationResponse(slug=account.org_slug, name=account.org_name)
+            ),
+        )
+        for account in listed.items
+    ]
+    return ForeignAccountListResponse(accounts=found, pagination=pagination(page, listed.total))
+
+
+class ForeignInvitationResponse(ResponseModel):
+    """A pending invitation of another organization to an address at your domain."""
+
+    email: str = Field(description="The invited email address.")
+    created_at: Timestamp = Field(description="When the invitation was sent.")
+    expires_at: Timestamp = Field(description="When the invitation expires.")
+    organization: ForeignOrganizationResponse = Field(description="The organization that invites.")
+
+
+class ForeignInvitationListResponse(ResponseModel):
+    """One page of the invitations of other organizations to your domain."""
+
+    invitations: list[ForeignInvitationResponse] = Field(description="The invitations, the newest first.")
+    pagination: Pagination
+
+
+@routes.get("/api/organizations/<org_slug>/domain/invitations")
+@member(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(ForeignInvitationListResponse)
+async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
+    """List the pending invitations of other organizations to addresses at your verified domain.
+
+    404 if the organization has no verified domain.
+    """
+    page = query_args.page_request()
+    listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    found = [
+        ForeignInvitationResponse(
+            email=invitation.email,
+            created_at=invitation.created_at,
+            expires_at=invitation.expires_at,
+            organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name),
+        )
+        for invitation in listed.items
+    ]
+    return ForeignInvitationListResponse(invitations=found, pagination=pagination(page, listed.total))

@@ -1,0 +1,9 @@
+-- A second token of an invitation, which only the email contains. Accepting with it proves the mailbox. Null: sent by an earlier release,
+-- whose single token is also in the response to the inviter, and proves nothing.
+alter table invitations add column mail_token_hash bytea constraint invitations_mail_token_hash_key unique;
+
+-- Accounts and invitations of a domain, with its subdomains: a search by the start of the reversed domain.
+create index users_created_by_organizations_by_domain on users (reverse('.' || split_part(email, '@', 2)) text_pattern_ops)
+    where origin_org_id is not null;
+create index invitations_pending_by_domain on invitations (reverse('.' || split_part(email, '@', 2)) text_pattern_ops)
+    where status = 'pending';

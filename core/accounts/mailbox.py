@@ -1,0 +1,58 @@
+"""Proof that a user has the mailbox of an account's address (security A-7).
+
+The proof is a reset link, an address that an identity provider has verified, or the token in the
+email of an invitation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import events, mfa
+from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.one_time_tokens import TokenPurpose
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.accounts.accounts_rules import Account
+    from ports.storage import Transaction
+
+
+async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Account | None:
+    """Mark the address of a locked account as verified, and return the account as it is now.
+
+    If no address of the account was verified before, another person may have registered it. Nothing
+    that they left behind survives.
+
+    A closed account without credentials of its own was created by an organization, and deactivated
+    by its directory. It becomes the user's own account. The organization keeps its block. Return
+    None if the account is closed and has credentials, or was anonymized. Then nothing changes.
+    """
+    if not account.is_usable:
+        if not await tx.accounts.is_unclaimed(account.id):
+            return None
+        await tx.accounts.reactivate(account.id, now)
+        await tx.accounts.set_origin(account.id, AccountOrigin.PLATFORM, None, now)
+        if account.origin_org_id is not None:
+            tx.record(events.released(account.origin_org_id, account.id))
+    if account.first_verified_at is None:
+        await revoke_all_access(tx, account, now)
+    await tx.accounts.mark_verified(account.id, now)
+    return await tx.accounts.lock(account.id)
+
+
+async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
+    """Remove every way into a locked account (security A-7).
+
+    Ends email links, sessions, pending sign-ins, linked identities, the password, the second factor
+    and trusted devices.
+    """
+    for purpose in TokenPurpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    await tx.sessions.end_all(account.id, now)
+    await tx.identities.remove_all(account.id)
+    await mfa.remove_factor(tx, account, now)
+    await tx.pre_auths.remove_all(account.id)
+    await tx.devices.distrust(account.id, now)
+    await tx.accounts.drop_password(account.id, now)
