@@ -104,6 +104,11 @@ DATA_STORED_ON_PURPOSE = {
     "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
     "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }
+# Responses that show data of other tenants on purpose, whatever the request is.
+LISTED_ON_PURPOSE = {
+    "GET /api/organizations/<org_slug>/domain/accounts": "what others created at the verified domain (security T-6)",
+    "GET /api/organizations/<org_slug>/domain/invitations": "whom others invited at the verified domain (security T-6)",
+}
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
     ("GET /auth/<provider:provider>", "provider_states"): "the path of the browser, as it was sent",
@@ -172,7 +177,7 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
     """Totals, order, messages and refusals reveal nothing either (security B-5, T-2)."""
     leaks: list[str] = []
     site = Site(app, pool, await mark(pool))
-    for route in list(TABLE)[piece::PIECES]:
+    for route in [each for each in TABLE if each not in LISTED_ON_PURPOSE][piece::PIECES]:
         for spy in SPIES:
             leaks += [f"{route} as {spy}, {leak}" async for leak in findings(route, spy, world, secrets, site, without_home)]
     assert not leaks, "\n".join(leaks[:40])
