@@ -318,7 +318,7 @@ async def add_invited_member(
     created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
-    InviteeCannotJoin, BlockedByDirectory, InvitationExpired.
+    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationExpired.
     """
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
@@ -335,6 +335,8 @@ async def add_invited_member(
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
     if existing is not None and await tx.directory_blocks.exists(organization.id, account.id):
+        if on_behalf:
+            raise InviteeBlocked(account.id)
         raise InviteeCannotJoin if person is None else BlockedByDirectory
     # An unproven account must not accept invitations. Otherwise the owner of the address would let
     # a squatter in (security A-9). One error for both cases, because the person who has the token
