@@ -315,7 +315,7 @@ class Settings(BaseSettings):
 
     @property
     def rate_limit_factor(self) -> float | None:
-        """Return the factor of the documented limits per address. None switches them off."""
+        """Return the factor of the documented rate limits. None switches them off."""
         return {"on": 1.0, "off": None}[self.rate_limits] if self.rate_limits in ("on", "off") else float(self.rate_limits)
 
     @property

@@ -1,4 +1,4 @@
-"""Rate limits per client address, as token buckets."""
+"""Rate limits per client address, and for directories per organization, as token buckets."""
 
 from dataclasses import dataclass
 
@@ -34,3 +34,4 @@ MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate toget
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes
 MFA_VERIFICATION = Bucket("mfa-verification", 1.0, 3)  # POST /api/user/mfa/verify and POST /api/auth/mfa/verify together
 BILLING = Bucket("billing", 0.06, 100)  # POST /webhooks/billing: 1000 a minute, 100 at once
+SCIM = Bucket("scim", 0.02, 500)  # /scim/v2/*, per organization: 50 a second, 500 at once. Entra ID sends up to 25 a second

@@ -36,10 +36,11 @@ from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
 from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
-from entrypoints.http.edge.connection import WholeBodyConnection
+from entrypoints.http.edge.connection import LazyBodyConnection
 from entrypoints.http.edge.context import AppContext, bind_context, request_record
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
+from entrypoints.http.edge.large_bodies import LargeBodies
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
@@ -161,6 +162,7 @@ def configure(
     context = AppContext(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
+        large_bodies=LargeBodies(),
         base_url=edge.base_url,
         origin=origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
@@ -213,7 +215,7 @@ def build_routes() -> Application:
     """Return the application with all routes and their description, not yet bound to ports and settings."""
     app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
-    app.asgi_http_class = WholeBodyConnection
+    app.asgi_http_class = LazyBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
     app.url_map.merge_slashes = False  # a path with a doubled slash is unknown (decision 7)
     for module, _ in BLUEPRINTS:

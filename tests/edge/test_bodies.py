@@ -19,9 +19,11 @@ from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Email, EmailInvalid
 from entrypoints.http.edge import bodies
 from entrypoints.http.edge.bodies import (
-    LARGE_BODY,
+    DECODED_AT_ONCE,
+    MAX_STRUCTURE,
     BodyInvalid,
     BodyNotAnObject,
+    BodyTooComplex,
     DateTime,
     EmailAddress,
     Name,
@@ -65,10 +67,18 @@ async def test_a_large_body_does_not_block_other_requests(api: Api, monkeypatch:
         return decode(raw)
 
     monkeypatch.setattr(bodies, "decode", decoded)
-    for size, status in ((10, 401), (LARGE_BODY, 401), (MAX_BODY + 1, 413)):
+    for size, status in ((10, 401), (DECODED_AT_ONCE, 401), (MAX_BODY + 1, 413)):
         answer = await api.post("/api/auth/login", {"email": "ada@example.com", "password": "x" * 128, "more": "y" * size})
         assert answer.status == status
     assert threads == [True, False]
+
+
+def test_a_body_with_too_many_values_is_refused() -> None:
+    """Decoding it would stop all other requests."""
+    for value in ("[]", "{}", "0", "[" * 30 + "]" * 30):
+        raw = ('{"x":[' + ",".join([value] * (MAX_STRUCTURE + 1)) + "]}").encode()
+        with pytest.raises(BodyTooComplex):
+            decode(raw)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rate limits per client address: each documented bucket, alone and together (security N-1, N-2)."""
+"""Rate limits per client address and per directory: each documented bucket, alone and together (security N-1, N-2)."""
 
 import json
 from datetime import timedelta
@@ -13,8 +13,10 @@ from entrypoints.http.app import Edge
 from entrypoints.http.edge.access import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, make_edge, run_concurrently
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, make_edge, run_concurrently, run_sql
 from tests.support.direct import PEER, ask, change_ports
+from tests.support.scim import ERROR_URN, Directory, directory_of
+from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
@@ -318,3 +320,27 @@ async def test_a_client_has_one_row_regardless_of_its_requests(app: QuartTrio, p
     async with pool.connection() as connection:
         rows = await connection.rows("select client, expires_at > to_timestamp(0) from rates")
     assert rows == [(PEER, True)]
+
+
+# Directories
+
+
+async def test_directories_are_limited_per_organization(
+    app: QuartTrio, clock: FakeClock, pool: Pool, acme: Tenant, directory: Directory, other_tenant: Tenant
+) -> None:
+    other = await directory_of(other_tenant)
+    second = await directory_of(acme, "admin")
+    assert {(await each.call("GET", "/Groups")).status for each in (directory, second)} == {200}
+    await run_sql(pool, "update rates set tats = jsonb_build_object('scim', %s::float8) where client like %s", *full_bucket(clock, acme))
+    for each, method in ((directory, "GET"), (second, "POST")):
+        answer = await each.call(method, "/Users")
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert answer.json["schemas"] == [ERROR_URN]
+    assert (await other.call("GET", "/Groups")).status == 200
+    clock.advance(timedelta(seconds=1))
+    assert [(await directory.call("GET", "/ServiceProviderConfig")).status for _ in range(51)] == [200] * 50 + [429]
+
+
+def full_bucket(clock: FakeClock, tenant: Tenant) -> tuple[float, str]:
+    """Return the state of the organization's bucket after as many requests as it allows, and its row."""
+    return clock.now().timestamp() + 500 * 0.02, f"%{tenant.org}"

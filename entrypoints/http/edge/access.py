@@ -7,7 +7,7 @@ Each decorator checks the rate limits (429), then the credentials (401), then th
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, Final, TypedDict, Unpack, overload
+from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
 from quart import Quart, Response, g, request
@@ -22,9 +22,10 @@ from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
+from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.context import agent, anonymous, app_context, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
-from entrypoints.http.edge.limits import take_token
+from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.queries import check_query
 
 View = Callable[..., Awaitable[Any]]
@@ -208,6 +209,9 @@ async def _as_scim_client(_: Access) -> None:
     directory = await scim_tokens.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent())
     request_record().caller, request_record().organization = str(directory.token_id), directory.org_slug
     g.caller = directory
+    # First without a statement: refusing large bodies must be cheap.
+    cast("LazyBody", request.body).admit_with(partial(app_context().large_bodies.admit, directory.org_id))
+    await take_directory_token(directory.org_id)
 
 
 async def _as_billing(_: Access) -> None:
@@ -256,7 +260,7 @@ person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_coo
 pre_auth = AccessDecorator(Access("pre_auth", "bearer", outlives=False), _as_pre_auth)
 # The payment provider, authenticated by the signature over the raw body (security H-1).
 signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
-# A directory with a SCIM token.
+# A directory with a SCIM token. Its requests count per organization, after authentication.
 scim_client = AccessDecorator(Access("scim_client", "scim_token"), _as_scim_client)
 # A browser with a session on our pages. Other browsers are redirected to the sign-in page.
 page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)

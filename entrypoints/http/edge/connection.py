@@ -1,63 +1,107 @@
-"""One request through Quart, without the nursery that Quart-Trio opens for each request."""
+"""One request through Quart, whose body is received only when the application reads it."""
 
-from typing import Any
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, cast
 
 import trio
-from quart import Request
-from quart.wrappers.request import Body
 from quart_trio.asgi import TrioASGIHTTPConnection
+from quart_trio.wrappers.request import TrioBody
+from werkzeug.exceptions import RequestEntityTooLarge
 
-from core.kernel.errors import Outage, Refusal
-from core.provisioning import tokens as scim_tokens
-from entrypoints.http.edge.access import bearer_token
-from entrypoints.http.edge.context import app_context
+from entrypoints.http.edge.middleware import Receive
 from entrypoints.http.edge.size_limits import MAX_BODY
 
 
-class WholeBodyConnection(TrioASGIHTTPConnection):
-    """A connection that reads the whole body, then handles the request.
+class LazyBody(TrioBody):
+    """A request body that is received when the application first awaits it, so that a request can be refused without its body.
 
-    Quart-Trio runs two tasks per request: one waits for a disconnect and cancels the other. The
-    middleware withholds the disconnect once the body is complete (security P-3), so the second task
-    has no purpose. Its nursery and task switches cost about a tenth of a small request. The
-    middleware limits the size of the body and the time it takes.
+    A body is large if it has more than MAX_BODY bytes: by its Content-Length, or else as soon as
+    more have arrived. Only directories may send large bodies (security N-3), and each must be
+    admitted (security N-10).
+    """
 
-    Directories may send larger bodies than other clients (security N-3). Beyond MAX_BODY, a body is
-    kept only after its SCIM token was checked. Otherwise clients without a token could fill the
-    memory over many connections. The rest of their bodies is discarded, and their requests are
-    refused because of the token.
+    receive: Receive
+
+    def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
+        super().__init__(expected_content_length, max_content_length)
+        self.client_gone = trio.CancelScope()
+        self._expected = expected_content_length or 0
+        self._maximum = max_content_length or MAX_BODY
+        self._admit: Callable[[], AbstractContextManager[None]] | None = None
+        self._admission: ExitStack | None = None
+        self._received: bytes | None = None
+
+    def admit_with(self, admit: Callable[[], AbstractContextManager[None]]) -> None:
+        """Admit the body if it is large, now or when it becomes large. Raises: the errors of `admit`."""
+        self._admit = admit
+        self._admit_if_large(self._expected)
+
+    def _admit_if_large(self, size: int) -> None:
+        if size > MAX_BODY and self._admission is None:
+            assert self._admit is not None, "only directories may send large bodies"
+            admission = ExitStack()
+            admission.enter_context(self._admit())
+            self._admission = admission
+
+    def release(self) -> None:
+        """Discard the body, so that another one can be admitted in its place."""
+        self._received = b""
+        if self._admission is not None:
+            self._admission.close()
+
+    def clear(self) -> None:
+        self._received = b""
+
+    def __await__(self) -> Generator[Any, None, bytes]:
+        return self._read().__await__()
+
+    async def __anext__(self) -> bytes:
+        raw = await self._read()
+        if not raw:
+            raise StopAsyncIteration
+        self.clear()
+        return raw
+
+    async def _read(self) -> bytes:
+        if self._received is None:
+            self._received = b"".join(await self._receive_pieces())
+        return self._received
+
+    async def _receive_pieces(self) -> list[bytes]:
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                self.client_gone.cancel()
+                await trio.sleep_forever()
+            pieces.append(message.get("body", b""))
+            more = message.get("more_body", False)
+            size += len(pieces[-1])
+            if size > self._maximum:
+                raise RequestEntityTooLarge  # only in tests without a length; otherwise the middleware refuses it first
+            self._admit_if_large(size)
+        return pieces
+
+
+class LazyBodyConnection(TrioASGIHTTPConnection):
+    """A connection that handles the request in one task.
+
+    Quart-Trio runs two tasks per request: one receives the body, waits for a disconnect, and then
+    cancels the other. The middleware withholds the disconnect once the body is complete (security
+    P-3), and the application receives the body itself. So the second task has no purpose. Its
+    nursery and task switches cost about a tenth of a small request.
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:
         request = self._create_request_from_scope(send)
-        size, kept = 0, True
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return  # the client left before the end of the body
-            if (chunk := message.get("body")) and kept:
-                before, size = size, size + len(chunk)
-                if before <= MAX_BODY < size and not await self._has_scim_token(request):
-                    kept, request.body = False, _unread()
-                else:
-                    request.body.append(chunk)
-            if not message.get("more_body", False):
-                break
-        request.body.set_complete()
-        await self._send_response(send, await self.app.handle_request(request))
-
-    async def _has_scim_token(self, request: Request) -> bool:
-        # Shielded, because a canceled statement costs the pool its connection.
-        with trio.CancelScope(shield=True):
+        body = cast("LazyBody", request.body)
+        body.receive = receive
+        with body.client_gone:  # canceled only while the application waits for the body
             try:
-                await scim_tokens.authenticate(app_context(self.app).ports, bearer_token(request.headers), address=None, agent=None)
-            except (Refusal, Outage):  # the access decorator raises it again and responds
-                return False
-        return True
-
-
-def _unread() -> Body:
-    """Return a body that raises 413 when it is read."""
-    body = Body(None, 0)
-    body.append(b" ")
-    return body
+                response = await self.app.handle_request(request)
+            finally:
+                body.release()
+        if not body.client_gone.cancelled_caught:
+            await self._send_response(send, response)

@@ -11,6 +11,7 @@ from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthCla
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
+    from entrypoints.http.edge.large_bodies import LargeBodies
     from entrypoints.http.edge.limits import RateLimits
     from entrypoints.http.edge.middleware import RequestRecord
     from entrypoints.http.pages import Page
@@ -30,6 +31,7 @@ class AppContext:
 
     ports: "Ports"
     limits: "RateLimits"
+    large_bodies: "LargeBodies"
     base_url: str  # the start of every link to this service
     origin: str  # the origin of our own pages
     acceptance_page: str  # the URL that the link of an invitation redirects to

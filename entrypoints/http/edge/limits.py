@@ -1,4 +1,4 @@
-"""Rate limits of requests: per client address, and per OAuth client."""
+"""Rate limits of requests: per client address, per OAuth client, and per organization for directories."""
 
 from functools import lru_cache
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 from quart import request
 
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import AUTH, DEVICE, Bucket
+from core.kernel.rate_limits import AUTH, DEVICE, SCIM, Bucket
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import app_context, ports, request_record
 
@@ -23,6 +23,7 @@ class RateLimits:
         self._factor = factor
         self.of = lru_cache(maxsize=1024)(self._of)  # bounded by the number of routes
         self.of_client = self.additional(AUTH.scaled(client_rate * AUTH.period))
+        self.of_directory = self.additional(SCIM)
 
     def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
         """Return the buckets of a route. `own` are those of its access decorator."""
@@ -57,6 +58,17 @@ async def take_client_token(client_id: UUID) -> None:
     """
     buckets = app_context().limits.of_client
     wait = await _charge(buckets, f"client {client_id}") if buckets else 0.0
+    if wait > 0:
+        raise Limited(wait)
+
+
+async def take_directory_token(org_id: UUID) -> None:
+    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens.
+
+    Raises: Limited.
+    """
+    buckets = app_context().limits.of_directory
+    wait = await _charge(buckets, f"directory {org_id}") if buckets else 0.0
     if wait > 0:
         raise Limited(wait)
 

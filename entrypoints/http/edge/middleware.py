@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from os import urandom
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
 import trio
@@ -171,14 +171,13 @@ class EdgeMiddleware:
         response = _unacceptable(scope, headers, repeated, size) or _normalize(scope, headers)
         record.path = scope["path"]
         call = self._new_call(record, headers, receive, send)
-        has_body = b"content-length" in headers or b"transfer-encoding" in headers
         try:
             if response is None:
                 response = self._respond_directly(call, headers)
-            if response is None and has_body:
+            if response is None and call.has_body:
                 response = self._limit_body(call, headers)
             if response is None:
-                response = await self._run(scope, call, has_body)
+                response = await self._run(scope, call)
             if response is not None and not call.started:
                 await call.respond(response)
         except (trio.Cancelled, BaseExceptionGroup):
@@ -204,7 +203,8 @@ class EdgeMiddleware:
         """Return the state of this request, with the CORS policy of its path."""
         cors = self._cors_origin is not None and (record.path.startswith("/api/") or record.path == "/auth/token")
         allowed_origin = self._cors_origin if cors and headers.get(b"origin") == self._cors_origin else None
-        return _Call(self, record, receive, send, accept=headers.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        return _Call(self, record, receive, send, headers.get(b"accept"), has_body=has_body, cors=cors, allowed_origin=allowed_origin)
 
     def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
         """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view (decision 6)."""
@@ -222,17 +222,15 @@ class EdgeMiddleware:
         return None
 
     def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
-        """Set the body limit of the path. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
+        """Limit size and time of the body. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
+        call.deadline = trio.current_time() + self._body_within
         call.remaining_bytes = self._body_limit(call.record.path)
         return _TOO_LARGE if int(headers.get(b"content-length", b"0")) > call.remaining_bytes else None
 
-    async def _run(self, scope: Scope, call: "_Call", has_body: bool) -> DirectResponse | None:
+    async def _run(self, scope: Scope, call: "_Call") -> DirectResponse | None:
         """Run the application. Return an error if the body was too large or too slow, or if there was no response."""
         try:
-            if has_body:
-                with trio.CancelScope(deadline=trio.current_time() + self._body_within) as call.deadline:
-                    await self._app(scope, call.receive, call.send)
-            else:
+            with call.application:
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
             # The application turns errors into responses. This error was raised outside its error
@@ -241,9 +239,7 @@ class EdgeMiddleware:
                 call.record.error = error
         if call.started or call.record.aborted:
             return None
-        if call.deadline is not None and call.deadline.cancel_called:
-            return _TOO_LARGE if call.too_large else _TOO_SLOW
-        return DirectResponse(500, internal_error_message(call.record.request_id))
+        return call.body_refusal or DirectResponse(500, internal_error_message(call.record.request_id))
 
     def render(self, response: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         """Return headers and body of a response, without the common headers."""
@@ -287,15 +283,17 @@ class _Call:
         "_sent",
         "accept",
         "allowed_origin",
+        "application",
         "body_received",
+        "body_refusal",
         "client_gone",
         "complete",
         "cors",
         "deadline",
+        "has_body",
         "record",
         "remaining_bytes",
         "started",
-        "too_large",
     )  # fmt: skip
 
     def __init__(
@@ -304,8 +302,9 @@ class _Call:
         record: RequestRecord,
         receive: Receive,
         send: Send,
-        *,
         accept: bytes | None,
+        *,
+        has_body: bool,
         cors: bool,
         allowed_origin: bytes | None,
     ) -> None:
@@ -314,6 +313,7 @@ class _Call:
         self._send = send
         self.record = record
         self.accept = accept
+        self.has_body = has_body
         self.cors = cors
         self.allowed_origin = allowed_origin
         self.body_received = False  # completely
@@ -321,22 +321,22 @@ class _Call:
         self.complete = False  # the last part of the response was passed to the server
         self._sent = False  # the server has sent the last part
         self.client_gone = False  # the server could not send
-        self.deadline: trio.CancelScope | None = None  # limits the time for the request body
+        self.application = trio.CancelScope()  # canceled only while the application waits for the body
+        self.body_refusal: DirectResponse | None = None  # the reason of the cancellation
+        self.deadline = math.inf  # for the request body
         self.remaining_bytes = 0  # of the body limit
-        self.too_large = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        with trio.move_on_at(self.deadline) as waiting:
+            message = await self._receive()
+        if waiting.cancelled_caught:
+            await self._refuse_body(_TOO_SLOW)
         if message["type"] == "http.request":
-            if self.deadline is not None:
-                self.remaining_bytes -= len(message.get("body", b""))
-                if self.remaining_bytes < 0:  # only chunked bodies; a Content-Length was checked before
-                    self.too_large = True
-                    self.deadline.cancel()
-                    await trio.sleep_forever()
-                if not message.get("more_body", False):
-                    self.deadline.deadline = math.inf
-            self.body_received = not message.get("more_body", False)
+            self.remaining_bytes -= len(message.get("body", b""))
+            if self.has_body and self.remaining_bytes < 0:  # only chunked bodies; a Content-Length was checked before
+                await self._refuse_body(_TOO_LARGE)
+            if not message.get("more_body", False):
+                self.body_received, self.deadline = True, math.inf
         elif message["type"] == "http.disconnect" and not self._sent:
             if not self.complete:
                 self.record.aborted = True
@@ -347,17 +347,24 @@ class _Call:
                 await trio.sleep_forever()
         return message
 
+    async def _refuse_body(self, refusal: DirectResponse) -> NoReturn:
+        """Cancel the application, which waits for the body."""
+        self.body_refusal = refusal
+        self.application.cancel()
+        await trio.sleep_forever()
+
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
             self.record.status = message["status"]
             headers = self._middleware.with_common_headers(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
+            closes = (b"connection", b"close")
+            if self.has_body and not self.body_received and closes not in headers and not await self._skip_body():
+                headers.append(closes)
             message = {**message, "headers": headers}
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last:
             self.complete = True
-            if self.deadline is not None:
-                self.deadline.deadline = math.inf
         try:
             await self._send(message)
         except OSError:  # ASGI's signal that the client is gone; let the application stop
@@ -365,6 +372,16 @@ class _Call:
             raise
         if last:
             self._sent = True
+
+    async def _skip_body(self) -> bool:
+        """Discard what has arrived of a body that the application does not read. Return whether it is complete."""
+        with trio.CancelScope() as scope:
+            scope.cancel()  # do not wait for the rest
+            while (message := await self._receive())["type"] == "http.request":
+                if not message.get("more_body", False):
+                    self.body_received = True
+                    break
+        return self.body_received
 
     async def respond(self, response: DirectResponse) -> None:
         accept = None if self.accept is None else self.accept.decode("latin-1")

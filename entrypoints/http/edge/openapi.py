@@ -303,7 +303,7 @@ def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *,
         statuses.add(413)  # the middleware limits every body, even if the route reads none
     if access.security is not None and not docs.is_page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
-    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits):
+    if access.security == "scim_token" or (access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)

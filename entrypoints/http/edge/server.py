@@ -50,7 +50,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.bind import parse_bind
-from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK, MAX_SCIM_GROUP_BODY
 
 log = structlog.get_logger("http")
 
@@ -58,9 +58,13 @@ HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connectio
 KEEP_ALIVE = 5.0  # seconds without a request until a connection is closed
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
-LINGER = 0.5  # seconds for a client that still sends to read the last response of its connection
+LINGER = 2.0  # seconds without data after the last response of a connection, until the connection of a client that still sends is closed
+LINGER_WITHIN = 30.0  # seconds for a client that still sends, from the last response of its connection
+LINGER_BYTES = 2 * MAX_SCIM_GROUP_BODY  # discarded bytes of such a client
+LINGER_PIECE = 1024 * 1024  # bytes; with LINGER_PAUSE, discarding takes little time from other requests
+LINGER_PAUSE = 0.05  # seconds between two pieces
 MAX_RECEIVE = 64 * 1024
-MAX_WAITING = 10  # queued pieces of a request body before the client must wait
+MAX_WAITING = 2  # queued pieces of a request body before the client must wait
 BACKLOG = 1024
 UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
 
@@ -212,6 +216,7 @@ class _Connection:
         self._idle = True  # between requests, until all headers have arrived
         self._has_begun = True  # whether a part of the headers has arrived; a new connection counts as a request that has begun
         self._closing = False
+        self._linger_deadline = math.inf
         self.gone = False  # the client no longer receives data
         self._protocol: _Http1
 
@@ -232,17 +237,31 @@ class _Connection:
 
     async def _read(self) -> None:
         while True:
-            try:
-                data = await self._stream.receive_some(MAX_RECEIVE)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return
+            data = await self._receive(MAX_RECEIVE)
             if not self._has_begun:
                 self._has_begun = True
                 self._limit_reading(self._server.headers_within)
-            if not self._closing:
-                await self._protocol.handle(RawData(bytes(data)))
+            if self._closing:
+                break
+            await self._protocol.handle(RawData(data))
             if not data:
                 return  # a half-closed client still gets its response
+        # Lingering close: read and discard data of the client while it sends. Closing at once would
+        # reset the connection and destroy the response that the client has not read (RFC 9112
+        # section 9.6).
+        discarded = len(data)
+        while data and discarded < LINGER_BYTES:
+            self._reading.deadline = min(trio.current_time() + LINGER, self._linger_deadline)
+            await trio.sleep(LINGER_PAUSE)
+            data = await self._receive(LINGER_PIECE)
+            discarded += len(data)
+
+    async def _receive(self, count: int) -> bytes:
+        """Return data of the client, or nothing if there will be no more."""
+        try:
+            return bytes(await self._stream.receive_some(count))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return b""
 
     def _set_idle(self) -> None:
         self._idle = True
@@ -303,9 +322,7 @@ class _Connection:
             await self._stream.send_eof()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             self._reading.cancel()
-        # Lingering close: read and drop data of the client for a moment. Closing at once would
-        # reset the connection and destroy the response that the client has not read (RFC 9112
-        # section 9.6).
+        self._linger_deadline = trio.current_time() + LINGER_WITHIN
         self._reading.deadline = trio.current_time() + LINGER
 
     def _abort(self) -> None:
@@ -326,7 +343,7 @@ class _Http1(H11Protocol):
         peer: tuple[str, int] | None,
         local: tuple[str, int] | None,
     ) -> None:
-        spawner = cast("TaskGroup", _Applications(applications))
+        spawner = cast("TaskGroup", _Applications(applications, self.send_continue))
         super().__init__(server.app, server.config, server.context, spawner, ConnectionState({}), False, peer, local, connection.handle)
         self._connection = connection
         self._malformed = server.malformed
@@ -365,7 +382,14 @@ class _Http1(H11Protocol):
             # Stop a streaming application by an exception instead of a cancellation.
             raise ClientGone
 
+    async def send_continue(self) -> None:
+        """Send "100 Continue" if the client waits for it. The application is about to read the body."""
+        if self.connection.they_are_waiting_for_100_continue:
+            await super()._send_h11_event(h11.InformationalResponse(status_code=100, headers=self.config.response_headers("h11")))
+
     async def _send_h11_event(self, event: Any) -> None:
+        if isinstance(event, h11.InformationalResponse):
+            return  # Hypercorn's "100 Continue", before the application has decided to read the body
         try:
             data = self.connection.send(event) or b""
         except h11.LocalProtocolError:
@@ -396,11 +420,12 @@ class _Http1(H11Protocol):
 class _Applications:
     """The part of Hypercorn's TaskGroup that an HTTP stream uses: it starts the application for each request."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, send_continue: Callable[[], Awaitable[None]]) -> None:
         self._nursery = nursery
+        self._send_continue = send_continue
 
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Callable[..., Awaitable[None]]) -> Any:
-        inbox = _Inbox()
+        inbox = _Inbox(self._send_continue)
         self._nursery.start_soon(self._run, app, scope, inbox, send)
         return inbox.put
 
@@ -420,9 +445,10 @@ class _Applications:
 class _Inbox:
     """The messages for one request. Body messages wait for space, so that a client cannot fill the memory. A disconnect never waits."""
 
-    __slots__ = ("_arrived", "_closed", "_messages", "_space")
+    __slots__ = ("_arrived", "_closed", "_messages", "_send_continue", "_space")
 
-    def __init__(self) -> None:
+    def __init__(self, send_continue: Callable[[], Awaitable[None]]) -> None:
+        self._send_continue = send_continue
         self._messages: deque[Any] = deque()
         self._arrived = trio.Event()
         self._space = trio.Event()
@@ -441,6 +467,8 @@ class _Inbox:
     async def get(self) -> Any:
         while not self._messages:
             self._arrived = trio.Event()
+            await trio.lowlevel.checkpoint_if_cancelled()  # a response that does not need the body is not preceded by a 100
+            await self._send_continue()
             await self._arrived.wait()
         self._space.set()
         return self._messages.popleft()

@@ -1,12 +1,13 @@
 """HTTP byte by byte, including input that client libraries would never send."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import trio
 
+from entrypoints.http.app import Application
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, RequestRecord
 from entrypoints.http.edge.server import listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
@@ -135,8 +136,7 @@ class Served:
         return await eventually(lambda: self.exchanges if len(self.exchanges) >= count else None)
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     app: App,
     *,
     shutdown_grace: float = NEVER,
@@ -144,7 +144,7 @@ async def serving(
     send_within: float = NEVER,
     keep_alive: float = NEVER,
     **outer: Any,
-) -> AsyncIterator[Served]:
+) -> AbstractAsyncContextManager[Served]:
     """Serve the application with its middleware on a socket.
 
     Timeouts that a test does not set are too long to happen, so a closed connection has the reason
@@ -153,21 +153,25 @@ async def serving(
     exchanges: list[RequestRecord] = []
     options: dict[str, Any] = {"body_limit": lambda path: 256 * 1024, **outer}
     layered = EdgeMiddleware(app, routes=Paths(), observe=exchanges.append, options=EdgeOptions(**options))
+    timeouts = {"headers_within": headers_within, "send_within": send_within, "keep_alive": keep_alive}
+    return _serving(layered, layered, exchanges, shutdown_grace=shutdown_grace, **timeouts)
+
+
+def serving_gatehouse(app: Application) -> AbstractAsyncContextManager[Served]:
+    """Serve the whole application on a socket."""
+    asgi = cast("App", app)
+    return _serving(asgi, app.middleware, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
+
+
+@asynccontextmanager
+async def _serving(app: App, middleware: EdgeMiddleware, exchanges: list[RequestRecord], **options: float) -> AsyncIterator[Served]:
     listening = listen("127.0.0.1:0")
     served = Served(listening.getsockname()[1], exchanges)
     started = trio.Event()
 
     async def serve() -> None:
         await serve_http(
-            layered,
-            listening,
-            shutdown=served.shutdown,
-            shutdown_grace=shutdown_grace,
-            on_started=started.set,
-            malformed=layered.malformed,
-            headers_within=headers_within,
-            send_within=send_within,
-            keep_alive=keep_alive,
+            app, listening, shutdown=served.shutdown, on_started=started.set, malformed=middleware.malformed, **cast("Any", options)
         )
         served.finished.set()
 

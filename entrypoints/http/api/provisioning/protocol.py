@@ -16,7 +16,7 @@ from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
 from core.provisioning.filters import ScimFilter
 from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.schemas import Returned, ScimSchema
-from entrypoints.http.edge.bodies import LARGE_BODY, BodyInvalid, read_in_thread
+from entrypoints.http.edge.bodies import DECODED_AT_ONCE, BodyInvalid, read_in_thread
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.queries import clamped
@@ -115,7 +115,7 @@ async def read_user_patch() -> UserPatch:
     Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
     operations = await read_in_thread(lambda body: list(parse_operations(body)))
-    return UserPatch(operations, is_large=len(await request.get_data()) > LARGE_BODY)
+    return UserPatch(operations, is_large=len(await request.get_data()) > DECODED_AT_ONCE)
 
 
 def read_page() -> tuple[int, int]:

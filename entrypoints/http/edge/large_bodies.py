@@ -1,0 +1,49 @@
+"""The admission of large request bodies, so that one organization cannot fill the memory (security N-10)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from core.kernel.errors import Limited
+
+MAX_PER_ORGANIZATION: Final = 2
+MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies
+RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
+
+
+class TooManyLargeBodies(Limited):
+    """Too many large requests arrive at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__(RETRY_AFTER, f"Too many large requests at the same time. Send one after the other. Try again in {RETRY_AFTER} s.")
+
+
+class LargeBodies:
+    """The large bodies that this process holds, by organization.
+
+    Of MAX_IN_TOTAL bodies, an organization has at most MAX_PER_ORGANIZATION. The second half is
+    reserved for organizations that have none yet. So a few organizations cannot use up all of them.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[UUID] = Counter()
+
+    def held_by(self, org_id: UUID) -> int:
+        """Return the number of the organization's bodies."""
+        return self._held[org_id]
+
+    @contextmanager
+    def admit(self, org_id: UUID) -> Iterator[None]:
+        """Count a body of the organization until the block ends. Raises: TooManyLargeBodies."""
+        limit = MAX_IN_TOTAL // 2 if self.held_by(org_id) else MAX_IN_TOTAL
+        if self.held_by(org_id) >= MAX_PER_ORGANIZATION or self._held.total() >= limit:
+            raise TooManyLargeBodies
+        self._held[org_id] += 1
+        try:
+            yield
+        finally:
+            self._held[org_id] -= 1
+            if not self._held[org_id]:
+                del self._held[org_id]

@@ -1,0 +1,46 @@
+"""The admission of large bodies, against a list of those that are held (security N-10)."""
+
+from contextlib import ExitStack
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entrypoints.http.edge.large_bodies import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, LargeBodies, TooManyLargeBodies
+
+ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=500, database=None)
+@given(st.lists(st.tuples(st.sampled_from(ORGANIZATIONS), st.booleans(), st.integers(0, 99)), max_size=60))
+def test_no_few_organizations_take_all_places(steps: list[tuple[UUID, bool, int]]) -> None:
+    """A new organization is refused only if at least six others have bodies."""
+    bodies = LargeBodies()
+    held: list[tuple[UUID, ExitStack]] = []
+    for org_id, begins, index in steps:
+        if not begins and held:
+            held.pop(index % len(held))[1].close()
+            continue
+        others = {holder for holder, _ in held}
+        body = ExitStack()
+        try:
+            body.enter_context(bodies.admit(org_id))
+        except TooManyLargeBodies:
+            assert org_id in others or len(others) >= MAX_IN_TOTAL * 3 // 4
+        else:
+            held.append((org_id, body))
+        counts = [sum(holder == org_id for holder, _ in held) for org_id in ORGANIZATIONS]
+        assert max(counts) <= MAX_PER_ORGANIZATION
+        assert [bodies.held_by(org_id) for org_id in ORGANIZATIONS] == counts
+        assert len(held) <= MAX_IN_TOTAL
+
+
+def test_one_organization_alone_has_two() -> None:
+    bodies = LargeBodies()
+    with bodies.admit(ORGANIZATIONS[0]), bodies.admit(ORGANIZATIONS[0]):
+        with pytest.raises(TooManyLargeBodies):
+            bodies.admit(ORGANIZATIONS[0]).__enter__()
+        with bodies.admit(ORGANIZATIONS[1]), bodies.admit(ORGANIZATIONS[1]):
+            pass
