@@ -38,9 +38,9 @@ from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import LazyBodyConnection
 from entrypoints.http.edge.context import AppContext, bind_context, request_record
+from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
-from entrypoints.http.edge.large_bodies import LargeBodies
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
@@ -163,6 +163,7 @@ def configure(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         large_bodies=LargeBodies(),
+        directory_turns=DirectoryTurns(),
         base_url=edge.base_url,
         origin=origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),

@@ -19,7 +19,7 @@ from core.billing import provider_events_rules
 from core.kernel import principals as rules
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
-from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person
+from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person, ScimClient
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.connection import LazyBody
@@ -100,6 +100,9 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
             return redirect
         check_query()
         try:
+            if isinstance(g.caller, ScimClient):
+                async with app_context().directory_turns.of(g.caller.org_id):
+                    return await view(*args, **kwargs)
             return await view(*args, **kwargs)
         except SessionEnded:
             if access.security != "cookie":

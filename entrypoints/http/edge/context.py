@@ -11,7 +11,7 @@ from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthCla
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
-    from entrypoints.http.edge.large_bodies import LargeBodies
+    from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
     from entrypoints.http.edge.limits import RateLimits
     from entrypoints.http.edge.middleware import RequestRecord
     from entrypoints.http.pages import Page
@@ -32,6 +32,7 @@ class AppContext:
     ports: "Ports"
     limits: "RateLimits"
     large_bodies: "LargeBodies"
+    directory_turns: "DirectoryTurns"
     base_url: str  # the start of every link to this service
     origin: str  # the origin of our own pages
     acceptance_page: str  # the URL that the link of an invitation redirects to

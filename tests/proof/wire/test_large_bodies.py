@@ -10,10 +10,11 @@ from quart_trio import QuartTrio
 
 from core.provisioning.schemas import GROUP_URN
 from entrypoints.http.edge.context import app_context
-from entrypoints.http.edge.large_bodies import MAX_PER_ORGANIZATION, RETRY_AFTER
+from entrypoints.http.edge.directory_limits import MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_GROUP_BODY
 from tests.proof.wire.wire import Client, Reply, Served, serving_gatehouse
 from tests.support.builders import run_sql
+from tests.support.database import POOL_SIZE
 from tests.support.scim import ERROR_URN, Directory, directory_of
 from tests.support.tenants import Tenant
 from tests.support.waiting import PATIENCE, eventually
@@ -122,6 +123,34 @@ async def test_the_place_of_a_large_body_becomes_free_however_its_request_ends(
             await eventually(lambda: large_bodies(app, directory) == 1)
     await eventually(lambda: large_bodies(app, directory) == 0)
     assert MAX_PER_ORGANIZATION == 2
+
+
+async def test_requests_that_wait_for_their_organization_leave_connections_to_others(
+    server: Served, directory: Directory, other_directory: Directory
+) -> None:
+    tenant, statuses = directory.tenant, list[int]()
+
+    async def change() -> None:
+        async with server.client() as client:
+            body = group(directory, 1000)
+            await client.send(head(directory, f"Content-Length: {len(body)}") + body)
+            statuses.append((await client.reply()).status)
+
+    async with trio.open_nursery() as nursery, tenant.pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from organizations where id = %s for update", (tenant.org,))
+
+        async def all_wait() -> bool:
+            [(count,)] = await (await connection.execute("select count(*) from pg_locks where not granted")).fetchall()
+            return bool(count >= MAX_CONCURRENT)
+
+        for _ in range(2 * POOL_SIZE):
+            nursery.start_soon(change)
+        await eventually(all_wait)
+        with trio.fail_after(PATIENCE):
+            async with server.client() as client:
+                assert (await client.get("/scim/v2/Users", f"Authorization: Bearer {other_directory.token}")).status == 200
+        assert statuses == []
+    assert statuses == [200] * (2 * POOL_SIZE)
 
 
 def large_bodies(app: QuartTrio, directory: Directory) -> int:

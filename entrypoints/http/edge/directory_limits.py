@@ -1,15 +1,23 @@
-"""The admission of large request bodies, so that one organization cannot fill the memory (security N-10)."""
+"""The share of one directory: its large bodies and its concurrent requests (security N-10).
+
+Without limits, one organization could fill the memory, or occupy all database connections with
+requests that wait for the lock on the organization.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
+from weakref import WeakValueDictionary
+
+import trio
 
 from core.kernel.errors import Limited
 
 MAX_PER_ORGANIZATION: Final = 2
 MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies
+MAX_CONCURRENT: Final = 4  # requests of an organization, of the 10 connections to the database; the others wait
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
 
@@ -47,3 +55,14 @@ class LargeBodies:
             self._held[org_id] -= 1
             if not self._held[org_id]:
                 del self._held[org_id]
+
+
+class DirectoryTurns:
+    """The concurrent SCIM requests of each organization: MAX_CONCURRENT run, and the others wait in order."""
+
+    def __init__(self) -> None:
+        self._turns = WeakValueDictionary[UUID, trio.CapacityLimiter]()
+
+    def of(self, org_id: UUID) -> trio.CapacityLimiter:
+        """Return the organization's limiter. A request holds it while it runs."""
+        return self._turns.setdefault(org_id, trio.CapacityLimiter(MAX_CONCURRENT))
