@@ -448,7 +448,7 @@ class Privacy(Repository):
             """
             update scim_users s set
                 external_id = null, formatted = null, given_name = null, family_name = null, display_name = null,
-                email = case when s.email is not null then u.email end
+                user_name = null, attributes = '{}', email = case when s.email is not null then u.email end
             from users u where s.user_id = %(user_id)s and u.id = s.user_id""",
             user_id=user_id,
         )

@@ -34,6 +34,12 @@ def user_profile_updated(org_id: UUID, user_id: UUID, changed: Sequence[str]) ->
     return Event(EVENT_KINDS["user.updated"], str(user_id), org_id=org_id, details={"changed": list(changed)})
 
 
+def group_external_id_changed(org_id: UUID, old: str | None, new: str | None) -> Event:
+    """The directory gave the group another external id."""
+    details = {"scim_external_id": {"old": old, "new": new}}
+    return Event(EVENT_KINDS["organization.updated"], str(org_id), org_id=org_id, details=details)
+
+
 def user_email_changed(org_id: UUID, user_id: UUID) -> Event:
     """The directory changed the email address of a user."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=org_id)

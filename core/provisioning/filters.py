@@ -26,7 +26,7 @@ from core.provisioning.grammar import (
     ParsedValuePath,
     parse,
 )
-from core.provisioning.schemas import GROUP_URN, USER_URN
+from core.provisioning.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,13 +50,20 @@ class ScimField(Enum):
 
     ID = ("id", FieldType.EXACT)
     EXTERNAL_ID = ("externalId", FieldType.EXACT)
-    ADDRESS = ("userName", FieldType.ADDRESS)
+    USER_NAME = ("userName", FieldType.TEXT)
+    ADDRESS = ("emails.value", FieldType.ADDRESS)
     ADDRESS_TYPE = ("emails.type", FieldType.TEXT)
     ADDRESS_PRIMARY = ("emails.primary", FieldType.FLAG)
     FORMATTED = ("name.formatted", FieldType.TEXT)
     GIVEN_NAME = ("name.givenName", FieldType.TEXT)
     FAMILY_NAME = ("name.familyName", FieldType.TEXT)
     DISPLAY_NAME = ("displayName", FieldType.EXACT)
+    TITLE = ("title", FieldType.TEXT)
+    PREFERRED_LANGUAGE = ("preferredLanguage", FieldType.TEXT)
+    LOCALE = ("locale", FieldType.TEXT)
+    TIMEZONE = ("timezone", FieldType.TEXT)
+    EMPLOYEE_NUMBER = (f"{ENTERPRISE_URN}:employeeNumber", FieldType.TEXT)
+    DEPARTMENT = (f"{ENTERPRISE_URN}:department", FieldType.TEXT)
     ACTIVE = ("active", FieldType.FLAG)
     RESOURCE_TYPE = ("meta.resourceType", FieldType.EXACT)
     CREATED = ("meta.created", FieldType.TIME)
@@ -68,18 +75,32 @@ class ScimField(Enum):
         return self.value[1]
 
 
-_COMMON: Final = (ScimField.ID, ScimField.DISPLAY_NAME, ScimField.RESOURCE_TYPE, ScimField.CREATED, ScimField.LAST_MODIFIED)
+_COMMON: Final = (
+    ScimField.ID,
+    ScimField.EXTERNAL_ID,
+    ScimField.DISPLAY_NAME,
+    ScimField.RESOURCE_TYPE,
+    ScimField.CREATED,
+    ScimField.LAST_MODIFIED,
+)
 
 
 def _by_name(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]:
     return MappingProxyType({**{field.value[0].lower(): field for field in fields}, **others})
 
 
-_USERS_ONLY: Final = (ScimField.EXTERNAL_ID, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE)
+# The fields with a value of `ScimProfile.attributes`, by its name there.
+FURTHER_FIELDS: Final = {
+    field: field.value[0].rpartition(":")[2]
+    for field in (
+        *(ScimField.TITLE, ScimField.PREFERRED_LANGUAGE, ScimField.LOCALE, ScimField.TIMEZONE),
+        *(ScimField.EMPLOYEE_NUMBER, ScimField.DEPARTMENT),
+    )
+}
 # The fields by their names in lower case.
 USER_FIELDS: Final = _by_name(
-    *_COMMON, *_USERS_ONLY, ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME,
-    **{"emails": ScimField.ADDRESS, "emails.value": ScimField.ADDRESS},
+    *_COMMON, ScimField.USER_NAME, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE,
+    ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME, *FURTHER_FIELDS, emails=ScimField.ADDRESS,
 )  # fmt: skip
 GROUP_FIELDS: Final = _by_name(*_COMMON, ScimField.MEMBER, members=ScimField.MEMBER)
 

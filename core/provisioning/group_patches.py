@@ -1,4 +1,4 @@
-"""Changes to the members of the SCIM group, read from patches and from whole groups.
+"""Changes to the SCIM group, read from patches and from whole groups.
 
 A group can have so many members that building the whole resource to change it would be too slow. So
 operations become sets of ids to add and to remove.
@@ -6,27 +6,27 @@ operations become sets of ids to add and to remove.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from core.kernel.errors import Invalid, refuse
-from core.kernel.values import KEEP, parse_id
-from core.provisioning.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter, PathInvalid, parse_path
+from core.kernel.values import KEEP, Keep, parse_id
+from core.provisioning.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter
 from core.provisioning.patches import (
     AttributeNotWritable,
     NoTarget,
     PatchOp,
     PatchOperation,
     PatchTarget,
-    find_target,
     is_without_path,
+    target_of_path,
     targets_in_value,
 )
-from core.provisioning.resources import AttributeValueInvalid, check_unique_names, read_single_value, read_value
+from core.provisioning.resources import AttributeValueInvalid, SkippedParts, flatten_containers, read_single_value, read_value
 from core.provisioning.schemas import Mutability
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from core.provisioning.schemas import ScimAttribute, ScimSchema
@@ -38,7 +38,7 @@ class GroupMemberUnknown(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
-    """The changes to the members of the group.
+    """Changes to the members of the group.
 
     With `replace_all`, `added` replaces all present members.
     """
@@ -47,40 +47,81 @@ class MemberChanges:
     added: frozenset[UUID] = frozenset()
     removed: frozenset[UUID] = frozenset()
 
-    @classmethod
-    def parse(cls, added: Collection[str], removed: Collection[str] = (), *, replace_all: bool = False) -> MemberChanges:
-        """Parse the ids.
 
-        A text that is not an id has no effect in `removed`.
+@dataclass(frozen=True, slots=True)
+class GroupChanges:
+    """The changes to the group: to the members that the directory provisioned, to the others, and to the external id.
+
+    The changes to both kinds of members are equal, unless a patch removes all members: this removes
+    only those that the directory provisioned.
+    """
+
+    provisioned: MemberChanges = MemberChanges()
+    others: MemberChanges = MemberChanges()
+    external_id: str | Keep | None = KEEP
+
+    def of(self, *, provisioned: bool) -> MemberChanges:
+        """Return the changes to this kind of members."""
+        return self.provisioned if provisioned else self.others
+
+
+@dataclass(slots=True)
+class _MemberEdits:
+    """The operations on one kind of members so far, with ids as texts."""
+
+    replace_all: bool = False
+    added: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+
+    def add(self, ids: set[str]) -> None:
+        self.added |= ids
+        self.removed -= ids
+
+    def remove(self, ids: set[str]) -> None:
+        self.added -= ids
+        self.removed |= ids
+
+    def replace(self, ids: set[str]) -> None:
+        self.replace_all, self.added, self.removed = True, set(ids), set()
+
+    def parse(self) -> MemberChanges:
+        """Parse the ids. A text that is not an id has no effect in `removed`.
 
         Raises: GroupMemberUnknown if a text in `added` is not an id.
         """
-        added_ids = frozenset(parse_id(text) or refuse(GroupMemberUnknown) for text in added)
-        return cls(replace_all, added_ids, frozenset(id_ for text in removed if (id_ := parse_id(text)) is not None))
+        added = frozenset(parse_id(text) or refuse(GroupMemberUnknown) for text in self.added)
+        return MemberChanges(self.replace_all, added, frozenset(id_ for text in self.removed if (id_ := parse_id(text)) is not None))
 
 
-def parse_member_replacement(schema: ScimSchema, body: Mapping[str, Any]) -> MemberChanges:
+EXTERNAL_ID: Final = "externalId"
+
+
+def parse_group(schema: ScimSchema, body: Mapping[str, Any]) -> GroupChanges:
     """Return the changes of a whole group.
 
-    Without the attribute `members`, the members stay: a client that renames a group does not mean
-    to empty the organization. The name is checked and then ignored (decisions 135, 136).
+    Without the attributes `members` and `externalId`, these stay: a client that renames a group does
+    not mean to empty the organization. The name is checked and then ignored (decisions 135, 136).
 
     Raises: AttributeValueInvalid, GroupMemberUnknown.
     """
-    check_unique_names("the body", body, schema)
-    attributes = [
-        (attribute, value) for name, value in body.items() if (attribute := schema.attribute(schema.without_urn(name))) is not None
-    ]
-    for attribute, value in attributes:
-        if attribute.name == "displayName":
-            read_value(attribute, value)
-    for attribute, value in attributes:
+    members, skipped = _MemberEdits(), SkippedParts()
+    external_id: str | Keep | None = KEEP
+    for name, value in flatten_containers("the body", body, schema, skipped).items():
+        attribute = schema.attribute(schema.without_urn(name))
+        if attribute is None:
+            continue
         if attribute.name == "members" and value is not None:
-            return MemberChanges.parse(set(read_member_ids(attribute, value)), replace_all=True)
-    return MemberChanges()
+            members.replace(set(read_member_ids(attribute, value)))
+        elif attribute.name == EXTERNAL_ID:
+            external_id = read_value(attribute, value)
+        elif attribute.name == "displayName":
+            read_value(attribute, value)
+    skipped.raise_error()
+    changes = members.parse()
+    return GroupChanges(changes, changes, external_id)
 
 
-def parse_member_changes(schema: ScimSchema, operations: Iterable[PatchOperation]) -> MemberChanges:
+def parse_group_patch(schema: ScimSchema, operations: Iterable[PatchOperation]) -> GroupChanges:
     """Return the changes of a patch.
 
     Other attributes of the group stay as they are (decision 136).
@@ -88,30 +129,38 @@ def parse_member_changes(schema: ScimSchema, operations: Iterable[PatchOperation
     Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
     FilterInvalid, GroupMemberUnknown.
     """
-    replace_all, added, removed = False, set[str](), set[str]()
+    provisioned, others, removes_all = _MemberEdits(), _MemberEdits(), False
+    external_id: str | Keep | None = KEEP
     for operation in operations:
-        for target, value in _member_targets(schema, operation):
-            ids = _ids_of(target, value, operation)
-            if operation.op is PatchOp.REPLACE and value is None:  # ignored, because it would empty the organization
+        for target, value in _group_targets(schema, operation):
+            if target.attribute.name == EXTERNAL_ID:
+                external_id = None if operation.op is PatchOp.REMOVE else read_value(target.attribute, value)
                 continue
-            match operation.op:
-                case PatchOp.ADD:
-                    added |= ids or set()
-                    removed -= ids or set()
-                case PatchOp.REMOVE if ids is not None:
-                    added -= ids
-                    removed |= ids
-                case _:
-                    replace_all, added, removed = True, set(ids or ()), set()
-    return MemberChanges.parse(added, removed, replace_all=replace_all)
+            ids = _ids_of(target, value, operation)
+            if ids is None:
+                provisioned.replace(set())
+                removes_all = True
+                continue
+            for members in (provisioned, others):
+                if operation.op is PatchOp.ADD:
+                    members.add(ids)
+                elif operation.op is PatchOp.REMOVE:
+                    members.remove(ids)
+                elif value is not None:  # null is ignored, because it would empty the organization
+                    members.replace(ids)
+    changes = provisioned.parse()
+    return GroupChanges(changes, others.parse() if removes_all else changes, external_id)
 
 
-def _member_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
-    if is_without_path(schema, operation):
-        return [(target, value) for target, value in targets_in_value(schema, operation) if target.attribute.name == "members"]
-    target = find_target(schema, parse_path(operation.path or ""))
+def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
+    if operation.path is None or is_without_path(schema, operation):
+        skipped = SkippedParts()
+        targets = targets_in_value(schema, operation, skipped)
+        skipped.raise_error()
+        return [(target, value) for target, value in targets if target.attribute.name in ("members", EXTERNAL_ID)]
+    target = target_of_path(schema, operation.path)
     if target is None:
-        raise PathInvalid
+        return []
     value = operation.value_for_path
     if target.attribute.name == "displayName" and operation.op is not PatchOp.REMOVE:
         read_value(target.attribute, value)
@@ -124,7 +173,7 @@ def _member_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple
 def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[str] | None:
     """Return the ids of an operation.
 
-    An operation without a value means all members: return None. A null means no members.
+    To remove members without a value means all members: return None. A null means no members.
     """
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")
@@ -132,7 +181,7 @@ def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[s
         if operation.op is not PatchOp.REMOVE:
             raise NoTarget("Send the members to add in the value, not in the path.")
         return _ids_in_filter(target.filter)
-    if operation.value is KEEP:
+    if operation.op is PatchOp.REMOVE and operation.value is KEEP:
         return None
     return set(read_member_ids(target.attribute, value))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
-from core.kernel.values import Batches, parse_id
+from core.kernel.values import KEEP, Batches, parse_id
+from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.filters import FieldValue, ScimField, comparisons, matches
 from core.provisioning.group_patches import GroupMemberUnknown
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import ScimClient
     from core.provisioning.filters import ScimFilter
-    from core.provisioning.group_patches import MemberChanges
-    from core.tenancy.organizations_rules import Organization
+    from core.provisioning.group_patches import GroupChanges
     from ports import Ports
     from ports.storage import Transaction
 
@@ -34,23 +34,25 @@ async def find_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
         organization = await read.organizations.by_id(caller.org_id)
         if organization is None:
             return None
+        group = to_group(organization, await read.scim_users.group_external_id(organization.id))
         if filter_ is None:
-            return to_group(organization)
+            return group
         # Only the members that the filter names are loaded.
         member_values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
         ids = [id_ for value in member_values if isinstance(value, str) and (id_ := parse_id(value)) is not None]
         group_members = await read.scim_users.group_members(caller.org_id, ids) if ids else []
     member_ids = frozenset(str(member.user_id) for member in group_members if member.role is not None)
-    return to_group(organization) if _matches(filter_, organization, member_ids) else None
+    return group if _matches(filter_, group, member_ids) else None
 
 
-def _matches(filter_: ScimFilter, organization: Organization, member_ids: frozenset[str]) -> bool:
+def _matches(filter_: ScimFilter, group: ScimGroup, member_ids: frozenset[str]) -> bool:
     values: dict[ScimField, FieldValue] = {
-        ScimField.ID: str(organization.id),
-        ScimField.DISPLAY_NAME: organization.name,
+        ScimField.ID: str(group.id),
+        ScimField.EXTERNAL_ID: group.external_id,
+        ScimField.DISPLAY_NAME: group.name,
         ScimField.RESOURCE_TYPE: "Group",
-        ScimField.CREATED: organization.created_at,
-        ScimField.LAST_MODIFIED: to_group(organization).updated_at,
+        ScimField.CREATED: group.created_at,
+        ScimField.LAST_MODIFIED: group.updated_at,
         ScimField.MEMBER: member_ids,
     }
     return matches(filter_, values.__getitem__)
@@ -60,7 +62,8 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
     """Return the group. Raises: GroupNotFound."""
     require_own_group(caller, group_id)
     async with ports.storage.reading() as read:
-        return to_group(await read.organizations.by_id(group_id) or refuse(GroupNotFound))
+        organization = await read.organizations.by_id(group_id) or refuse(GroupNotFound)
+        return to_group(organization, await read.scim_users.group_external_id(group_id))
 
 
 def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
@@ -73,8 +76,8 @@ def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
     return Batches(read_batch, size=BATCH_SIZE)
 
 
-async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> ScimGroup:
-    """Add and remove members, all of them or none.
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
+    """Add and remove members, and set the external id: all of it or nothing.
 
     New members get the role member; other roles stay. A user whom the directory blocks becomes a
     member when it activates them, so adding them changes nothing. A change that replaces all members keeps the
@@ -90,37 +93,44 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
         joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
         async for batch in _load_members(tx, caller.org_id, changes):
             for member in batch:
-                if member.user_id in changes.added:
-                    known += 1
+                known += member.user_id in changes.others.added
+                own = changes.of(provisioned=member.is_provisioned)
+                if member.user_id in own.added:
                     if member.role is None and not member.is_blocked:
                         joining.append(member)
-                elif member.role is not None and (not member.is_protected if changes.replace_all else member.user_id in changes.removed):
+                elif member.role is not None and (not member.is_protected if own.replace_all else member.user_id in own.removed):
                     leaving.append(member)
         organization = locked_organization()
-        if known < len(changes.added):
+        if known < len(changes.others.added):
             raise GroupMemberUnknown
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [member.user_id for member in (*joining, *leaving)])
         if leaving:  # read again after the lock: making a user a platform owner does not lock the organization
             owners = await tx.scim_users.platform_owners([member.user_id for member in leaving])
-            if not changes.replace_all and any(member.is_protected or member.user_id in owners for member in leaving):
+            protected = [member for member in leaving if member.is_protected or member.user_id in owners]
+            if not all(changes.of(provisioned=member.is_provisioned).replace_all for member in protected):
                 raise ProtectedUser
             leaving = [member for member in leaving if member.user_id not in owners]
         require_member_capacity(organization, len(joining) - len(leaving))
         await _remove_members(tx, organization.id, leaving, now)
         await _restore_members(tx, organization.id, joining, now)
-        if joining or leaving:
+        present_id = await tx.scim_users.group_external_id(organization.id)
+        external_id = present_id if changes.external_id is KEEP else changes.external_id
+        if external_id != present_id:
+            await tx.scim_users.save_group_external_id(organization.id, external_id, now)
+            tx.record(provisioning_events.group_external_id_changed(organization.id, present_id, external_id))
+        if joining or leaving or external_id != present_id:
             organization = replace(organization, members_changed_at=now)
-    return to_group(organization)
+    return to_group(organization, external_id)
 
 
-def _load_members(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batches[GroupMember]:
+def _load_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> Batches[GroupMember]:
     """Load the users that the changes name, or all known users if one batch cannot hold these.
 
     A group can have a hundred thousand members. Other requests run between the batches.
     """
-    is_short = not changes.replace_all and len(changes.added) + len(changes.removed) < BATCH_SIZE
-    ids = changes.added | changes.removed if is_short else None
+    named = changes.others.added | changes.others.removed
+    ids = named if not changes.provisioned.replace_all and len(named) < BATCH_SIZE else None
 
     async def read_batch(last: GroupMember | None, count: int) -> Sequence[GroupMember]:
         if ids is not None:

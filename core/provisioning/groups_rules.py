@@ -33,6 +33,7 @@ class ScimGroup:
 
     id: UUID
     name: str
+    external_id: str | None  # from the directory
     created_at: datetime
     updated_at: datetime
 
@@ -45,6 +46,7 @@ class GroupMember:
     role: Role | None  # None: not in the group
     is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
+    is_provisioned: bool  # by this directory
 
     @property
     def is_protected(self) -> bool:
@@ -52,10 +54,10 @@ class GroupMember:
         return self.role is Role.OWNER or self.is_platform_owner
 
 
-def to_group(organization: Organization) -> ScimGroup:
+def to_group(organization: Organization, external_id: str | None) -> ScimGroup:
     """Return the organization as a group."""
     updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
-    return ScimGroup(organization.id, organization.name, organization.created_at, updated_at)
+    return ScimGroup(organization.id, organization.name, external_id, organization.created_at, updated_at)
 
 
 def require_own_group(caller: ScimClient, group_id: UUID) -> None:

@@ -1,7 +1,8 @@
 """SCIM patches (RFC 7644 section 3.5.2): the operations, and their application to a user.
 
-Either all operations of a patch are applied, or none. All functions are pure and work on JSON
-objects with the names of the schema. Two deviations of Okta and Entra ID are accepted: paths as
+Either all operations of a patch are applied, or none, except that a patch that deactivates a user is
+applied as far as it can be. All functions are pure and work on JSON objects with the names of the
+schema. Two deviations of Okta and Entra ID are accepted: paths as
 names in the value, and remove operations that name the values to remove in `value` and not in the
 brackets of the path.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from core.provisioning.grammar import (
     PathInvalid,
     parse_path,
 )
-from core.provisioning.resources import AttributeValueInvalid, Resource, check_count, check_unique_names, read_value
+from core.provisioning.resources import AttributeValueInvalid, Resource, SkippedParts, check_count, flatten_containers, read_value
 from core.provisioning.schemas import AttributeType, Mutability
 
 if TYPE_CHECKING:
@@ -97,12 +98,12 @@ class PatchOperation:
 
 @dataclass(frozen=True, slots=True)
 class UserPatch:
-    """The operations of a patch of a user.
+    """The operations of a patch of a user, and the errors of those that could not be parsed.
 
     `is_large` means that applying them would block other requests.
     """
 
-    operations: Sequence[PatchOperation]
+    operations: Sequence[PatchOperation | Invalid]
     is_large: bool = False
 
 
@@ -132,69 +133,97 @@ def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
 
 
 def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
-    """Return whether the value names the targets: the path is absent or the URN of the schema."""
-    return operation.path is None or operation.path.lower() == schema.id.lower()
+    """Return whether the value names the targets: the path is absent or the URN of a schema."""
+    return operation.path is None or schema.is_urn(operation.path)
 
 
-def targets_in_value(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
+def target_of_path(schema: ScimSchema, text: str) -> PatchTarget | None:
+    """Return the target of a path, or None for an attribute that is accepted and not kept.
+
+    Raises: PathInvalid if no declared schema has such an attribute; FilterInvalid.
+    """
+    path = parse_path(text)
+    target = find_target(schema, path)
+    if target is None and not schema.ignores(schema.without_urn(path.attribute), path.sub):
+        raise PathInvalid
+    return target
+
+
+def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: SkippedParts) -> list[tuple[PatchTarget, Any]]:
     """Return the targets and values of an operation without a path.
 
-    Unknown attributes are ignored, as in whole resources.
+    Unknown attributes are ignored, as in whole resources. Names that occur twice are refused.
 
     Raises: NoTarget, AttributeValueInvalid.
     """
     if operation.op is PatchOp.REMOVE:
-        raise NoTarget("A remove operation needs a path.")
+        if operation.path is None or schema.extension is None or not schema.extension.is_urn(operation.path):
+            raise NoTarget("A remove operation needs the path of an attribute.")
+        return [(PatchTarget(attribute), None) for attribute in schema.extension.attributes]
     if not isinstance(operation.value, Mapping):
         raise AttributeValueInvalid("the operation", "an object if there is no path")
-    values = _flatten_schema_container(operation.value, schema)
-    check_unique_names("value", values, schema)
+    value = operation.value if operation.path is None else {operation.path: operation.value}
     targets = []
-    for name, value in values.items():
+    for name, item in flatten_containers("the operation", value, schema, skipped).items():
         try:
             target = find_target(schema, parse_path(name))
         except (PathInvalid, FilterInvalid):
-            continue
-        if target is not None and not (target.attribute.common and target.attribute.mutability is Mutability.READ_ONLY):
-            targets.append((target, value))
+            target = None
+        if target is None:
+            skipped.ignore(name)
+        elif not (target.attribute.common and target.attribute.mutability is Mutability.READ_ONLY):
+            targets.append((target, item))
     return targets
-
-
-def _flatten_schema_container(value: Mapping[str, Any], schema: ScimSchema) -> Mapping[str, Any]:
-    """Move the attributes inside the URN of the schema one level up.
-
-    Some clients put all attributes of a schema into an object named by its URN, as is usual for
-    extensions.
-    """
-    attributes = dict[str, Any]()
-    for name, item in value.items():
-        added = item if name.lower() == schema.id.lower() and isinstance(item, Mapping) else {name: item}
-        if attributes.keys() & added.keys():
-            raise AttributeValueInvalid("the operation", "an object without duplicate names")
-        attributes |= added
-    return attributes
 
 
 # Application
 
 
-def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation]) -> Resource:
-    """Return the resource after all operations.
+@dataclass(frozen=True, slots=True)
+class PatchResult:
+    """A resource after a patch.
 
-    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, AttributeNotRemovable,
-    NoTarget, PathInvalid, FilterInvalid.
+    `skipped` has the operations that were not applied, and the first error. `named` has the names of
+    the attributes that operations were applied to.
     """
-    changed = copy.deepcopy(dict(resource))
+
+    resource: Resource
+    named: set[str] = field(default_factory=set)
+    skipped: SkippedParts = field(default_factory=SkippedParts)
+
+
+def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation | Invalid]) -> PatchResult:
+    """Apply all operations that can be applied."""
+    result = PatchResult(copy.deepcopy(dict(resource)))
     for operation in operations:
-        if is_without_path(schema, operation):
-            for target, value in targets_in_value(schema, operation):
-                _apply(changed, operation.op, target, value)
-        else:
-            path_target = find_target(schema, parse_path(operation.path or ""))
-            if path_target is None:
-                raise PathInvalid
-            _apply(changed, operation.op, path_target, operation.value_for_path)
-    return changed
+        if isinstance(operation, Invalid):
+            result.skipped.refuse("Operations", operation)
+            continue
+        try:
+            targets = _find_targets(schema, operation, result.skipped)
+        except Invalid as error:
+            result.skipped.refuse(operation.path or "value", error)
+            continue
+        for target, value in targets:
+            name = target.attribute.name
+            before = result.resource.get(name)
+            try:
+                _apply(result.resource, operation.op, target, value)
+                result.named.add(name)
+            except Invalid as error:
+                _set(result.resource, name, before)
+                result.skipped.refuse(name, error)
+    return result
+
+
+def _find_targets(schema: ScimSchema, operation: PatchOperation, skipped: SkippedParts) -> list[tuple[PatchTarget, Any]]:
+    if operation.path is None or is_without_path(schema, operation):
+        return targets_in_value(schema, operation, skipped)
+    target = target_of_path(schema, operation.path)
+    if target is None:
+        skipped.ignore(operation.path)
+        return []
+    return [(target, operation.value_for_path)]
 
 
 def _apply(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
@@ -224,10 +253,10 @@ def _set(resource: Resource, name: str, value: Any) -> None:
 def _apply_to_single_value(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
     attribute, sub = target.attribute, target.sub
     if sub is not None:
-        parts = resource.get(attribute.name) or {}
+        parts = dict(resource.get(attribute.name) or {})
         _set(parts, sub.name, None if op is PatchOp.REMOVE else read_value(sub, value))
         _set(resource, attribute.name, parts)
-    elif op is PatchOp.REMOVE or value is None:
+    elif op is PatchOp.REMOVE or value is None or value == "":
         resource.pop(attribute.name, None)
     elif attribute.type is AttributeType.COMPLEX:
         # Add and replace both set the given sub-attributes and keep the others (RFC 7644 section

@@ -8,9 +8,11 @@ string, a list with one element instead of a single value, and a single value in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from core.kernel.errors import Invalid
+from core.kernel.values import is_printable, to_printable
 from core.provisioning.schemas import AttributeType, Mutability
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 Resource = dict[str, Any]
 
 # The maximum number of values of one attribute of a user. Members of the group and patch operations
-# are limited only by the size of the body (security C-7). Together with MAX_TEXT_LENGTH, this
-# limits the time of each patch operation, even if earlier operations added values.
+# are limited only by the size of the body (security C-7). Together with the maximum length of
+# texts, this limits the time of each patch operation, even if earlier operations added values.
 MAX_VALUES: Final = 10
-MAX_TEXT_LENGTH: Final = 256  # characters
+MAX_SKIPPED_NAMES: Final = 20
+MAX_SKIPPED_NAME_LENGTH: Final = 100  # characters
 
 
 class AttributeValueInvalid(Invalid):
@@ -32,6 +35,42 @@ class AttributeValueInvalid(Invalid):
 
     def __init__(self, name: str, expected: str) -> None:
         super().__init__(f"The value of {name} is not valid: it must be {expected}.")
+
+
+@dataclass(slots=True)
+class SkippedParts:
+    """The parts of a request that are not applied: ignored attributes, and refused ones.
+
+    Log lines have these names. They contain no values (security L-3), and only the first ones are
+    kept.
+    """
+
+    ignored: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    error: Invalid | None = None  # of the first refused part
+
+    def ignore(self, path: str) -> None:
+        """Note an attribute that is accepted and not kept."""
+        _add_name(self.ignored, path)
+
+    def refuse(self, path: str, error: Invalid | None = None) -> None:
+        """Note a part that is not applied."""
+        _add_name(self.refused, path)
+        if self.error is None and error is not None:
+            error.__context__ = None  # without this, the error would keep the whole body alive
+            self.error = error.with_traceback(None)
+
+    def raise_error(self) -> None:
+        """Raise the error of the first refused part, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+def _add_name(names: list[str], path: str) -> None:
+    # A filter in brackets contains values.
+    name = to_printable(path.partition("[")[0][:MAX_SKIPPED_NAME_LENGTH])
+    if len(names) < MAX_SKIPPED_NAMES and name not in names:
+        names.append(name)
 
 
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
@@ -61,18 +100,6 @@ def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
         raise AttributeValueInvalid(attribute.name, f"a list of at most {MAX_VALUES} values")
 
 
-def check_unique_names(what: str, value: Mapping[str, Any], schema: ScimSchema | None = None) -> None:
-    """Check that no name occurs twice in the object.
-
-    `what` names the object. Raises: AttributeValueInvalid.
-    """
-    # Names are case-insensitive (RFC 7643 section 2.1), and nothing says which of two spellings
-    # would win.
-    names = {(name if schema is None else schema.without_urn(name)).lower() for name in value}
-    if len(names) < len(value):
-        raise AttributeValueInvalid(what, "an object without duplicate names, whatever their case")
-
-
 def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
     """Return one value of the attribute, or None if it is empty. Raises: AttributeValueInvalid."""
     if value is None:
@@ -88,17 +115,19 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
             return value
     if not isinstance(value, str):
         raise AttributeValueInvalid(attribute.name, "a string")
-    if len(value) > MAX_TEXT_LENGTH and attribute.type is AttributeType.STRING:
-        raise AttributeValueInvalid(attribute.name, f"a string of at most {MAX_TEXT_LENGTH} characters")
+    value = value.strip()
+    if attribute.type is AttributeType.STRING and (len(value) > attribute.max_length or not is_printable(value)):
+        raise AttributeValueInvalid(attribute.name, f"a string of at most {attribute.max_length} characters, without control characters")
     return value or None
 
 
 def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
-    if isinstance(value, str) and attribute.multi_valued:
+    if isinstance(value, str) and attribute.sub("value") is not None:  # Entra ID sends the manager in this way
         value = {"value": value}
     if not isinstance(value, Mapping):
         raise AttributeValueInvalid(attribute.name, "an object")
-    check_unique_names(attribute.name, value)
+    if len({name.lower() for name in value}) < len(value):
+        raise AttributeValueInvalid(attribute.name, "an object without duplicate names, whatever their case")
     parts = {}
     for name, raw in value.items():
         if (sub := attribute.sub(name)) is not None and (part := read_value(sub, raw)) is not None:
@@ -106,16 +135,44 @@ def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
     return parts or None
 
 
-def read_resource(schema: ScimSchema, body: Mapping[str, Any]) -> Resource:
-    """Return the attributes of the body that clients may set. Raises: AttributeValueInvalid."""
-    check_unique_names("the body", body, schema)
+def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, skipped: SkippedParts) -> Mapping[str, Any]:
+    """Move the attributes inside an object named by the URN of a schema one level up.
+
+    The attributes of an extension are written in this way, and some clients write all attributes of
+    a user so. `what` names the body. Names that occur twice are noted in `skipped`, and left out.
+    """
+    attributes, duplicates = dict[str, tuple[str, Any]](), set[str]()
+    for container, item in body.items():
+        is_container = isinstance(item, Mapping) and schema.is_urn(container)
+        parts = {f"{container}:{name}": part for name, part in item.items()} if is_container else {container: item}
+        for name, part in parts.items():
+            # Names are case-insensitive (RFC 7643 section 2.1), and nothing says which of two
+            # spellings would win.
+            key = schema.without_urn(name).lower()
+            if key in attributes:
+                duplicates.add(key)
+            attributes[key] = (name, part)
+    for key in duplicates:
+        skipped.refuse(key, AttributeValueInvalid(what, "an object without duplicate names, whatever their case"))
+        del attributes[key]
+    return dict(attributes.values())
+
+
+def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
+    """Return the attributes of the body that clients may set.
+
+    Values that are not valid are noted in `skipped`, and left out.
+    """
     resource = {}
-    for name, raw in body.items():
+    for name, raw in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))
         if attribute is None or attribute.mutability is Mutability.READ_ONLY:
             continue
-        if attribute.multi_valued and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
-            raise AttributeValueInvalid(attribute.name, "a list of objects")  # only patches may have plain strings here
-        if (value := read_value(attribute, raw)) is not None:
-            resource[attribute.name] = value
+        try:
+            if attribute.multi_valued and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
+                raise AttributeValueInvalid(attribute.name, "a list of objects")  # only patches may have plain strings here
+            if (value := read_value(attribute, raw)) is not None:
+                resource[attribute.name] = value
+        except AttributeValueInvalid as error:
+            skipped.refuse(attribute.name, error)
     return resource

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+MAX_TEXT_LENGTH: Final = 256  # characters
+MAX_NAME_LENGTH: Final = 100
+
+
 class AttributeType(StrEnum):
     """The attribute types in use (RFC 7643 section 2.3)."""
 
@@ -69,6 +73,7 @@ class ScimAttribute:
     canonical_values: tuple[str, ...] = ()
     reference_types: tuple[str, ...] = ()
     common: bool = False
+    max_length: int = MAX_TEXT_LENGTH  # of a string, in characters
 
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
@@ -82,31 +87,61 @@ class ScimAttribute:
 
 @dataclass(frozen=True)
 class ScimSchema:
-    """A resource type: its schema, its endpoint and its attributes."""
+    """A resource type: its schema, its endpoint and its attributes.
+
+    The attributes of an extension are named by its URN, a colon and their own name. Inside resources,
+    they have only their own name.
+
+    `ignored` has the attributes of the RFC that are accepted and not kept, with their
+    sub-attributes. All names are in lower case.
+    """
 
     id: str
     name: str
     endpoint: str
     description: str
     attributes: tuple[ScimAttribute, ...]
+    ignored: Mapping[str, frozenset[str]]
+    extension: ScimSchema | None = None
 
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
         """Return the attributes by name, in lower case."""
-        return MappingProxyType({attribute.name.lower(): attribute for attribute in self.attributes})
+        names = {attribute.name.lower(): attribute for attribute in self.attributes}
+        if self.extension is not None:
+            names |= {f"{self.extension.id}:{name}".lower(): attribute for name, attribute in self.extension.by_name.items()}
+        return MappingProxyType(names)
 
     def attribute(self, name: str) -> ScimAttribute | None:
         """Return the attribute with this name, in any case, or None."""
         return self.by_name.get(name.lower())
+
+    def ignores(self, name: str, sub: str | None) -> bool:
+        """Return whether this is an attribute that is accepted and not kept."""
+        extension = self.extension
+        if extension is not None and name.lower().startswith(f"{extension.id}:".lower()):
+            return extension.ignores(extension.without_urn(name), sub)
+        subs = self.ignored.get(name.lower())
+        return subs is not None and (sub.lower() in subs if sub is not None else self.attribute(name) is None)
 
     def without_urn(self, name: str) -> str:
         """Return the name without the URN of this schema, if it has it (RFC 7644 section 3.10)."""
         urn = f"{self.id}:"
         return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
 
+    def is_urn(self, name: str) -> bool:
+        """Return whether the name is the URN of this schema or of its extension."""
+        return name.lower() == self.id.lower() or (self.extension is not None and self.extension.is_urn(name))
+
+
+def _ignored(*names: str, **subs: str) -> Mapping[str, frozenset[str]]:
+    return MappingProxyType({**dict.fromkeys(names, frozenset()), **{name: frozenset(text.split()) for name, text in subs.items()}})
+
 
 USER_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:User"
 GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
+
+ENTERPRISE_URN: Final = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 
 _META: Final = ScimAttribute(
     "meta",
@@ -151,6 +186,26 @@ _COMMON: Final = (
     _META,
 )
 
+ENTERPRISE_USER: Final = ScimSchema(
+    id=ENTERPRISE_URN,
+    name="EnterpriseUser",
+    endpoint="",
+    description="The place of a user in the organization.",
+    attributes=(
+        ScimAttribute("employeeNumber", "The number of the employee."),
+        ScimAttribute("department", "The department."),
+        ScimAttribute(
+            "manager",
+            "The manager of the user.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The id of the manager, as your directory sends it."),
+                ScimAttribute("displayName", "The name of the manager."),
+            ),
+        ),
+    ),
+    ignored=_ignored("costcenter", "organization", "division", manager="$ref"),
+)
 USER: Final = ScimSchema(
     id=USER_URN,
     name="User",
@@ -159,21 +214,30 @@ USER: Final = ScimSchema(
     attributes=(
         *_COMMON,
         ScimAttribute("externalId", "The id of the user in your directory.", case_exact=True, common=True),
-        ScimAttribute("userName", "The email address, with which the user signs in.", required=True, uniqueness=Uniqueness.SERVER),
+        ScimAttribute(
+            "userName",
+            "The name of the user in your directory. Without a primary email address, it is also the address.",
+            required=True,
+            uniqueness=Uniqueness.SERVER,
+        ),
         ScimAttribute(
             "name",
             "The parts of the name.",
             AttributeType.COMPLEX,
             (
-                ScimAttribute("formatted", "The full name."),
-                ScimAttribute("familyName", "The family name."),
-                ScimAttribute("givenName", "The given name."),
+                ScimAttribute("formatted", "The full name.", max_length=MAX_NAME_LENGTH),
+                ScimAttribute("familyName", "The family name.", max_length=MAX_NAME_LENGTH),
+                ScimAttribute("givenName", "The given name.", max_length=MAX_NAME_LENGTH),
             ),
         ),
-        ScimAttribute("displayName", "The name to display.", case_exact=True),
+        ScimAttribute("displayName", "The name to display.", case_exact=True, max_length=MAX_NAME_LENGTH),
+        ScimAttribute("title", "The title, such as Vice President."),
+        ScimAttribute("preferredLanguage", "The preferred language, such as en-US."),
+        ScimAttribute("locale", "The locale, such as en-US."),
+        ScimAttribute("timezone", "The time zone, such as America/Los_Angeles."),
         ScimAttribute(
             "emails",
-            "The email address, equal to userName. A different primary address replaces both.",
+            "The email address, with which the user signs in. A user has one.",
             AttributeType.COMPLEX,
             (
                 ScimAttribute("value", "The email address."),
@@ -182,8 +246,29 @@ USER: Final = ScimSchema(
             ),
             multi_valued=True,
         ),
+        ScimAttribute(
+            "phoneNumbers",
+            "The phone numbers.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The phone number."),
+                ScimAttribute("type", "The type, such as work or mobile."),
+                ScimAttribute("primary", "Whether this is the primary number.", AttributeType.BOOLEAN),
+            ),
+            multi_valued=True,
+        ),
         ScimAttribute("active", "Whether the user may sign in.", AttributeType.BOOLEAN),
     ),
+    ignored=_ignored(
+        *("nickname", "profileurl", "usertype", "password"),
+        name="middlename honorificprefix honorificsuffix",
+        emails="display $ref",
+        phonenumbers="display $ref",
+        addresses="formatted streetaddress locality region postalcode country type primary display $ref",
+        groups="value $ref display type primary",
+        **dict.fromkeys(("ims", "photos", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
+    ),
+    extension=ENTERPRISE_USER,
 )
 GROUP: Final = ScimSchema(
     id=GROUP_URN,
@@ -192,6 +277,7 @@ GROUP: Final = ScimSchema(
     description="The organization and its members.",
     attributes=(
         *_COMMON,
+        ScimAttribute("externalId", "The id of the group in your directory.", case_exact=True, common=True),
         ScimAttribute("displayName", "The name of the organization.", case_exact=True, mutability=Mutability.READ_ONLY),
         ScimAttribute(
             "members",
@@ -218,4 +304,5 @@ GROUP: Final = ScimSchema(
             multi_valued=True,
         ),
     ),
+    ignored=_ignored(members="display"),
 )

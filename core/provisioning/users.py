@@ -12,7 +12,6 @@ member.
 
 from __future__ import annotations
 
-from dataclasses import replace as with_changes
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,20 +29,19 @@ from core.provisioning.schemas import USER
 from core.provisioning.users_rules import (
     AnonymizedUser,
     DomainOfAnother,
-    EmailNotManaged,
     ProtectedUser,
     ScimProfile,
     ScimUser,
+    ScimUserChange,
     ScimUserData,
     ScimUserNotFound,
     UserNameReserved,
     UserNameTaken,
     changed_attributes,
+    patched,
     require_inactive_capacity,
     require_member_capacity,
     to_resource,
-    to_user_data,
-    with_user_name,
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from core.kernel.values import PageResult
     from core.provisioning.filters import ScimFilter
     from core.provisioning.patches import UserPatch
-    from core.provisioning.resources import Resource
+    from core.provisioning.resources import Resource, SkippedParts
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
@@ -106,6 +104,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         is_reserved = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
         domain_owner = tx.domains.verified_owner_deferred(account.email)
+        is_taken = tx.scim_users.is_user_name_taken_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
         # The organization creates the account, so the membership is confirmed from the start
         # (docs/specification/security.md, Terms).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
@@ -113,6 +112,8 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         organization = locked_organization()
         if domain_owner.value not in (None, caller.org_id):
             raise DomainOfAnother
+        if is_taken.value:
+            raise UserNameTaken
         if is_reserved.value:
             raise UserNameReserved
         require_inactive_capacity(organization, non_members.value or 0)
@@ -194,6 +195,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
         is_blocked=False,
         is_platform_owner=False,
         is_anonymized=False,
+        is_provisioned=True,
     )
 
 
@@ -207,69 +209,69 @@ async def _queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Em
     await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
-async def replace(ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData) -> ScimUser:
+async def replace(ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange) -> ScimUser:
     """Replace all attributes of a user.
 
     Without `active` in the data, the user stays active or inactive (decision 129).
 
-    Raises: the errors of `_lock_user` and of `_apply_changes`.
+    Raises: the errors of `_store`.
     """
-    return await _store_or_keep_email(ports, caller, user_id, data) or refuse(ScimUserNotFound)
+    return await _store(ports, caller, user_id, change) or refuse(ScimUserNotFound)
 
 
-async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch) -> ScimUser:
-    """Apply a patch to a user.
+async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch) -> tuple[ScimUser, SkippedParts]:
+    """Apply a patch to a user. Return the user, and the parts of the patch that were not applied.
 
     `user` is the state that the caller read. Nothing is locked while the operations are applied,
     which can take long. If the user has changed by then, the operations are applied again to the
     new state.
 
-    Raises: EmailInvalid; the errors of `apply_operations`, of `_lock_user` and of `_apply_changes`.
+    Raises: the errors of `patched` and of `_store`.
     """
     while True:
         before = to_resource(user)
-        after = await _apply_patch(ports, before, operations)
-        stored = await _store_or_keep_email(ports, caller, user.id, to_user_data(with_user_name(before, after)), before)
+        work = partial(apply_operations, USER, before, operations.operations)
+        change = patched(user, await ports.threads.run(work) if operations.is_large else work())
+        stored = await _store(ports, caller, user.id, change, before)
         if stored is not None:
-            return stored
+            return stored, change.skipped
         user = await find(ports, caller, user.id)
 
 
-async def _apply_patch(ports: Ports, before: Resource, patch: UserPatch) -> Resource:
-    # The operations see neither `active` nor `userName`, so that the result has them only if the
-    # patch does. A patch without `active` changes nobody's access. A userName in the patch wins over emails
-    # even if it is the present one.
-    resource = {name: value for name, value in before.items() if name not in ("active", "userName")}
-    work = partial(apply_operations, USER, resource, patch.operations)
-    return await ports.threads.run(work) if patch.is_large else work()
-
-
-async def _store_or_keep_email(
-    ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData, before: Resource | None = None
+async def _store(
+    ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange, before: Resource | None = None
 ) -> ScimUser | None:
-    """Store the data. Return None, and store nothing, if the user is no longer as in `before`.
+    """Store the change. Return None, and store nothing, if the user is no longer as in `before`.
 
-    A request that deactivates the user keeps the present email address if it cannot be changed.
-    Otherwise users could avoid deactivation: they change their address, and a directory that always
-    sends all attributes is always refused.
+    A request that deactivates the user keeps the present address and userName if the new ones are
+    refused. Otherwise users could avoid deactivation: they change their address, and a directory that
+    always sends all attributes is always refused.
+
+    Raises: the errors of `_lock_user` and of `_apply_changes`.
     """
     try:
-        return await _store_once(ports, caller, user_id, data, before)
-    except (EmailNotManaged, UserNameTaken, UserNameReserved):
-        if data.active is not False:
+        return await _store_once(ports, caller, user_id, change, before)
+    except (DomainOfAnother, UserNameTaken, UserNameReserved):
+        if change.data.active is not False:
             raise
-        return await _store_once(ports, caller, user_id, data, before, keep_email=True)
+        change.skipped.refuse("userName")
+        return await _store_once(ports, caller, user_id, change, before, keep_names=True)
 
 
 async def _store_once(
-    ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData, before: Resource | None, *, keep_email: bool = False
+    ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange, before: Resource | None, *, keep_names: bool = False
 ) -> ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _lock_user(tx, caller, user_id, now)
         if before is not None and to_resource(user) != before:
             return None
-        new = with_changes(data, email=user.email) if keep_email else data
+        new = change.data.keeping_names_of(user) if keep_names else change.data
+        if new.email != user.email and not (user.is_protected or user.is_anonymized):
+            control = await tx.accounts.account_control(account.id, organization.id)
+            if not control.may_change_email or control.is_manager:
+                change.skipped.refuse("emails")
+                new = new.keeping_email_of(user)
         return await _apply_changes(ports, tx, user, account, organization, new, now)
 
 
@@ -317,8 +319,7 @@ async def _apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
-    Raises: ProtectedUser, AnonymizedUser, EmailNotManaged, UserNameTaken, UserNameReserved,
-    MembersFull.
+    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, UserNameReserved, MembersFull.
     """
     changes_email, changes_profile = new.email != user.email, new.profile != user.profile
     changes_active = new.active is not None and new.active is user.is_blocked and not user.is_anonymized
@@ -328,12 +329,16 @@ async def _apply_changes(
         raise ProtectedUser
     if user.is_anonymized:
         raise AnonymizedUser
+    user_name = new.profile.user_name or new.email
+    is_taken = None if user_name == user.user_name else tx.scim_users.is_user_name_taken_deferred(organization.id, user.id, user_name)
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
         tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
     if changes_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
+    if is_taken is not None and is_taken.value:
+        raise UserNameTaken
     if changes_active and new.active:
         await _activate(ports, tx, account, new.email if changes_email else account.email, organization, now)
     elif changes_active:
@@ -342,19 +347,17 @@ async def _apply_changes(
 
 
 async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
-    """Change the email address of a locked account (security C-4, A-9).
+    """Change the email address of a locked account that the organization controls (security C-4, A-9).
 
     The new address counts as verified if the account has no way to sign in yet, as for a new
     account, or if the organization has verified its domain. Otherwise a directory could give a user
     the address of another person.
 
-    Raises: EmailNotManaged, UserNameTaken, UserNameReserved.
+    Raises: DomainOfAnother, UserNameTaken, UserNameReserved.
     """
     if await tx.domains.verified_owner(email) not in (None, org_id):
         raise DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
-    if not control.may_change_email or control.is_manager:
-        raise EmailNotManaged
     is_reserved = tx.scim_users.claim_email_deferred(org_id, account.id, email)
     try:
         await accounts.change_account_email(tx, account, email, now)
@@ -395,7 +398,7 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 async def _activate(ports: Ports, tx: Transaction, account: Account, email: Email, organization: Organization, now: datetime) -> None:
     """Remove the block of the user, and make them a member (decision 132).
 
-    `email` is the account's present address. It becomes the userName, even if the user had another
+    `email` is the account's present address. It is shown from now on, even if the user had another
     address when they left.
 
     Raises: MembersFull, UserNameReserved.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING, Any, Final
 
-from core.kernel.errors import Conflict, Forbidden, NotFound
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.principals import Role
-from core.kernel.values import Email, is_printable
-from core.provisioning.resources import AttributeValueInvalid, Resource, read_resource
-from core.provisioning.schemas import USER
+from core.kernel.values import Email, EmailInvalid
+from core.provisioning.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
+from core.provisioning.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN
 from core.tenancy.invitations_rules import TeamFull
 
 if TYPE_CHECKING:
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.provisioning.patches import PatchResult
     from core.tenancy.organizations_rules import Organization
 
-MAX_NAME_LENGTH: Final = 100
-MAX_EXTERNAL_ID_LENGTH: Final = 256
 # Directories deactivate users who leave, and never delete them. So for each member that the
 # organization may have, its directory may know this many users who are not members.
 INACTIVE_PER_MEMBER: Final = 10
@@ -38,8 +38,8 @@ class AnonymizedUser(Forbidden):
     """This user was anonymized and cannot be changed. Delete the user instead."""
 
 
-class EmailNotManaged(Forbidden):
-    """Only the user can change this address: the account is used elsewhere, is an owner or admin, or its domain is not verified."""
+class UserNameNotAnAddress(EmailInvalid):
+    """The userName must be an email address, unless the user has a primary email address in emails. Send one of these."""
 
 
 class DomainOfAnother(Forbidden):
@@ -47,7 +47,7 @@ class DomainOfAnother(Forbidden):
 
 
 class UserNameTaken(Conflict):
-    """This userName is already taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
+    """This userName or address is taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
 
 
 class UserNameReserved(Conflict):
@@ -80,9 +80,10 @@ class TooManyInactiveUsers(TeamFull):
 
 @dataclass(frozen=True, slots=True)
 class ScimProfile:
-    """The names and the external id that a directory gave to a user.
+    """The names, the external id and further attributes that a directory gave to a user.
 
-    Only this organization sees them.
+    Only this organization sees them. `attributes` has the values of FURTHER_ATTRIBUTES, by their SCIM
+    names.
     """
 
     external_id: str | None = None
@@ -90,6 +91,18 @@ class ScimProfile:
     given_name: str | None = None
     family_name: str | None = None
     display_name: str | None = None
+    user_name: str | None = None  # None: the email address is the userName
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+FURTHER_ATTRIBUTES: Final = (
+    "title",
+    "preferredLanguage",
+    "locale",
+    "timezone",
+    "phoneNumbers",
+    *(attribute.name for attribute in ENTERPRISE_USER.attributes),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +119,12 @@ class ScimUser:
     is_blocked: bool  # by this directory
     is_platform_owner: bool
     is_anonymized: bool
+    is_provisioned: bool  # by this directory
+
+    @property
+    def user_name(self) -> str:
+        """Return the userName."""
+        return self.profile.user_name or self.email
 
     @property
     def is_protected(self) -> bool:
@@ -121,6 +140,26 @@ class ScimUserData:
     profile: ScimProfile
     active: bool | None  # None: stays as it is
 
+    def keeping_names_of(self, user: ScimUser) -> ScimUserData:
+        """Return the data with the present email address and userName."""
+        return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=user.profile.user_name))
+
+    def keeping_email_of(self, user: ScimUser) -> ScimUserData:
+        """Return the data with the present email address. The new userName stays."""
+        return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=self.profile.user_name or self.email))
+
+
+@dataclass(frozen=True, slots=True)
+class ScimUserChange:
+    """The new data of a user, and the parts of the request that are not applied.
+
+    A request that deactivates is applied as far as it can be. Any other request is applied as a whole
+    or not at all.
+    """
+
+    data: ScimUserData
+    skipped: SkippedParts
+
 
 # Resources
 
@@ -134,64 +173,153 @@ def to_resource(user: ScimUser) -> Resource:
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
     return {
         "externalId": profile.external_id,
-        "userName": user.email,
+        "userName": user.user_name,
         "name": name if any(name.values()) else None,
         "displayName": profile.display_name,
         "emails": [{"value": user.email, "type": "work", "primary": True}],
+        **{attribute: profile.attributes.get(attribute) for attribute in FURTHER_ATTRIBUTES},
         "active": user.active,
     }
 
 
+def to_response(user: ScimUser) -> Resource:
+    """Return the attributes of a response, with those of the extension in an object of their own.
+
+    Users whom the directory did not create may have no name. They get the part of the address before
+    the @ as their name, because directories such as Okta cannot read users without a name.
+    """
+    resource = to_resource(user)
+    if not user.is_provisioned:
+        local = user.email.partition("@")[0]
+        resource["name"] = resource["name"] or dict.fromkeys(("formatted", "familyName", "givenName"), local)
+        resource["displayName"] = resource["displayName"] or local
+    enterprise = {attribute.name: resource.pop(attribute.name) for attribute in ENTERPRISE_USER.attributes}
+    has_enterprise = any(value is not None for value in enterprise.values())
+    resource["phoneNumbers"] = resource["phoneNumbers"] or []
+    return {
+        "schemas": [USER_URN, *([ENTERPRISE_URN] if has_enterprise else [])],
+        **resource,
+        **({ENTERPRISE_URN: enterprise} if has_enterprise else {}),
+    }
+
+
 def parse_user(body: Mapping[str, Any]) -> ScimUserData:
-    """Parse the body of a request. Raises: AttributeValueInvalid, EmailInvalid."""
-    return to_user_data(read_resource(USER, body))
+    """Parse a new user. Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress."""
+    skipped = SkippedParts()
+    resource = read_resource(USER, body, skipped)
+    skipped.raise_error()
+    return _to_data(resource, *_read_names(resource))
 
 
-def to_user_data(resource: Mapping[str, Any]) -> ScimUserData:
-    """Return the data of a resource with the names of the schema.
+def parse_replacement(user: ScimUser, body: Mapping[str, Any]) -> ScimUserChange:
+    """Parse a whole user that replaces this one.
 
-    Raises: AttributeValueInvalid, EmailInvalid.
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the body deactivates.
+    """
+    skipped = SkippedParts()
+    resource = read_resource(USER, body, skipped)
+    present, shown = to_resource(user), to_response(user)
+    # A directory may send back a name that it was shown and that is not stored.
+    shown_names = {name for name in ("name", "displayName") if resource.get(name) == shown[name]}
+    resource |= {name: present[name] for name in {*skipped.refused} | shown_names}
+    names = user.profile.user_name, user.email
+    try:
+        names = _read_names(resource)
+    except Invalid as error:
+        skipped.refuse("userName", error)
+    return _to_change(user, resource, names, skipped)
+
+
+def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
+    """Return the change that a patch of this user means.
+
+    Raises: the first error of the patch, EmailInvalid, UserNameNotAnAddress, unless the patch
+    deactivates.
+    """
+    resource, skipped, names = result.resource, result.skipped, (user.profile.user_name, user.email)
+    if "active" not in result.named:
+        # A patch without `active` changes nobody's access.
+        resource.pop("active", None)
+    try:
+        names = _patched_names(user, result)
+    except Invalid as error:
+        skipped.refuse("userName", error)
+    return _to_change(user, resource, names, skipped)
+
+
+def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Email]:
+    present, user_name = user.profile.user_name, result.resource["userName"]
+    primary = _primary_email(result.resource) if "emails" in result.named else None
+    if "emails" in result.named and primary is None:
+        result.skipped.ignore("emails")
+    if primary is not None:
+        return user_name, Email.parse(primary)
+    if "userName" not in result.named:
+        return present, user.email
+    return (None, _address(user_name)) if present is None else (user_name, user.email)
+
+
+def _read_names(resource: Mapping[str, Any]) -> tuple[str | None, Email]:
+    """Return the userName, or None if it is the email address, and the address.
+
+    The primary email address is the address. Without one, the userName is.
+
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress.
     """
     if "userName" not in resource:
-        raise AttributeValueInvalid("userName", "present and an email address")
+        raise AttributeValueInvalid("userName", "present")
+    primary = _primary_email(resource)
+    if primary is None:
+        return None, _address(resource["userName"])
+    return resource["userName"], Email.parse(primary)
+
+
+def _primary_email(resource: Mapping[str, Any]) -> str | None:
+    """Return the primary address, if there is one.
+
+    If no address says whether it is primary, this is the first one of type work, or without a type.
+    """
+    emails: Sequence[Mapping[str, Any]] = resource.get("emails") or []
+    primary = [email for email in emails if email.get("primary")]
+    work = [email for email in emails if email.get("primary") is None and email.get("type", "work").lower() == "work"]
+    value: str | None = next(iter(primary or work), {}).get("value")
+    return value
+
+
+def _address(user_name: str) -> Email:
+    try:
+        return Email.parse(user_name)
+    except EmailInvalid:
+        raise UserNameNotAnAddress from None
+
+
+def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | None, Email], skipped: SkippedParts) -> ScimUserChange:
+    if resource.get("active") is not False:
+        skipped.raise_error()
+    user_name, email = names
+    if (user_name or email, email) == (user.user_name, user.email):
+        user_name = user.profile.user_name
+    return ScimUserChange(_to_data(resource, user_name, email), skipped)
+
+
+def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -> ScimUserData:
     name = resource.get("name") or {}
+    attributes = {attribute: value for attribute in FURTHER_ATTRIBUTES if (value := resource.get(attribute)) is not None}
+    if numbers := [number for number in attributes.pop("phoneNumbers", ()) if number.get("value")]:  # a patch may remove the value only
+        attributes["phoneNumbers"] = numbers
     return ScimUserData(
-        email=Email.parse(resource["userName"]),
+        email=email,
         profile=ScimProfile(
-            external_id=_read_text(resource, "externalId", MAX_EXTERNAL_ID_LENGTH),
-            formatted=_read_text(name, "formatted", MAX_NAME_LENGTH),
-            given_name=_read_text(name, "givenName", MAX_NAME_LENGTH),
-            family_name=_read_text(name, "familyName", MAX_NAME_LENGTH),
-            display_name=_read_text(resource, "displayName", MAX_NAME_LENGTH),
+            external_id=resource.get("externalId"),
+            formatted=name.get("formatted"),
+            given_name=name.get("givenName"),
+            family_name=name.get("familyName"),
+            display_name=resource.get("displayName"),
+            user_name=user_name,
+            attributes=attributes,
         ),
         active=resource.get("active"),
     )
-
-
-def _read_text(resource: Mapping[str, Any], name: str, max_length: int) -> str | None:
-    value: str | None = resource.get(name)
-    if value is None:
-        return None
-    trimmed = value.strip()
-    if len(trimmed) > max_length or not is_printable(trimmed):
-        raise AttributeValueInvalid(name, f"a string of at most {max_length} characters, without control characters")
-    return trimmed or None
-
-
-def with_user_name(before: Mapping[str, Any], after: Resource) -> Resource:
-    """Add the userName that a patch implies.
-
-    If a patch has no userName but makes another email address the primary one, this address becomes
-    the userName (decision 130). If no address is primary, the first one of type work is used, or
-    without a type. An address of another type is never used.
-    """
-    if "userName" in after:
-        return after
-    emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
-    primary = [email for email in emails if email.get("primary")]
-    work = [email for email in emails if email.get("primary") is None and email.get("type", "work").lower() == "work"]
-    chosen = next(iter(primary or work), {}).get("value") if emails != before.get("emails") else None
-    return {**after, "userName": chosen or before["userName"]}
 
 
 _ATTRIBUTE_NAMES: Final = {
@@ -200,12 +328,14 @@ _ATTRIBUTE_NAMES: Final = {
     "given_name": "name.givenName",
     "family_name": "name.familyName",
     "display_name": "displayName",
+    "user_name": "userName",
 }
 
 
 def changed_attributes(old: ScimProfile, new: ScimProfile) -> list[str]:
     """Return the SCIM names of the attributes that differ."""
-    return [attribute for field, attribute in _ATTRIBUTE_NAMES.items() if getattr(old, field) != getattr(new, field)]
+    names = [attribute for field, attribute in _ATTRIBUTE_NAMES.items() if getattr(old, field) != getattr(new, field)]
+    return [*names, *(name for name in FURTHER_ATTRIBUTES if old.attributes.get(name) != new.attributes.get(name))]
 
 
 # Limits

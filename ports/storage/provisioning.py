@@ -74,6 +74,10 @@ class ScimUsersRead(Protocol):
         """
         ...
 
+    async def group_external_id(self, org_id: UUID) -> str | None:
+        """Return the id that the directory gave to the group, or None."""
+        ...
+
 
 class ScimUsers(ScimUsersRead, Protocol):
     """Write access to the users that an organization's directory knows.
@@ -101,6 +105,10 @@ class ScimUsers(ScimUsersRead, Protocol):
         """
         ...
 
+    def is_user_name_taken_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> Deferred[bool]:
+        """Return, after the next statement, whether another user of the directory has this userName, in any case."""
+        ...
+
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
         """Add an account created by the directory, with its membership.
 
@@ -113,7 +121,11 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
-        """Store the profile. `email` is stored only for users who are not members."""
+        """Store the profile. `email` is stored only for users who are not members. Raises: UserNameTaken."""
+        ...
+
+    async def save_group_external_id(self, org_id: UUID, external_id: str | None, now: datetime) -> None:
+        """Store the id that the directory gave to the group."""
         ...
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:

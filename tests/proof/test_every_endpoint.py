@@ -27,6 +27,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
+from core.provisioning.schemas import ENTERPRISE_URN
 from entrypoints.http.api.provisioning.discovery import METHODS
 from ports import Ports
 from tests.support.builders import Answer, Api
@@ -131,6 +132,13 @@ ADDED_FIELDS: Final = {
     "webhook-create": {"secret": "decision 215"},
     "service-get": {"pkce_without_secret": "decision 92"},
     "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92"},
+    **{
+        f"scim-users-{operation}": dict.fromkeys(
+            ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", ENTERPRISE_URN), "decision 128"
+        )
+        for operation in ("get", "create", "replace", "patch")
+    },
+    **{f"scim-groups-{operation}": {"externalId": "decision 137"} for operation in ("get", "replace", "patch")},
 }
 # Fields that some responses lack.
 OPTIONAL_FIELDS: Final = {

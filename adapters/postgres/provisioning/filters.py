@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.kernel.values import parse_id
-from core.provisioning.filters import FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
+from core.kernel.values import Email, parse_id
+from core.provisioning.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
 from core.provisioning.grammar import And, FilterOperator, Not, Or
 
 # The expressions of the fields. `u` is users, `s` is scim_users, `b` is directory_blocks, `k` has the
@@ -24,6 +24,7 @@ _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.GIVEN_NAME: "s.given_name",
     ScimField.FAMILY_NAME: "s.family_name",
     ScimField.DISPLAY_NAME: "s.display_name",
+    **{field: f"s.attributes ->> '{name}'" for field, name in FURTHER_FIELDS.items()},
     ScimField.ACTIVE: ACTIVE,
     ScimField.RESOURCE_TYPE: "'User'::text",
     ScimField.CREATED: CREATED,
@@ -55,7 +56,8 @@ def condition(filter_: ScimFilter, address: str) -> tuple[str, dict[str, object]
     `address` is the column of the email address.
     """
     values: dict[str, object] = {}
-    return _condition(filter_, {**_COLUMNS, ScimField.ADDRESS: address}, values, bare=True), values
+    columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: f"coalesce(s.user_name, {address})"}
+    return _condition(filter_, columns, values, bare=True), values
 
 
 def _condition(filter_: ScimFilter, columns: Mapping[ScimField, str], values: dict[str, object], *, bare: bool) -> str:
@@ -82,6 +84,17 @@ def _comparison(test: FieldComparison, columns: Mapping[ScimField, str], values:
     if type_ is FieldType.TEXT:
         column, value = f"lower({column})", f"lower({value})"
     match test.operator:
+        case FilterOperator.EQ if test.field is ScimField.USER_NAME:
+            # Without a stored userName, the address is it. The candidates are found by the indexes of
+            # both; one condition over both tables could use none.
+            address, same = columns[ScimField.ADDRESS], f"{name}_address"
+            values[same] = Email.parse_part(str(test.value))
+            is_current = address == "u.email"
+            by_address = "select id from users where" if is_current else "select user_id from scim_users where org_id = %(org_id)s and"
+            return f"""(u.id = any(array(
+                select user_id from scim_users where org_id = %(org_id)s and lower(user_name) = {value}
+                union all {by_address} email = %({same})s::text))
+                and (lower(s.user_name) = {value} or (s.user_name is null and {address} = %({same})s::text)))"""
         case FilterOperator.EQ if test.field is ScimField.ID:
             values[name] = parse_id(str(test.value))  # as a UUID, so that the index is used; null matches no user
             return f"u.id = %({name})s::uuid"

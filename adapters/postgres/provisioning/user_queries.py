@@ -29,11 +29,12 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
 # `to_user` reads the columns in this order.
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
-    {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null"""
+    {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null,
+    s.user_name, s.attributes, coalesce(s.provisioned, false)"""
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """
-    select external_id, formatted, given_name, family_name, display_name, updated_at
+    select external_id, formatted, given_name, family_name, display_name, user_name, attributes, provisioned, updated_at
     from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
 ACCOUNT: Final = """
     select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
@@ -75,6 +76,7 @@ def group_members_of(predicate: LiteralString) -> LiteralString:
     # Anonymized users cannot return to the group.
     is_usable = "(k.role is not null or (select a.anonymized_at is null from users a where a.id = k.user_id))"
     return f"""
-        select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner
+        select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner,
+               exists (select 1 from scim_users s where s.org_id = %(org_id)s and s.user_id = k.user_id and s.provisioned)
         from {known(f"where {is_usable} and {predicate}")} k
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""

@@ -1,10 +1,12 @@
 """The users that an organization's directory knows, and the group."""
 
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import INSERT, columns
 from adapters.postgres.applications.service_access import is_blocked
@@ -22,14 +24,18 @@ from core.tenancy.organizations_rules import Membership
 
 
 def to_group_member(row: Row) -> GroupMember:
-    return GroupMember(row[0], None if row[1] is None else Role(row[1]), row[2], row[3])
+    return GroupMember(row[0], None if row[1] is None else Role(row[1]), row[2], row[3], row[4])
+
+
+def profile_columns(profile: ScimProfile) -> dict[str, object]:
+    return {field.name: getattr(profile, field.name) for field in fields(profile)} | {"attributes": Jsonb(dict(profile.attributes))}
 
 
 def to_user(row: Row) -> ScimUser:
     return ScimUser(
         id=row[0],
         email=Email(row[1]),
-        profile=ScimProfile(*row[2:7]),
+        profile=ScimProfile(row[2], row[3], row[4], row[5], row[6], row[14], row[15] or {}),
         active=row[7],
         created_at=row[8],
         updated_at=row[9],
@@ -37,6 +43,7 @@ def to_user(row: Row) -> ScimUser:
         is_blocked=row[11],
         is_platform_owner=row[12],
         is_anonymized=row[13],
+        is_provisioned=row[16],
     )
 
 
@@ -45,6 +52,7 @@ class ScimUsers(Repository):
 
     constraints: ClassVar = {
         "users_email_key": UserNameTaken,
+        "scim_users_user_name_key": UserNameTaken,
         # The organization was deleted, with its tokens, before it could be locked.
         "memberships_org_id_fkey": ScimTokenInvalid,
         "scim_users_org_id_fkey": ScimTokenInvalid,
@@ -79,6 +87,17 @@ class ScimUsers(Repository):
         later = "true" if after is None else "k.user_id > %(after)s"
         page = f"{group_members_of(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
         return await self._all(to_group_member, page, org_id=org_id, after=after, limit=limit)
+
+    async def group_external_id(self, org_id: UUID) -> str | None:
+        return await self._one(lambda row: row[0], "select scim_external_id from organizations where id = %(org_id)s", org_id=org_id)
+
+    async def save_group_external_id(self, org_id: UUID, external_id: str | None, now: datetime) -> None:
+        await self._run(
+            "update organizations set scim_external_id = %(external_id)s, members_changed_at = %(now)s where id = %(org_id)s",
+            org_id=org_id,
+            external_id=external_id,
+            now=now,
+        )
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         return set(
@@ -121,6 +140,23 @@ class ScimUsers(Repository):
             email=email,
         )
 
+    def is_user_name_taken_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> DeferredRow[bool]:
+        # The userName of a member without a stored one is the address.
+        return self._one_deferred(
+            lambda row: bool(row[0]),
+            """
+            select exists (
+                select 1 from scim_users
+                where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s
+                union all
+                select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+                left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
+                where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)""",
+            org_id=org_id,
+            user_id=user_id,
+            user_name=user_name,
+        )
+
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
         # One statement, because the organization is locked: other requests of the directory wait.
         await self._run(
@@ -133,16 +169,17 @@ class ScimUsers(Repository):
             counted as (
                 update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
                 from joined where o.id = joined.org_id)
-            insert into scim_users (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
-                                    updated_at)
-            select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, true, %(created_at)s
+            insert into scim_users (org_id, user_id, external_id, formatted, given_name, family_name, display_name, user_name,
+                                    attributes, provisioned, updated_at)
+            select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, %(user_name)s,
+                   %(attributes)s, true, %(created_at)s
             from new_account""",
             **columns(account),
             membership_id=membership.id,
             org_id=membership.org_id,
             role=membership.role,
             confirmed_at=membership.confirmed_at,
-            **asdict(profile),
+            **profile_columns(profile),
         )
         self._signals.figures_changed()
 
@@ -159,19 +196,20 @@ class ScimUsers(Repository):
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
         await self._run(
             """
-            insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
-                                         updated_at)
-            values (%(org_id)s, %(user_id)s, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, false,
-                    %(now)s)
+            insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, user_name,
+                                         attributes, provisioned, updated_at)
+            values (%(org_id)s, %(user_id)s, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s,
+                    %(user_name)s, %(attributes)s, false, %(now)s)
             on conflict (org_id, user_id) do update set
                 external_id = excluded.external_id, formatted = excluded.formatted, given_name = excluded.given_name,
-                family_name = excluded.family_name, display_name = excluded.display_name, updated_at = excluded.updated_at,
+                family_name = excluded.family_name, display_name = excluded.display_name,
+                user_name = excluded.user_name, attributes = excluded.attributes, updated_at = excluded.updated_at,
                 email = case when s.membership_id is not null then %(email)s end""",
             org_id=org_id,
             user_id=user_id,
             email=email,
             now=now,
-            **asdict(profile),
+            **profile_columns(profile),
         )
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:

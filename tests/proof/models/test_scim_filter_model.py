@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.provisioning.filters import FieldComparison, FieldPresent, FieldType, FieldValue, ScimField, ScimFilter, matches
+from core.provisioning.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, FieldValue, ScimField, ScimFilter, matches
 from core.provisioning.grammar import And, FilterOperator, Not, Or
 from core.provisioning.users_rules import ScimUser
 from tests.provisioning.storage.users import TEXTS, add_users
@@ -21,6 +21,7 @@ def value_of(user: ScimUser, field: ScimField) -> FieldValue:
     values: dict[ScimField, FieldValue] = {
         ScimField.ID: str(user.id),
         ScimField.EXTERNAL_ID: profile.external_id,
+        ScimField.USER_NAME: user.user_name,
         ScimField.ADDRESS: user.email,
         ScimField.ADDRESS_TYPE: "work",
         ScimField.ADDRESS_PRIMARY: True,
@@ -28,6 +29,7 @@ def value_of(user: ScimUser, field: ScimField) -> FieldValue:
         ScimField.GIVEN_NAME: profile.given_name,
         ScimField.FAMILY_NAME: profile.family_name,
         ScimField.DISPLAY_NAME: profile.display_name,
+        **{further: profile.attributes.get(name) for further, name in FURTHER_FIELDS.items()},
         ScimField.ACTIVE: user.active,
         ScimField.RESOURCE_TYPE: "User",
         ScimField.CREATED: user.created_at,

@@ -1,13 +1,14 @@
 """Deactivating and deleting SCIM users (security C-5, decision 132)."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.principals import SYSTEM, BlockedByDirectory, Role
+from core.provisioning.schemas import ENTERPRISE_URN
 from core.tenancy.invitations_rules import InviteeBlocked
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
@@ -267,11 +268,14 @@ async def test_one_of_several_concurrent_requests_deletes_the_user(acme: Tenant,
 
 
 async def test_an_anonymized_user_can_only_be_deleted(acme: Tenant, directory: Directory) -> None:
-    user = await directory.create_user(**FULL)
+    emails = [{"value": GRACE, "primary": True}]
+    enterprise: dict[str, Any] = {ENTERPRISE_URN: {"department": "Navy"}}
+    user = await directory.create_user("amazing.grace", emails=emails, title="Admiral", **enterprise, **FULL)
     answer = await acme.api.delete(f"/api/privacy/forget/{user['id']}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
     resource = await directory.get(f"/Users/{user['id']}")
     assert (resource["active"], resource["displayName"], resource["externalId"], resource["name"]) == (False, None, None, None)
+    assert (resource["title"], ENTERPRISE_URN in resource) == (None, False)
     assert resource["userName"].startswith("anonymized-")
     assert problem(await directory.activate(user["id"])) == (403, None)
     assert problem(await directory.patch(user["id"], {"op": "replace", "path": "displayName", "value": "G"})) == (403, None)

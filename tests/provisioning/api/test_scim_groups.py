@@ -30,6 +30,7 @@ async def test_the_group_is_the_organization(acme: Tenant, directory: Directory)
             "lastModified": created,
             "location": f"http://gatehouse.test/scim/v2/Groups/{acme.org}",
         },
+        "externalId": None,
         "displayName": "Acme",
     }
     owner = acme.id("owner")
@@ -71,7 +72,7 @@ async def test_a_filter_selects_the_group(acme: Tenant, other_tenant: Tenant, di
         listing = (await directory.try_list("Groups", filter=filter_, excludedAttributes="members")).json
         assert [group["id"] for group in listing["Resources"]] == ([str(acme.org)] if matches else []), filter_
         assert listing["totalResults"] == matches
-    for filter_ in ("", 'members co "x"', f'members ne "{owner}"', 'userName eq "x"', "externalId pr", "active eq true"):
+    for filter_ in ("", 'members co "x"', f'members ne "{owner}"', 'userName eq "x"', "active eq true"):
         assert problem(await directory.try_list("Groups", filter=filter_)) == (400, "invalidFilter")
     for query, count in (({"startIndex": 2}, 0), ({"count": 0}, 0), ({"startIndex": -1, "count": 5}, 1)):
         listing = (await directory.try_list("Groups", **query)).json
@@ -170,8 +171,41 @@ async def test_owners_are_not_removed(acme: Tenant, directory: Directory) -> Non
         answer = await directory.patch_group(*operations, {"op": "remove", "path": f'members[value eq "{user_id}"]'})
         assert problem(answer) == (403, None)
     assert await acme.members() == before
-    assert (await directory.patch_group({"op": "remove", "path": "members"})).status == 200
+    assert (await directory.put_group()).status == 200
     assert await directory.group_member_ids() == {acme.id("owner"), promoted}
+
+
+@pytest.mark.parametrize("op", ["remove", "Remove"])
+async def test_removing_all_members_removes_only_those_that_the_directory_provisioned(acme: Tenant, directory: Directory, op: str) -> None:
+    first, second = await create_users(directory, "first", "second")
+    await directory.patch(acme.id("member"), {"op": "add", "path": "externalId", "value": "x"})  # known, and not provisioned
+    people = {acme.id(name) for name in acme.people}
+    assert (await directory.patch_group({"op": op, "path": "members"})).status == 200
+    assert await directory.group_member_ids() == people
+    added = {"op": "Add", "path": "members", "value": [{"value": second}]}
+    assert (await directory.patch_group(added, {"op": op, "path": "members"}, {**added, "value": [{"value": first}]})).status == 200
+    assert await directory.group_member_ids() == {*people, first}
+
+
+async def test_the_external_id_of_the_group_is_kept(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
+    async def external_id() -> Any:
+        return (await directory.get(f"{directory.group_path}?excludedAttributes=members"))["externalId"]
+
+    before = await directory.get(directory.group_path)
+    answer = await directory.patch_group({"op": "Add", "path": "externalId", "value": "8aa1a0c0"})
+    assert (answer.json["externalId"], answer.json["members"]) == ("8aa1a0c0", before["members"])
+    assert (await acme.entry("organization.updated"))["details"] == {"scim_external_id": {"old": None, "new": "8aa1a0c0"}}
+    for filter_, count in (('externalId eq "8aa1a0c0"', 1), ('externalId eq "8AA1A0C0"', 0), ("externalId pr", 1)):
+        assert (await directory.try_list("Groups", filter=filter_)).json["totalResults"] == count
+        assert (await (await directory_of(other_tenant)).try_list("Groups", filter=filter_)).json["totalResults"] == 0
+    assert (await directory.call("PUT", directory.group_path, {"displayName": "Acme"})).json["externalId"] == "8aa1a0c0"
+    assert (await directory.call("PUT", directory.group_path, {"externalId": "other"})).json["externalId"] == "other"
+    await directory.patch_group({"op": "replace", "value": {"id": str(acme.org), "externalId": "third", "displayName": "x"}})
+    assert await external_id() == "third"
+    for value in (5, "x" * 257, "a\x1bb"):
+        assert problem(await directory.patch_group({"op": "add", "path": "externalId", "value": value})) == (400, "invalidValue")
+    await directory.patch_group({"op": "remove", "path": "externalId"})
+    assert await external_id() is None
 
 
 async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) -> None:

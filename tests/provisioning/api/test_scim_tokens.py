@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from core.kernel.errors import StorageDown
 from core.provisioning import users as scim_users
-from core.provisioning.schemas import GROUP, GROUP_URN, USER, USER_URN
+from core.provisioning.schemas import ENTERPRISE_URN, GROUP, GROUP_URN, USER, USER_URN
 from core.provisioning.tokens_rules import MAX_TOKENS
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import Edge
@@ -228,11 +228,14 @@ async def test_the_configuration_lists_the_supported_features(directory: Directo
 
 
 async def test_the_schemas_have_the_attributes_of_resources(directory: Directory) -> None:
-    user = await directory.create_user(name={"givenName": "Grace"})
+    enterprise: dict[str, Any] = {"employeeNumber": "7", "department": "Navy", "manager": {"value": "x", "displayName": "y"}}
+    further: dict[str, Any] = {"phoneNumbers": [{"value": "+1 555 0100", "type": "work", "primary": True}], ENTERPRISE_URN: enterprise}
+    user = await directory.create_user(name={"givenName": "Grace"}, **further)
+    assert (user["schemas"], user.pop(ENTERPRISE_URN)) == ([USER_URN, ENTERPRISE_URN], enterprise)
     group = await directory.get(directory.group_path)
     listing = await directory.get("/Schemas")
-    assert (listing["schemas"], listing["totalResults"], listing["itemsPerPage"]) == ([LIST_URN], 2, 2)
-    for schema, resource in zip(listing["Resources"], (user, group), strict=True):
+    assert (listing["schemas"], listing["totalResults"], listing["itemsPerPage"]) == ([LIST_URN], 3, 3)
+    for schema, resource in zip(listing["Resources"], (user, enterprise, group), strict=True):
         attributes = {attribute["name"]: attribute for attribute in schema["attributes"]}
         assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(attributes)
         for name, attribute in attributes.items():
@@ -240,13 +243,15 @@ async def test_the_schemas_have_the_attributes_of_resources(directory: Directory
             if attribute["type"] == "complex":
                 assert set(value) == {sub["name"] for sub in attribute["subAttributes"]}
         assert await directory.get(f"/Schemas/{schema['id']}") == schema
-    assert [schema["id"] for schema in listing["Resources"]] == [USER_URN, GROUP_URN]
+    assert [schema["id"] for schema in listing["Resources"]] == [USER_URN, ENTERPRISE_URN, GROUP_URN]
 
 
 async def test_the_resource_types_are_user_and_group(directory: Directory) -> None:
     listing = await directory.get("/ResourceTypes")
     resource_types = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listing["Resources"]]
     assert resource_types == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
+    extensions = [kind["schemaExtensions"] for kind in listing["Resources"]]
+    assert extensions == [[{"schema": ENTERPRISE_URN, "required": False}], []]
     for kind in listing["Resources"]:
         assert await directory.get(f"/ResourceTypes/{kind['id']}") == kind
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.accounts.email_queue_rules import EmailKind
 from core.provisioning import users_rules
-from core.provisioning.schemas import USER_URN
+from core.provisioning.schemas import ENTERPRISE_URN, USER_URN
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, load_accounts
 from tests.support.builders import run_concurrently, run_sql
@@ -33,6 +33,7 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
         "name": {"formatted": "Grace Brewster Hopper", "familyName": "Hopper", "givenName": "Grace"},
         "displayName": "Amazing Grace",
         "emails": [{"value": GRACE, "type": "work", "primary": True}],
+        **{"title": None, "preferredLanguage": None, "locale": None, "timezone": None, "phoneNumbers": []},
         "active": True,
     }
     assert await directory.get(f"/Users/{user['id']}") == user
@@ -44,6 +45,57 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
     assert [name for name, *_ in await acme.webhook_events()][1:] == ["user.signup.success", "user.created", "user.joined"]
     entry = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
     assert entry["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
+
+
+FURTHER: dict[str, Any] = {
+    "title": "Rear admiral",
+    "preferredLanguage": "en-US",
+    "locale": "en-US",
+    "timezone": "America/New_York",
+    "phoneNumbers": [{"value": "+1 555 0100", "type": "work", "primary": True}, {"value": "+1 555 0101", "type": "mobile"}],
+    ENTERPRISE_URN: {"employeeNumber": "7", "department": "Navy", "manager": {"value": "26118915", "displayName": "Howard"}},
+}
+
+
+async def test_further_attributes_are_kept_and_can_be_filtered(acme: Tenant, directory: Directory) -> None:
+    ignored = {"nickName": "G", "addresses": [{"type": "work", "formatted": "a\nb"}], "roles": [], "userType": "Employee"}
+    enterprise = {**FURTHER[ENTERPRISE_URN], "costCenter": "x", "division": "y"}
+    user = await directory.create_user(**{**FURTHER, **ignored, ENTERPRISE_URN: enterprise}, **FULL)
+    assert {name: user[name] for name in FURTHER} == FURTHER
+    assert not set(ignored) & set(user)
+    assert user["schemas"] == [USER_URN, ENTERPRISE_URN]
+    assert await directory.get(f"/Users/{user['id']}") == user
+    assert (await directory.put(user["id"], **user)).json == user
+    for filter_ in (
+        *('title eq "REAR ADMIRAL"', 'preferredLanguage sw "en"', "locale pr", 'timezone co "york"'),
+        *(f'{ENTERPRISE_URN}:department eq "navy"', f'not ({ENTERPRISE_URN}:employeeNumber ne "7")'),
+    ):
+        assert await directory.find_user_names(filter_) == [GRACE], filter_
+    changed = await directory.put(user["id"], userName=GRACE, title="Admiral")
+    assert {changed.json.get(name) or None for name in FURTHER} == {"Admiral", None}
+    names = {"title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "employeeNumber", "department", "manager"}
+    assert [names < set(entry["details"]["changed"]) for entry in await acme.log() if entry["action"] == "user.updated"] == [True]
+    bad: list[dict[str, Any]] = [
+        *({name: value} for name in ("title", "preferredLanguage", "locale", "timezone") for value in (5, "x" * 257, "a\x1bb")),
+        *({"phoneNumbers": value} for value in ([{"value": "1"}] * 11, ["1"], [{"value": 5}], [{"value": "x" * 257}])),
+        *({ENTERPRISE_URN: {"department": value}} for value in (5, "x" * 257, "a\x1bb")),
+        *({ENTERPRISE_URN: {"manager": value}} for value in (5, {"value": "x" * 257})),
+        {ENTERPRISE_URN: {"department": "x"}, f"{ENTERPRISE_URN}:department": "y"},
+    ]
+    for fields in bad:
+        assert problem(await directory.try_create_user("ada@acme.example", **fields)) == (400, "invalidValue"), fields
+
+
+async def test_members_whom_the_directory_did_not_create_have_a_name(acme: Tenant, directory: Directory) -> None:
+    for person in ("owner", "member"):
+        path = f"/Users/{acme.id(person)}"
+        user = await directory.get(path)
+        assert (user["name"], user["displayName"]) == ({"formatted": person, "familyName": person, "givenName": person}, person)
+        assert (await directory.get("/Users"))["Resources"].count(user) == 1
+    await directory.patch(acme.id("member"), {"op": "add", "path": "name.givenName", "value": "Ada"})
+    assert (await directory.get(path))["name"] == {"formatted": None, "familyName": None, "givenName": "Ada"}
+    await directory.patch(acme.id("member"), {"op": "remove", "path": "name"})
+    assert (await directory.get(path))["name"]["givenName"] == "member"
 
 
 async def test_the_response_has_the_location_of_the_created_user(directory: Directory) -> None:
@@ -96,7 +148,7 @@ async def test_the_address_of_any_existing_account_is_refused(acme: Tenant, othe
     assert await run_sql(acme.pool, "select count(*) from users where deactivated_at is not null") == [(0,)]
 
 
-BAD_USER_NAMES: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00"]
+BAD_USER_NAMES: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00", "x" * 257]
 
 
 BAD_NAMES: list[Any] = ["Grace", 5, {"givenName": 5}, {"givenName": "x" * 101}]
@@ -120,8 +172,6 @@ async def test_values_that_are_not_valid_are_refused(acme: Tenant, directory: Di
         answer = await directory.call("POST", "/Users", {"schemas": [USER_URN], "userName": GRACE, **fields})
         assert (answer.status, *problem(answer)) == (400, 400, "invalidValue"), fields
     bodies: list[Any] = [
-        {},
-        {"userName": GRACE},
         {"schemas": "x", "userName": GRACE},
         {"schemas": ["x"], "userName": GRACE},
         [],
@@ -221,7 +271,8 @@ async def test_lists_have_pages(directory: Directory, clock: FakeClock) -> None:
 
 
 async def test_a_request_chooses_the_attributes_of_the_response(directory: Directory) -> None:
-    user = await directory.create_user(**FULL)
+    enterprise: dict[str, Any] = {ENTERPRISE_URN: {"employeeNumber": "7", "department": "Navy", "manager": {"value": "26"}}}
+    user = await directory.create_user(**FULL, **enterprise)
     path = f"/Users/{user['id']}"
     required = {"schemas": user["schemas"], "id": user["id"]}
     for query, expected in {
@@ -230,7 +281,17 @@ async def test_a_request_chooses_the_attributes_of_the_response(directory: Direc
         "attributes=emails.value": {**required, "emails": [{"value": GRACE}]},
         "attributes=nothing": required,
         "attributes=urn:ietf:params:scim:schemas:core:2.0:User:active": {**required, "active": True},
-        "excludedAttributes=meta,name,displayName,emails,externalId,id": {**required, "userName": GRACE, "active": True},
+        f"excludedAttributes=meta,name,displayName,emails,externalId,id,{','.join(FURTHER)}": {
+            **required,
+            "userName": GRACE,
+            "active": True,
+        },
+        f"attributes={ENTERPRISE_URN}:Manager.value,{ENTERPRISE_URN}:department": {
+            **required,
+            ENTERPRISE_URN: {"department": "Navy", "manager": {"value": "26"}},
+        },
+        f"attributes={ENTERPRISE_URN}": {**required, ENTERPRISE_URN: user[ENTERPRISE_URN]},
+        f"excludedAttributes={ENTERPRISE_URN}:department,{ENTERPRISE_URN}:manager": {**user, ENTERPRISE_URN: {"employeeNumber": "7"}},
         "excludedAttributes=name.formatted": {**user, "name": {"familyName": "Hopper", "givenName": "Grace"}},
         "attributes=": user,
     }.items():
@@ -297,7 +358,8 @@ async def test_a_repeated_parameter_is_refused(directory: Directory) -> None:
 async def test_filters_that_are_not_valid_are_refused(directory: Directory) -> None:
     for filter_ in (
         "", " ", "userName", "userName eq", 'userName is "x"', 'userName eq "x', "userName eq x", 'userName eq "x" and', '(userName eq "x"',
-        'userName eq "x")', 'title eq "x"', "active gt true", "active eq 5", 'active eq "yes"', "userName eq 5", 'password eq "x"',
+        'userName eq "x")', 'nickName eq "x"', "phoneNumbers pr",
+        "active gt true", "active eq 5", 'active eq "yes"', "userName eq 5", 'password eq "x"',
         'meta.created gt "yesterday"', 'meta.created co "2"', f'userName eq "{"x" * 257}"', "(" * 40 + 'id eq "x"' + ")" * 40,
         'emails[type eq "work"', 'name[givenName eq "x"]', 'emails[value[type eq "x"]]', " or ".join(["id pr"] * 101), "not active pr",
         "names pr", 'userName eq "\ud800"'.encode("utf-8", "surrogatepass").decode("latin-1") + "\x00", "x" * 9000,

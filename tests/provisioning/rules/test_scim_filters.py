@@ -36,7 +36,7 @@ from core.provisioning.grammar import (
     parse,
     parse_path,
 )
-from core.provisioning.schemas import GROUP, USER, ScimSchema
+from core.provisioning.schemas import ENTERPRISE_URN, GROUP, USER, ScimSchema
 
 
 def test_not_binds_tighter_than_and_which_binds_tighter_than_or() -> None:
@@ -59,7 +59,7 @@ def test_literals_are_json_and_ids_need_no_quotation_marks() -> None:
 @pytest.mark.parametrize(("fields", "schema"), [(USER_FIELDS, USER), (GROUP_FIELDS, GROUP)])
 def test_a_field_ignores_case_exactly_if_its_attribute_in_the_schema_does(fields: Mapping[str, ScimField], schema: ScimSchema) -> None:
     for name, field in fields.items():
-        outer, _, inner = name.partition(".")
+        outer, _, inner = (name, "", "") if name.startswith("urn:") else name.partition(".")
         attribute = schema.attribute(outer)
         assert attribute is not None, name
         if attribute.sub_attributes:
@@ -127,7 +127,9 @@ def test_depth_length_and_comparisons_are_limited() -> None:
 
 def test_a_user_filter_compares_fields() -> None:
     for text, expected in (
-        ('userName eq "Ada@EXAMPLE.com"', FieldComparison(ScimField.ADDRESS, FilterOperator.EQ, "ada@example.com")),
+        ('userName eq "Ada@EXAMPLE.com"', FieldComparison(ScimField.USER_NAME, FilterOperator.EQ, "Ada@EXAMPLE.com")),
+        ('emails.value eq "Ada@EXAMPLE.com"', FieldComparison(ScimField.ADDRESS, FilterOperator.EQ, "ada@example.com")),
+        (f'{ENTERPRISE_URN}:Department eq "Navy"', FieldComparison(ScimField.DEPARTMENT, FilterOperator.EQ, "Navy")),
         ('emails[type eq "WORK"]', FieldComparison(ScimField.ADDRESS_TYPE, FilterOperator.EQ, "WORK")),
         ('name.givenName co "AD"', FieldComparison(ScimField.GIVEN_NAME, FilterOperator.CO, "AD")),
         ('displayName eq "Ada"', FieldComparison(ScimField.DISPLAY_NAME, FilterOperator.EQ, "Ada")),

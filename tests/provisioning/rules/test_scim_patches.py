@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.errors import Invalid
-from core.provisioning.group_patches import MemberChanges, parse_member_changes
+from core.provisioning.group_patches import GroupChanges, parse_group_patch
 from core.provisioning.patches import NoTarget, PatchOp, PatchOperation, apply_operations
-from core.provisioning.resources import AttributeValueInvalid, read_resource
-from core.provisioning.schemas import GROUP, USER
+from core.provisioning.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
+from core.provisioning.schemas import ENTERPRISE_URN, GROUP, USER
 
 STORED_USER: dict[str, Any] = {
     "userName": "ada@example.com",
@@ -20,8 +20,18 @@ STORED_USER: dict[str, Any] = {
     "emails": [{"value": "ada@example.com", "type": "work", "primary": True}],
     "active": True,
 }
+
+
+def apply(*operations: PatchOperation) -> Resource:
+    """Return the user after the operations. Raises the first error."""
+    result = apply_operations(USER, STORED_USER, operations)
+    if result.skipped.error is not None:
+        raise result.skipped.error
+    return result.resource
+
+
 texts = st.sampled_from(["a", "b", "c"])
-NAMES = ["externalId", "displayName", "name.givenName", "name.familyName", "name.formatted"]
+NAMES = ["externalId", "displayName", "title", "name.givenName", "name.familyName", "name.formatted"]
 
 
 def with_case(name: str, in_capitals: bool) -> str:
@@ -68,7 +78,9 @@ def test_operations_on_single_values_are_applied_in_order(patch: list[tuple[Patc
     for _, change in patch:
         model |= change
     before = copy.deepcopy(STORED_USER)
-    after = apply_operations(USER, before, [operation for operation, _ in patch])
+    result = apply_operations(USER, before, [operation for operation, _ in patch])
+    after = result.resource
+    assert (result.skipped.error, result.skipped.refused) == (None, [])
     assert to_flat(after) == model
     assert before == STORED_USER
     assert (after["userName"], after["emails"], after["active"]) == (STORED_USER["userName"], STORED_USER["emails"], True)
@@ -82,25 +94,29 @@ any_json = st.recursive(
 )  # fmt: skip
 paths = st.none() | st.sampled_from(
     ["userName", "name", "emails", "emails.value", 'emails[type eq "work"]', 'emails[type eq "home"].value', "emails[primary eq true].type",
-     "active", "id", "meta.created", "schemas", "nothing", "members", 'members[value eq "x"]', "displayName", 'emails[value co 5]', "a["]
+     "active", "title", "phoneNumbers", 'phoneNumbers[type eq "x"].value', f"{ENTERPRISE_URN}:manager", ENTERPRISE_URN, "nickName",
+     "id", "meta.created", "schemas", "nothing", "members", 'members[value eq "x"]', "displayName", 'emails[value co 5]', "a["]
 )  # fmt: skip
 
 
 @given(st.lists(st.builds(PatchOperation, st.sampled_from(PatchOp), paths, any_json), max_size=4))
 def test_any_operation_is_applied_or_refused(patch: list[PatchOperation]) -> None:
-    try:
-        after = apply_operations(USER, STORED_USER, patch)
-    except Invalid:
-        pass
-    else:
-        assert after["userName"]
-        assert set(after) <= {"externalId", "userName", "name", "displayName", "emails", "active"}
-        assert sum(bool(email.get("primary")) for email in after.get("emails", [])) <= 1
+    result = apply_operations(USER, STORED_USER, patch)
+    after = result.resource
+    assert after["userName"]
+    assert {attribute.lower() for attribute in after} <= {name.rpartition(":")[2] for name in USER.by_name}
+    assert sum(bool(email.get("primary")) for email in after.get("emails", [])) <= 1
+    assert (result.skipped.error is None) == (not result.skipped.refused)
+    # The operations that are refused do not matter.
+    applied = [operation for operation in patch if apply_operations(USER, after, [operation]).skipped.error is None]
+    assert result.skipped.error is not None or apply_operations(USER, STORED_USER, applied).resource == after
     with suppress(Invalid):
-        parse_member_changes(GROUP, patch)
+        parse_group_patch(GROUP, patch)
 
 
-ids = st.sampled_from([f"00000000-0000-4000-8000-00000000000{number}" for number in range(3)])
+IDS = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(4)]
+PROVISIONED = set(IDS[:2])
+ids = st.sampled_from(IDS)
 lists = st.lists(ids, max_size=3)
 
 
@@ -112,7 +128,7 @@ def member_operations(draw: st.DrawFn) -> tuple[PatchOperation, Any]:
     if op is PatchOp.REMOVE:
         match draw(st.sampled_from(["all", "one", "beside"])):
             case "all":
-                return PatchOperation(op, "members"), lambda members: set()
+                return PatchOperation(op, "members"), lambda members: members - PROVISIONED
             case "one":
                 one = draw(ids)
                 return PatchOperation(op, f'members[value eq "{one}"]'), lambda members: members - {one}
@@ -126,26 +142,31 @@ def test_operations_on_members_are_applied_in_order(patch: list[tuple[PatchOpera
     model = set(before)
     for _, change in patch:
         model = change(model)
-    changes = parse_member_changes(GROUP, [operation for operation, _ in patch])
-    remaining = (set() if changes.replace_all else before) - {str(id_) for id_ in changes.removed}
-    assert remaining | {str(id_) for id_ in changes.added} == model
+    group_changes = parse_group_patch(GROUP, [operation for operation, _ in patch])
+    after = set()
+    for kind in (PROVISIONED, set(IDS) - PROVISIONED):
+        changes = group_changes.of(provisioned=kind is PROVISIONED)
+        remaining = (set() if changes.replace_all else before) - {str(id_) for id_ in changes.removed}
+        after |= kind & (remaining | {str(id_) for id_ in changes.added})
+    assert after == model
+    assert group_changes.provisioned.added <= group_changes.others.added
 
 
 def test_at_most_one_address_is_primary() -> None:
     new = {"value": "b@example.com", "type": "home", "primary": True}
-    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, "emails", [new])])
+    after = apply(PatchOperation(PatchOp.ADD, "emails", [new]))
     assert after["emails"] == [{**STORED_USER["emails"][0], "primary": False}, new]
-    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, 'emails[type eq "home"].value', "b@example.com")])
+    after = apply(PatchOperation(PatchOp.ADD, 'emails[type eq "home"].value', "b@example.com"))
     assert after["emails"][1] == {"type": "home", "value": "b@example.com"}
-    after = apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.REMOVE, 'emails[type eq "work"]', None)])
+    after = apply(PatchOperation(PatchOp.REMOVE, 'emails[type eq "work"]', None))
     assert "emails" not in after
     with pytest.raises(NoTarget):
-        apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.ADD, 'emails[type co "home"].value', "b@example.com")])
+        apply(PatchOperation(PatchOp.ADD, 'emails[type co "home"].value', "b@example.com"))
     with pytest.raises(AttributeValueInvalid):
-        apply_operations(USER, STORED_USER, [PatchOperation(PatchOp.REPLACE, 'emails[type eq "work"]', [new, new])])
+        apply(PatchOperation(PatchOp.REPLACE, 'emails[type eq "work"]', [new, new]))
 
 
 def test_a_resource_keeps_only_attributes_that_clients_can_set() -> None:
     body = {"ID": "x", "meta": {}, "password": "x", "USERNAME": "a", "emails": {"value": "a", "display": "x"}, "active": "True"}
-    assert read_resource(USER, body) == {"userName": "a", "emails": [{"value": "a"}], "active": True}
-    assert parse_member_changes(GROUP, [PatchOperation(PatchOp.REPLACE, "displayName", "x")]) == MemberChanges()
+    assert read_resource(USER, body, SkippedParts()) == {"userName": "a", "emails": [{"value": "a"}], "active": True}
+    assert parse_group_patch(GROUP, [PatchOperation(PatchOp.REPLACE, "displayName", "x")]) == GroupChanges()

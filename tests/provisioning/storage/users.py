@@ -14,10 +14,10 @@ from tests.support.rows import NOW, SECOND, account, add, within
 TEXTS = ["ada", "Ada", "50%", "_", "a\\b", "'", "--", "", "x y", "日本", "a%", "%"]
 PROFILES = [
     ScimProfile(),
-    ScimProfile("ada", "Ada L", "Ada", "L", "ada"),
-    ScimProfile("Ada", "50%", "_", "a\\b", "'"),
+    ScimProfile("ada", "Ada L", "Ada", "L", "ada", "Ada", {"title": "x y", "department": "日本"}),
+    ScimProfile("Ada", "50%", "_", "a\\b", "'", None, {"locale": "a%", "employeeNumber": "50%", "phoneNumbers": [{"value": "--"}]}),
     ScimProfile(None, None, "日本", "x y", "A%"),
-    ScimProfile("--", "--", None, "--", None),
+    ScimProfile("--", "--", None, "--", None, "x y", {"timezone": "'", "preferredLanguage": "Ada", "manager": {"value": "ada"}}),
 ]
 
 

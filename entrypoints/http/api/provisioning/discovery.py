@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.schemas import GROUP, USER, AttributeType, ScimAttribute, ScimSchema
+from core.provisioning.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema
 from entrypoints.http.api.provisioning.models import (
     RESOURCE_TYPE_LIST_RESPONSE,
     RESOURCE_TYPE_RESPONSE,
@@ -24,6 +24,7 @@ SERVICE_PROVIDER_CONFIG_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Serv
 RESOURCE_TYPE_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
 SCHEMA_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
 RESOURCES: Final = (USER, GROUP)
+SCHEMAS: Final = (USER, ENTERPRISE_USER, GROUP)
 # Unsupported paths answer 501 to every method (RFC 7644 section 3.11). A 405 would mean that
 # another method works.
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -114,7 +115,7 @@ async def list_schemas() -> Response:
     as `id` and `meta`, are not part of it.
     """
     refuse_filter()
-    return json_response(list_body([_schema(schema) for schema in RESOURCES], len(RESOURCES), 1))
+    return json_response(list_body([_schema(schema) for schema in SCHEMAS], len(SCHEMAS), 1))
 
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
@@ -126,7 +127,7 @@ async def get_schema(schema_id: str) -> Response:
     A schema describes the attributes and their types. The common attributes of all resources, such
     as `id` and `meta`, are not part of it.
     """
-    for schema in RESOURCES:
+    for schema in SCHEMAS:
         if schema.id.lower() == schema_id.lower():
             return json_response(_schema(schema))
     raise SchemaUnknown
@@ -164,7 +165,7 @@ def _resource_type(schema: ScimSchema) -> dict[str, Any]:
         "endpoint": schema.endpoint,
         "description": schema.description,
         "schema": schema.id,
-        "schemaExtensions": [],
+        "schemaExtensions": [] if schema.extension is None else [{"schema": schema.extension.id, "required": False}],
         "meta": {"resourceType": "ResourceType", "location": location("/ResourceTypes", schema.name)},
     }
 

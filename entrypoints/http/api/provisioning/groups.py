@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from core.kernel.errors import Forbidden
 from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
-from core.provisioning.group_patches import MemberChanges, parse_member_changes, parse_member_replacement
+from core.provisioning.group_patches import GroupChanges, parse_group, parse_group_patch
 from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup, require_own_group
 from core.provisioning.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.models import (
@@ -112,9 +112,10 @@ async def replace(group_id: str) -> Response:
     """Replace the members of the group.
 
     Members that are not named lose their membership; the owner and platform owners stay. New
-    members must be users that your directory knows. The name of the group does not change.
+    members must be users that your directory knows. The `externalId` changes, too; the name of the
+    group does not.
     """
-    return await _change_members(group_id, lambda body: parse_member_replacement(GROUP, check_body(body, GROUP_URN, required=False)))
+    return await _change(group_id, lambda body: parse_group(GROUP, check_body(body, GROUP_URN)))
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
@@ -130,9 +131,10 @@ async def patch(group_id: str) -> Response:
     """Add members to the group, or remove members from it.
 
     Either all operations are applied, or none. New members must be users that your directory knows.
-    Other attributes of the group do not change.
+    Removing `members` without naming any removes only those that your directory provisioned. The
+    `externalId` changes, too; other attributes of the group do not.
     """
-    return await _change_members(group_id, lambda body: parse_member_changes(GROUP, parse_operations(body)))
+    return await _change(group_id, lambda body: parse_group_patch(GROUP, parse_operations(body)))
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
@@ -146,12 +148,12 @@ async def delete(group_id: str) -> Response:
     raise GroupDeletionForbidden
 
 
-async def _change_members(group_id: str, parse: Callable[[dict[str, Any]], MemberChanges]) -> Response:
+async def _change(group_id: str, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:
     caller, id_ = acting_directory(), path_id(group_id)
     require_own_group(caller, id_)  # an unknown id is 404, whatever the body is
     projection = Projection(GROUP)
     changes = await read_in_thread(parse)
-    return await _group_response(await scim_groups.change_members(ports(), caller, id_, changes), projection)
+    return await _group_response(await scim_groups.change(ports(), caller, id_, changes), projection)
 
 
 async def _group_response(group: ScimGroup, projection: Projection, around: tuple[str, str] = ("", "")) -> Response:
@@ -160,6 +162,7 @@ async def _group_response(group: ScimGroup, projection: Projection, around: tupl
             "schemas": [GROUP_URN],
             "id": str(group.id),
             "meta": meta(GROUP, group.id, group.created_at, group.updated_at),
+            "externalId": group.external_id,
             "displayName": group.name,
         }
     )

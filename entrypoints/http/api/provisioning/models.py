@@ -6,8 +6,20 @@ Responses are described by the same schemas that `/Schemas` publishes (`core.pro
 from typing import Any, Final
 
 from core.provisioning.resources import MAX_VALUES
-from core.provisioning.schemas import GROUP, GROUP_URN, USER, USER_URN, AttributeType, Returned, ScimAttribute, ScimSchema
-from core.provisioning.users_rules import MAX_EXTERNAL_ID_LENGTH, MAX_NAME_LENGTH
+from core.provisioning.schemas import (
+    ENTERPRISE_URN,
+    ENTERPRISE_USER,
+    GROUP,
+    GROUP_URN,
+    MAX_NAME_LENGTH,
+    MAX_TEXT_LENGTH,
+    USER,
+    USER_URN,
+    AttributeType,
+    Returned,
+    ScimAttribute,
+    ScimSchema,
+)
 from entrypoints.http.api.provisioning.protocol import DEFAULT_COUNT, MAX_COUNT, PATCH_URN
 
 # Query parameters
@@ -49,15 +61,23 @@ def _attribute_schema(attribute: ScimAttribute) -> dict[str, Any]:
     return {"type": "array", "items": schema} if attribute.multi_valued else schema
 
 
+def _properties(schema: ScimSchema) -> dict[str, Any]:
+    return {attribute.name: {**_attribute_schema(attribute), "description": attribute.description} for attribute in schema.attributes}
+
+
 def _resource_schema(schema: ScimSchema) -> dict[str, Any]:
+    extension = schema.extension
+    extensions = {} if extension is None else {extension.id: _extension_schema(extension)}
     return {
         "type": "object",
         "title": f"Scim{schema.name}",
         "required": [attribute.name for attribute in schema.attributes if attribute.returned is Returned.ALWAYS],
-        "properties": {
-            attribute.name: {**_attribute_schema(attribute), "description": attribute.description} for attribute in schema.attributes
-        },
+        "properties": {**_properties(schema), **extensions},
     }
+
+
+def _extension_schema(schema: ScimSchema) -> dict[str, Any]:
+    return {"type": "object", "description": schema.description, "properties": _properties(schema)}
 
 
 def _list_schema(title: str, items: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +122,11 @@ RESOURCE_TYPE_RESPONSE: Final = {
         "endpoint": {"type": "string", "description": "The path of the resources, relative to `/scim/v2`.", "examples": ["/Users"]},
         "description": {"type": "string", "description": "The description of the resource type."},
         "schema": {"type": "string", "description": "The schema of the resources.", "examples": [USER_URN]},
-        "schemaExtensions": {"type": "array", "items": {"type": "object"}, "description": "The schema extensions. There are none."},
+        "schemaExtensions": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The schema extensions, and whether they are required.",
+        },
         "meta": _meta("ResourceType"),
     },
 }
@@ -158,19 +182,18 @@ SERVICE_PROVIDER_CONFIG_RESPONSE: Final = {
 USER_REQUEST: Final = {
     "type": "object",
     "title": "ScimUserRequest",
-    "required": ["schemas", "userName"],
+    "required": ["userName"],
     "properties": {
         "schemas": _schemas(USER_URN),
         "userName": {
             "type": "string",
-            "format": "email",
-            "maxLength": 254,
-            "description": "The email address, with which the user signs in.",
+            "maxLength": MAX_TEXT_LENGTH,
+            "description": "The name of the user in your directory. Without a primary address in `emails`, it must be the email address.",
             "examples": ["ada@example.com"],
         },
         "externalId": {
             "type": ["string", "null"],
-            "maxLength": MAX_EXTERNAL_ID_LENGTH,
+            "maxLength": MAX_TEXT_LENGTH,
             "description": "The id of the user in your directory.",
         },
         "name": {
@@ -187,8 +210,22 @@ USER_REQUEST: Final = {
             "type": "array",
             "maxItems": MAX_VALUES,
             "items": {"type": "object"},
-            "description": "Email addresses. They must be valid values, and are then ignored: the address is `userName`.",
+            "description": (
+                "Email addresses. The primary one is the address with which the user signs in. If none says whether it is primary, this "
+                "is the first one of type `work`, or without a type. The others are ignored."
+            ),
         },
+        **{
+            name: {"type": ["string", "null"], "maxLength": MAX_TEXT_LENGTH, "description": USER.by_name[name.lower()].description}
+            for name in ("title", "preferredLanguage", "locale", "timezone")
+        },
+        "phoneNumbers": {
+            "type": ["array", "null"],
+            "maxItems": MAX_VALUES,
+            "items": {"type": "object"},
+            "description": "The phone numbers, with `value`, `type` and `primary`.",
+        },
+        ENTERPRISE_URN: _extension_schema(ENTERPRISE_USER),
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
     },
 }
@@ -198,6 +235,11 @@ GROUP_REQUEST: Final = {
     "title": "ScimGroupRequest",
     "properties": {
         "schemas": _schemas(GROUP_URN),
+        "externalId": {
+            "type": ["string", "null"],
+            "maxLength": MAX_TEXT_LENGTH,
+            "description": "The id of the group in your directory. Without it, the present one stays.",
+        },
         "displayName": {"description": "The name of the group. It is accepted and ignored."},
         "members": {
             "type": ["array", "null"],
@@ -214,13 +256,15 @@ GROUP_REQUEST: Final = {
 PATCH_REQUEST: Final = {
     "type": "object",
     "title": "ScimPatchRequest",
-    "required": ["schemas", "Operations"],
+    "required": ["Operations"],
     "properties": {
         "schemas": _schemas(PATCH_URN),
         "Operations": {
             "type": "array",
             "minItems": 1,
-            "description": "The operations. Either all are applied, or none.",
+            "description": (
+                "The operations. Either all are applied, or none. Only those that deactivate a user are applied as far as they can be."
+            ),
             "items": {
                 "type": "object",
                 "title": "ScimPatchOperation",

@@ -32,7 +32,7 @@ class SchemaMissing(BodyInvalid):
     """The attribute `schemas` does not contain the schema of the body."""
 
     def __init__(self, urn: str) -> None:
-        super().__init__(f'The body must name its schema: "schemas" must be a list that contains "{urn}".')
+        super().__init__(f'The attribute "schemas" must be a list that contains "{urn}", or be left out.')
 
 
 class OperationsInvalid(BodyInvalid):
@@ -57,10 +57,8 @@ class FilterNotSupported(Forbidden):
 # Requests
 
 
-def check_body(body: dict[str, Any], urn: str, *, required: bool = True) -> dict[str, Any]:
-    """Return the body if its `schemas` contains the URN.
-
-    If not `required`, `schemas` may be missing.
+def check_body(body: dict[str, Any], urn: str) -> dict[str, Any]:
+    """Return the body if its `schemas` contains the URN, or is missing.
 
     Control characters are not refused here, because the body may contain attributes that are not
     stored: a postal address may have several lines (RFC 7643 section 8.2).
@@ -70,7 +68,7 @@ def check_body(body: dict[str, Any], urn: str, *, required: bool = True) -> dict
     if len({name.lower() for name in body}) < len(body):
         raise BodyInvalid  # an attribute in two spellings
     schemas = get_member(body, "schemas")
-    if schemas is not None or required:
+    if schemas is not None:
         urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
         if urn.lower() not in urns:
             raise SchemaMissing(urn)
@@ -90,12 +88,24 @@ def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
 
     Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
+    for operation in _take_operations(body):
+        yield _parse_operation(operation)
+
+
+def _take_operations(body: dict[str, Any]) -> Iterator[Any]:
     operations = get_member(check_body(body, PATCH_URN), "Operations")
     if not isinstance(operations, list) or not operations:
         raise OperationsInvalid
     operations.reverse()
     while operations:
-        yield _parse_operation(operations.pop())
+        yield operations.pop()
+
+
+def _parse_operation_or_error(operation: Any) -> PatchOperation | Invalid:
+    try:
+        return _parse_operation(operation)
+    except Invalid as error:
+        return error.with_traceback(None)
 
 
 def _parse_operation(operation: Any) -> PatchOperation:
@@ -110,11 +120,11 @@ def _parse_operation(operation: Any) -> PatchOperation:
 
 
 async def read_user_patch() -> UserPatch:
-    """Return the patch in the body of the current request.
+    """Return the patch in the body of the current request. Some of its operations may be errors.
 
     Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
-    operations = await read_in_thread(lambda body: list(parse_operations(body)))
+    operations = await read_in_thread(lambda body: [_parse_operation_or_error(operation) for operation in _take_operations(body)])
     return UserPatch(operations, is_large=len(await request.get_data()) > DECODED_AT_ONCE)
 
 
@@ -172,13 +182,21 @@ class Projection:
             raise AttributesInvalid
         attributes: dict[str, set[str] | None] = {}
         for item in text.split(","):
-            name, _, sub = self._schema.without_urn(item.strip()).lower().partition(".")
+            name, sub = self._split(item.strip().lower())
             subs = attributes.setdefault(name, set())
             if not sub:
                 attributes[name] = None
             elif subs is not None:
                 subs.add(sub)
         return attributes
+
+    def _split(self, item: str) -> tuple[str, str]:
+        """Return the name of the member in the response, and of the sub-attribute or an empty string."""
+        urn = "" if self._schema.extension is None else self._schema.extension.id.lower()
+        if urn and (item == urn or item.startswith(f"{urn}:")):
+            return urn, item[len(urn) + 1 :].partition(".")[0]
+        name, _, sub = self._schema.without_urn(item).partition(".")
+        return name, sub
 
     def includes(self, name: str) -> bool:
         """Return whether at least a part of the attribute is returned."""

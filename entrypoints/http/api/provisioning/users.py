@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import structlog
 from quart import Blueprint, Response
 
 from core.provisioning import filters as scim_filters
 from core.provisioning import users as scim_users
+from core.provisioning.resources import SkippedParts
 from core.provisioning.schemas import USER, USER_URN
-from core.provisioning.users_rules import ScimUser, ScimUserData, parse_user, to_resource
+from core.provisioning.users_rules import ScimUser, ScimUserData, parse_replacement, parse_user, to_response
 from entrypoints.http.api.provisioning.models import PAGING, PATCH_REQUEST, PROJECTION, USER_LIST_RESPONSE, USER_REQUEST, USER_RESPONSE
 from entrypoints.http.api.provisioning.protocol import (
     Projection,
@@ -28,15 +30,11 @@ from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_users", __name__)
+log = structlog.get_logger("scim")
 
 
 def _to_json(user: ScimUser) -> dict[str, Any]:
-    return {
-        "schemas": [USER_URN],
-        "id": str(user.id),
-        "meta": meta(USER, user.id, user.created_at, user.updated_at),
-        **to_resource(user),
-    }
+    return {"id": str(user.id), "meta": meta(USER, user.id, user.created_at, user.updated_at), **to_response(user)}
 
 
 def _user_response(user: ScimUser, projection: Projection, status: int = 200) -> Response:
@@ -48,6 +46,12 @@ def _parse_body(body: dict[str, Any]) -> ScimUserData:
     return parse_user(check_body(body, USER_URN))
 
 
+def _log_skipped(user: ScimUser, skipped: SkippedParts) -> None:
+    if skipped.ignored or skipped.refused:
+        org_id = str(acting_directory().org_id)
+        log.info("scim_attributes_skipped", org_id=org_id, user_id=str(user.id), ignored=skipped.ignored, refused=skipped.refused)
+
+
 @routes.get("/scim/v2/Users")
 @scim_client
 @refuses(400)
@@ -56,7 +60,7 @@ def _parse_body(body: dict[str, Any]) -> ScimUserData:
     content_type=SCIM_JSON,
     response_schema=USER_LIST_RESPONSE,
     optional={
-        "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `userName eq "ada@example.com"`. All attributes of users are supported.',
+        "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `userName eq "ada@example.com"`. The guide on SCIM lists the attributes.',
         **PAGING,
     },
 )
@@ -115,11 +119,14 @@ async def create() -> Response:
 async def replace(user_id: str) -> Response:
     """Replace the attributes of a user.
 
-    Attributes that are missing are removed; only a missing `active` stays as it is.
+    Attributes that are missing are removed; only a missing `active` stays as it is. A body with
+    `active` false is applied as far as it can be, even if other values are refused.
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
     projection = Projection(USER)
-    changed = await scim_users.replace(ports(), acting_directory(), user.id, await read_in_thread(_parse_body))
+    change = await read_in_thread(lambda body: parse_replacement(user, check_body(body, USER_URN)))
+    changed = await scim_users.replace(ports(), acting_directory(), user.id, change)
+    _log_skipped(changed, change.skipped)
     return _user_response(changed, projection)
 
 
@@ -132,12 +139,15 @@ async def replace(user_id: str) -> Response:
 async def patch(user_id: str) -> Response:
     """Change a user.
 
-    Either all operations are applied, or none. With `active` false, the user cannot use the
-    organization's services, and cannot sign in at all if only this organization uses the account.
+    Either all operations are applied, or none. Only a patch that sets `active` to false is applied as
+    far as it can be: the user cannot use the organization's services afterwards, and cannot sign in at
+    all if only this organization uses the account. Attributes of RFC 7643 that are not kept are
+    ignored.
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
     projection = Projection(USER)
-    changed = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch())
+    changed, skipped = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch())
+    _log_skipped(changed, skipped)
     return _user_response(changed, projection)
 
 

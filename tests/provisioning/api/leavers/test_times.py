@@ -56,6 +56,7 @@ async def test_created_stays_and_last_modified_follows_each_change_of_the_group(
     key = await add_api_key(acme.pool, shop)
     await add_service_user(acme.ports, shop, UUID(served_id))
     actions: list[Any] = [
+        lambda: directory.patch_group({"op": "add", "path": "externalId", "value": "8aa1a0c0"}),
         lambda: directory.create_user("ada@acme.example"),
         lambda: directory.remove_member(user_id),
         lambda: directory.add_members(user_id),
