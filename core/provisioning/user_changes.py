@@ -1,0 +1,149 @@
+"""Changes of a locked SCIM user: the profile, the email address, and whether the user is active."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import accounts
+from core.accounts.accounts_rules import EmailNotFree
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.kernel.errors import refuse
+from core.provisioning import blocks, events
+from core.provisioning.users_rules import (
+    AnonymizedUser,
+    DomainOfAnother,
+    ProtectedUser,
+    ScimUser,
+    ScimUserData,
+    ScimUserNotFound,
+    UserNameReserved,
+    UserNameTaken,
+    changed_attributes,
+    require_member_capacity,
+)
+from core.tenancy import members
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.kernel.values import Email
+    from core.tenancy.organizations_rules import Organization
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def apply_changes(
+    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: ScimUserData, now: datetime
+) -> ScimUser:
+    """Store the differences between the locked user and the new data, if there are any.
+
+    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, UserNameReserved, MembersFull.
+    """
+    changes_email, changes_profile = new.email != user.email, new.profile != user.profile
+    changes_active = new.active is not None and new.active is user.is_blocked and not user.is_anonymized
+    if not (changes_email or changes_profile or changes_active) and not (new.active and user.is_anonymized):
+        return user
+    if user.is_protected:
+        raise ProtectedUser
+    if user.is_anonymized:
+        raise AnonymizedUser
+    user_name = new.profile.user_name or new.email
+    is_taken = None if user_name == user.user_name else tx.scim_users.is_user_name_taken_deferred(organization.id, user.id, user_name)
+    if changes_email:
+        await _change_email(ports, tx, user, account, organization.id, new.email, now)
+    if changes_profile:
+        tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
+    if changes_email or changes_profile:
+        await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
+    if is_taken is not None and is_taken.value:
+        raise UserNameTaken
+    if changes_active and new.active:
+        await activate(ports, tx, account, new.email if changes_email else account.email, organization, now)
+    elif changes_active:
+        await deactivate(tx, user, organization, now)
+    return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+
+
+async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
+    """Change the email address of a locked account that the organization controls (security C-4, A-9).
+
+    The new address counts as verified if the account has no way to sign in yet, as for a new
+    account, or if the organization has verified its domain. Otherwise a directory could give a user
+    the address of another person.
+
+    Raises: DomainOfAnother, UserNameTaken, UserNameReserved.
+    """
+    if await tx.domains.verified_owner(email) not in (None, org_id):
+        raise DomainOfAnother
+    control = await tx.accounts.account_control(account.id, org_id)
+    is_reserved = tx.scim_users.claim_email_deferred(org_id, account.id, email)
+    try:
+        await accounts.change_account_email(tx, account, email, now)
+    except EmailNotFree:
+        raise UserNameTaken from None
+    if is_reserved.value:
+        raise UserNameReserved
+    await tx.sessions.end_all(account.id, now)
+    can_sign_in = control.has_password or control.has_identity
+    if user.active and not can_sign_in:
+        # The change made the link in the old welcome email invalid, and the user has no other way
+        # to sign in.
+        await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
+        await queue_email(ports, tx, EmailKind.WELCOME, email, org_id, now)
+    if account.email_verified_at is not None:
+        await queue_email(ports, tx, EmailKind.EMAIL_CHANGED, account.email, org_id, now)
+    if not can_sign_in or (await tx.accounts.account_control(account.id, org_id)).at_verified_domain:
+        await tx.accounts.mark_verified(account.id, now)
+    else:
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
+    tx.record(events.user_email_changed(org_id, user.id))
+
+
+async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
+    """Block the user, end the membership, and deactivate an account that the organization controls (security C-5)."""
+    control = await tx.accounts.account_control(user.id, organization.id)
+    await tx.directory_blocks.add(organization.id, user.id, now)
+    await tx.scim_users.remove_members(organization.id, [user.id], now)
+    await tx.service_users.remove_former_members(organization.id, [user.id])
+    await members.end_access(tx, organization.id, user.id, now)
+    if control.controls_account:
+        await tx.accounts.deactivate(user.id, now)
+        await tx.sessions.end_all(user.id, now)
+        await tx.pre_auths.remove_all(user.id)
+    tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
+
+
+async def activate(ports: Ports, tx: Transaction, account: Account, email: Email, organization: Organization, now: datetime) -> None:
+    """Remove the block of the user, and make them a member (decision 132).
+
+    `email` is the account's present address. It is shown from now on, even if the user had another
+    address when they left.
+
+    Raises: MembersFull, UserNameReserved.
+    """
+    require_member_capacity(organization, 1)
+    is_reserved = tx.scim_users.claim_email_deferred(organization.id, account.id, email)
+    reopened = await blocks.remove_block(tx, organization.id, account, now)
+    if is_reserved.value:
+        raise UserNameReserved
+    await tx.scim_users.restore_members(organization.id, [account.id], now)
+    if reopened:
+        control = await tx.accounts.account_control(account.id, organization.id)
+        can_sign_in = control.has_password or control.has_identity
+        # A user who was created inactive got no welcome email, and the link in an old one may have
+        # expired.
+        if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, email, organization.id):
+            await queue_email(ports, tx, EmailKind.WELCOME, email, organization.id, now)
+    tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))
+
+
+async def queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
+    """Queue an email to a provisioned user, within the daily limit of the organization's directory.
+
+    A directory can name any number of addresses of other people. So the number of emails that it
+    causes in a day is limited to the number of invitations that an organization may send, in
+    addition to these. The rest is sent on the following days (security E-5).
+    """
+    await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
