@@ -266,3 +266,12 @@ async def logout(ports: Ports, caller: Person) -> None:
     """End the caller's session. Its access and refresh tokens stop working with the next request (decision 45)."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.sessions.end(caller.session_id, ports.clock.now())
+
+
+async def end_replaced(ports: Ports, caller: Caller, cookie: str) -> None:
+    """End the browser session of this cookie, because a new sign-in in this browser replaces it.
+
+    Its SAML sessions end with it: later logouts do not notify their services (decision 183).
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.sessions.end_in_browser(digest(cookie), ports.clock.now())

@@ -15,9 +15,9 @@ from core.authentication import login
 from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
+from core.authentication.sessions import end_replaced
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.authorization_rules import Authorization, OrgOrServiceMissing
-from core.federation.saml import logout as saml_logout
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream import social
 from core.kernel.errors import Invalid
@@ -193,7 +193,7 @@ async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarg
         if service is not None:
             await login.confirm_membership(ports, signed_in, service.org_id)
     if target.cookie is not None:
-        await saml_logout.replace_session(ports, caller, target.cookie, signed_in.session.id)
+        await end_replaced(ports, caller, target.cookie)
     return BrowserSignIn(signed_in.secret, signed_in.session.expires_at, signed_in.device_token)
 
 

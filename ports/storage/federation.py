@@ -263,19 +263,8 @@ class SamlLogouts(SamlLogoutsRead, Protocol):
     A logout lasts until it expires, even if its services or the account are deleted.
     """
 
-    async def sessions(self, session_id: UUID) -> list[SamlSession]:
-        """Return the SAML sessions of a browser session, the oldest first."""
-        ...
-
-    async def delete_sessions(self, session_id: UUID) -> None:
-        """Delete the SAML sessions of a browser session."""
-        ...
-
-    async def move_sessions(self, browser_hash: bytes, to_session_id: UUID) -> None:
-        """Move the SAML sessions of a browser session to another session of the same user.
-
-        The browser session with this cookie may have ended.
-        """
+    async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
+        """Return the SAML sessions of a browser session that has not ended, the oldest first."""
         ...
 
     async def add(self, logout: SamlLogout) -> bool:
@@ -286,8 +275,8 @@ class SamlLogouts(SamlLogoutsRead, Protocol):
         """Lock and return the logout in progress in the browser with this cookie."""
         ...
 
-    async def change_initiator(self, logout: SamlLogout) -> None:
-        """Store the initiator and the expiry of this logout."""
+    async def change_request(self, logout: SamlLogout) -> None:
+        """Store the id and the RelayState of the initiator's newest request, which gets the result."""
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None:
@@ -304,10 +293,6 @@ class SamlLogouts(SamlLogoutsRead, Protocol):
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
         """Return the sessions of all requests of this logout, sent or not."""
-        ...
-
-    async def mark_done(self, logout_id: UUID, session: SamlSession, now: datetime) -> None:
-        """Record that the service ended this session itself, so that it needs no request."""
         ...
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:

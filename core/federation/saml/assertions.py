@@ -122,7 +122,7 @@ async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSe
     if name_id.format is NameIdFormat.TRANSIENT:  # `name_id` is new, so the subject can only be an earlier name of this browser session
         known = [
             name
-            for session in await tx.saml_logouts.sessions(browser.id)
+            for session in await tx.saml_logouts.sessions(browser.id, now)
             if session.service_id == user.provider.service.id
             for name in session.names
         ]

@@ -22,13 +22,13 @@ from core.federation.saml.logout_rules import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
     InitiatingRequest,
+    LogoutAnswered,
     LogoutCookies,
     LogoutFinished,
     LogoutInitiator,
     LogoutInProgress,
     LogoutNotFound,
     LogoutStarted,
-    NoMatchingSession,
     Redirect,
     SamlLogout,
     SamlSession,
@@ -74,17 +74,16 @@ class _Finish:
 
 async def receive_request(
     ports: Ports, base_url: str, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, received: ReceivedDocument
-) -> Redirect | LogoutFinished | NoMatchingSession:
-    """Start or continue a logout by a service's LogoutRequest.
+) -> Redirect | LogoutFinished | LogoutAnswered:
+    """Start a logout by a service's LogoutRequest.
 
     `visitor` is the user who is signed in in this browser, or None.
 
-    If the request names the current session, that session ends. A logout already in progress is
-    merged with the new one: the services of both are notified. If the request names a session that
-    the logout in progress has ended, the service becomes the initiator of that logout. This service
-    has signed the user out itself, and the others are still notified. In both cases only the newest
-    initiator gets the result; earlier ones signed the user out before they sent their requests. If
-    the initiator repeats its request, the browser gets the same step again.
+    If the request names the current session, that session ends, and its other services are
+    notified. While a logout is in progress in this browser, they are not: the service gets
+    PartialLogout immediately. A request of a service whose session the logout in progress has ended
+    gets PartialLogout too. Only the initiator of that logout, which repeats its request after a
+    double click, gets the current step again, and the result answers its newest request.
 
     Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`,
     `check_relay_state` and `check_message`.
@@ -96,21 +95,22 @@ async def receive_request(
         raise SamlMessageInvalid
     initiating = _check_request(base_url, provider, request, received.relay_state, now)
     async with ports.storage.transaction(by=visitor or caller) as tx:
-        sessions = await _lock_sessions(tx, visitor)
+        sessions = await _lock_sessions(tx, visitor, now)
         in_progress = await _lock_logout(tx, cookies, now)
-        is_repeated = False
-        if visitor is not None and (named := initiating.select_named(sessions)):
-            in_progress = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiating.initiator, now)
-            await _add_requests(tx, in_progress.logout, visitor, sessions, named, now)
-        elif in_progress is not None and in_progress.logout.initiator == initiating.initiator:
-            is_repeated = True
+        named = initiating.select_named(sessions)
+        ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
+        continued = None  # the logout that the browser continues
+        if visitor is not None and named:
+            await tx.sessions.end(visitor.session_id, now)
+            if in_progress is None:
+                continued = await _start_logout(tx, visitor, cookies, initiating.initiator, sessions, named, now)
         elif in_progress is not None:
-            in_progress = await _take_over_logout(tx, in_progress, initiating, now)
-        step = None if in_progress is None else await _next_step(tx, in_progress.logout, now, repeat=is_repeated)
-    if in_progress is None or step is None:
-        status = SamlStatus.UNKNOWN_PRINCIPAL
-        return NoMatchingSession(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
-    return await _take_step(ports, caller, in_progress.secret, in_progress.logout, step)
+            continued = await _find_repeated(tx, in_progress, initiating.initiator, is_named=bool(ended))
+        step = None if continued is None else await _next_step(tx, continued.logout, now, repeat=continued is in_progress)
+    if continued is not None and step is not None:
+        return await _take_step(ports, caller, continued.secret, continued.logout, step)
+    status = SamlStatus.PARTIAL_LOGOUT if named or ended else SamlStatus.UNKNOWN_PRINCIPAL
+    return LogoutAnswered(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
 
 
 def _check_request(
@@ -128,17 +128,20 @@ def _check_request(
     )
 
 
-async def _take_over_logout(
-    tx: Transaction, in_progress: LogoutInProgress, initiating: InitiatingRequest, now: datetime
+async def _find_repeated(
+    tx: Transaction, in_progress: LogoutInProgress, initiator: LogoutInitiator, *, is_named: bool
 ) -> LogoutInProgress | None:
-    """Make the service the initiator of the logout in progress, or return None if it names no session that the logout has ended."""
-    named = initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
-    if not named:
+    """Return the logout in progress if its initiator repeats its request, or None.
+
+    A repeated request with another id must name the session that the logout has ended. The result
+    then answers this request.
+    """
+    if in_progress.logout.initiator == initiator:
+        return in_progress
+    if not is_named or not in_progress.logout.initiator.is_same_service(initiator):
         return None
-    logout = replace(in_progress.logout, initiator=initiating.initiator)
-    await tx.saml_logouts.change_initiator(logout)
-    for session in named:
-        await tx.saml_logouts.mark_done(logout.id, session, now)
+    logout = replace(in_progress.logout, initiator=initiator)
+    await tx.saml_logouts.change_request(logout)
     return replace(in_progress, logout=logout)
 
 
@@ -191,31 +194,34 @@ async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdenti
 # Steps of the browser
 
 
-async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str) -> LogoutStarted | None:
+async def sign_out(
+    ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str
+) -> LogoutStarted | LogoutFinished | None:
     """End the browser session here, and start the logout that ends it at the services.
 
     The browser continues at the path `after` when the logout is finished. Return None if no service
     can be notified.
 
-    A logout already in progress is merged with this one, and our page reports its result. Without a
-    browser session, the logout in progress continues unchanged.
+    While another logout is in progress, the services of this session are not notified: then the
+    logout of this session is finished, and partial. Without a session to end, for example after a
+    double click, the logout in progress continues.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
-        sessions = await _lock_sessions(tx, visitor)
+        sessions = await _lock_sessions(tx, visitor, now)
         in_progress = await _lock_logout(tx, cookies, now)
-        requested = [] if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress.logout.id)
-        first = await _first_open_provider(tx, (*sessions, *requested), now)
-        if first is None:
-            if visitor is not None:
-                await _end_session(tx, visitor, now)
-            return None
         if visitor is not None:
-            initiator = LogoutInitiator(after=after)
-            in_progress = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
-            await _add_requests(tx, in_progress.logout, visitor, sessions, (), now)
-        assert in_progress is not None, "a provider was found, so there is a session or a logout in progress"
-    return LogoutStarted(saml_rules.endpoint_path(first.service.org_slug, first.service.slug, "slo"), in_progress.secret)
+            await tx.sessions.end(visitor.session_id, now)
+        if in_progress is not None and sessions:
+            return LogoutFinished(is_partial=True, after=after)
+        unfinished = sessions if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress.logout.id)
+        provider = await _first_open_provider(tx, unfinished, now)
+        if provider is None:
+            return None
+        if in_progress is None:
+            assert visitor is not None, "only a visitor has sessions"
+            in_progress = await _start_logout(tx, visitor, cookies, LogoutInitiator(after=after), sessions, (), now)
+    return LogoutStarted(saml_rules.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), in_progress.secret)
 
 
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
@@ -242,19 +248,7 @@ async def is_in_progress(ports: Ports, secret: str) -> bool:
         return await read.saml_logouts.is_in_progress(digest(secret), ports.clock.now())
 
 
-async def replace_session(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
-    """End the browser session of this cookie, which the session `session_id` replaces.
-
-    If both are of the same user, the new session takes over the SAML sessions of the old one, so
-    that single logout still reaches them. It takes them over even if the old session has already
-    ended, for example by a password change or by signing out on all other devices.
-    """
-    async with ports.storage.transaction(by=caller) as tx:
-        await tx.saml_logouts.move_sessions(digest(cookie), session_id)
-        await tx.sessions.end_in_browser(digest(cookie), ports.clock.now())
-
-
-async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlSession]:
+async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime) -> list[SamlSession]:
     """Lock the visitor's account, and return the SAML sessions of the browser session."""
     if visitor is None:
         return []
@@ -262,7 +256,7 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlS
     # transaction adds. If it came before, the names are already deleted (security Y-2). Of several
     # calls that end one session, only the first finds SAML sessions.
     await tx.accounts.lock(visitor.user_id)
-    return await tx.saml_logouts.sessions(visitor.session_id)
+    return await tx.saml_logouts.sessions(visitor.session_id, now)
 
 
 async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> LogoutInProgress | None:
@@ -273,57 +267,34 @@ async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -
     return None
 
 
-async def _end_session_by_logout(
+async def _start_logout(
     tx: Transaction,
     visitor: Visitor,
     cookies: LogoutCookies,
-    in_progress: LogoutInProgress | None,
     initiator: LogoutInitiator,
-    now: datetime,
-) -> LogoutInProgress:
-    """End the browser session, and return the logout that notifies its services.
-
-    It is the logout in progress, or a new one.
-
-    Raises: SamlDisabled.
-    """
-    await _end_session(tx, visitor, now)
-    if in_progress is not None:
-        logout = replace(in_progress.logout, initiator=initiator, expires_at=now + LOGOUT_TTL)
-        await tx.saml_logouts.change_initiator(logout)
-        return replace(in_progress, logout=logout)
-    assert cookies.session is not None, "a visitor has a session cookie"
-    logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
-    if not await tx.saml_logouts.add(logout):
-        raise saml_rules.SamlDisabled
-    return LogoutInProgress(cookies.session, logout)
-
-
-async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None:
-    await tx.saml_logouts.delete_sessions(visitor.session_id)
-    await tx.sessions.end(visitor.session_id, now)
-
-
-async def _add_requests(
-    tx: Transaction,
-    logout: SamlLogout,
-    visitor: Visitor,
     sessions: Sequence[SamlSession],
     done: Collection[SamlSession],
     now: datetime,
-) -> None:
-    """Add a request for each session to the logout.
+) -> LogoutInProgress:
+    """Add a logout with a request for each session.
 
     The initiator ended the sessions in `done` itself. Their requests are stored as answered, so
     that the initiator can repeat its own request. A service that cannot be notified makes the
     logout partial.
+
+    Raises: SamlDisabled.
     """
+    assert cookies.session is not None, "a visitor has a session cookie"
+    logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
+    if not await tx.saml_logouts.add(logout):
+        raise saml_rules.SamlDisabled
     for session in sessions:
         is_done = session in done
         is_reachable = is_done or await _find_open_provider(tx, session.org_id, session.service_id, now) is not None
         request_id, done_at = saml_messages.new_message_id(), now if is_done else None
         if not (is_reachable and await tx.saml_logouts.add_request(logout.id, request_id, visitor.user_id, session, done_at)):
             await tx.saml_logouts.mark_partial(logout.id)
+    return LogoutInProgress(cookies.session, logout)
 
 
 async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:

@@ -56,6 +56,10 @@ class LogoutInitiator:
     relay_state: str | None = None
     after: str | None = None
 
+    def is_same_service(self, other: LogoutInitiator) -> bool:
+        """Return whether the two are the same service, which may have sent two requests."""
+        return (self.org_id, self.service_id) == (other.org_id, other.service_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlLogout:
@@ -122,8 +126,8 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class NoMatchingSession:
-    """The URL with the response to a LogoutRequest that matches no session here.
+class LogoutAnswered:
+    """The URL with the response to a LogoutRequest that starts no logout.
 
     A logout in progress continues unchanged.
     """

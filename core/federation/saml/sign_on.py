@@ -13,12 +13,11 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from core.authentication.login_failures import LoginFailure
-from core.authentication.sessions import new_session
+from core.authentication.sessions import end_replaced, new_session
 from core.authentication.sessions_rules import SessionStart
 from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
-from core.federation.saml import logout as saml_logout
 from core.federation.saml import messages as saml_messages
 from core.federation.saml.assertions import authorize_assertion, create_assertion, find_name_id, new_name_id
 from core.federation.saml.messages import AuthnRequest, ReceivedDocument, SamlMessageInvalid, SamlResponse, SamlStatus
@@ -164,7 +163,7 @@ async def _respond_after_api_sign_in(
     )
     result = await _respond_with_assertion(ports, visitor, provider, sign_on, api_session_id=sign_on.session_id)
     if replaced_cookie is not None:
-        await saml_logout.replace_session(ports, caller, replaced_cookie, visitor.session_id)
+        await end_replaced(ports, caller, replaced_cookie)
     return result
 
 

@@ -6,11 +6,9 @@ from quart import Blueprint, Response, after_this_request, request
 
 from core.authentication import browser
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.logout_rules import LogoutFinished
 from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel import uris
 from core.kernel.errors import Refusal, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import AddressNotVerified
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
 from entrypoints.http.edge import cookies
@@ -19,7 +17,7 @@ from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.sign_in import refused_page, safe_next, sign_in_form, visitor, with_next
+from entrypoints.http.pages.sign_in import refused_page, safe_next, sign_in_form, visitor
 
 routes = Blueprint("saml_pages", __name__)
 
@@ -82,12 +80,6 @@ def result_page(result: SignOnResult) -> Response:
         relay_state=result.relay_state,
         is_error=result.is_error,
     )
-    return page_response(page)
-
-
-def signed_out_page(outcome: LogoutFinished) -> Response:
-    """Return the page at the end of a logout, with a link to sign in again."""
-    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN_PATH, outcome.after or ACCOUNT_PATH))
     return page_response(page)
 
 

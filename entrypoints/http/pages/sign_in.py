@@ -14,7 +14,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.login_rules import PreAuthInvalid, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
-from core.federation.saml.logout_rules import LogoutCookies
+from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn, BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials
 from core.kernel import uris
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
@@ -272,7 +272,7 @@ def sign_in_response(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> R
 @anyone
 @describes_page(
     {
-        200: "Signed out here. The page continues with the applications that sign out over SAML.",
+        200: "Signed out here. The page continues with the applications that sign out over SAML, unless another sign-out is in progress.",
         303: "Signed out. Continue at the sign-in page.",
         403: "The form was not sent by our page.",
     },
@@ -293,6 +293,8 @@ async def sign_out() -> Response:
     if logout is None:
         response = redirect(with_next(SIGN_IN_PATH, next_path))
         cookies.set_notice_cookie(response, SIGNED_OUT)
+    elif isinstance(logout, LogoutFinished):
+        response = signed_out_page(logout)
     else:
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
         # and ours does not allow the URLs of applications.
@@ -300,6 +302,12 @@ async def sign_out() -> Response:
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)
     return response
+
+
+def signed_out_page(outcome: LogoutFinished) -> Response:
+    """Return the page at the end of a logout, with a link to sign in again."""
+    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN_PATH, outcome.after or ACCOUNT_PATH))
+    return page_response(page)
 
 
 @routes.get(FORGOT_PASSWORD_PATH)

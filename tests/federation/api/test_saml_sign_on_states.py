@@ -282,7 +282,7 @@ async def test_an_api_sign_in_replaces_the_session_of_the_browser(
     assert await run_sql(pool, query) == [(user.id,)]
 
 
-async def test_an_api_sign_in_of_the_same_user_keeps_the_saml_sessions(
+async def test_an_api_sign_in_of_the_same_user_starts_a_new_saml_session(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     await browser.sign_in()

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.logout_rules import LogoutInitiator, SamlLogout, SamlSession
@@ -42,28 +43,15 @@ class SamlLogouts(Repository):
             "select 1 from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s", browser_hash=browser_hash, now=now
         )
 
-    async def sessions(self, session_id: UUID) -> list[SamlSession]:
+    async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
         return await self._all(
             to_saml_session,
             f"""
-            select {SESSION} from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
+            select {SESSION} from saml_sessions p
+            where p.session_id = %(session_id)s and exists (select 1 from sessions s where s.id = p.session_id and {SESSION_NOT_ENDED})
+            order by p.created_at, p.service_id""",
             session_id=session_id,
-        )
-
-    async def delete_sessions(self, session_id: UUID) -> None:
-        await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
-
-    async def move_sessions(self, browser_hash: bytes, to_session_id: UUID) -> None:
-        await self._run(
-            """
-            update saml_sessions p set session_id = %(to_session_id)s
-            from sessions previous, sessions current
-            where p.session_id = previous.id and previous.browser_hash = %(browser_hash)s
-              and current.id = %(to_session_id)s and current.user_id = previous.user_id
-              and not exists (
-                select 1 from saml_sessions newer where newer.session_id = %(to_session_id)s and newer.service_id = p.service_id)""",
-            browser_hash=browser_hash,
-            to_session_id=to_session_id,
+            now=now,
         )
 
     async def add(self, logout: SamlLogout) -> bool:
@@ -96,20 +84,12 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def change_initiator(self, logout: SamlLogout) -> None:
+    async def change_request(self, logout: SamlLogout) -> None:
         await self._run(
-            """
-            update saml_logouts
-            set org_id = %(org_id)s, service_id = %(service_id)s, request_id = %(request_id)s, relay_state = %(relay_state)s,
-                after = %(after)s, expires_at = %(expires_at)s
-            where id = %(logout_id)s""",
+            "update saml_logouts set request_id = %(request_id)s, relay_state = %(relay_state)s where id = %(logout_id)s",
             logout_id=logout.id,
-            org_id=logout.initiator.org_id,
-            service_id=logout.initiator.service_id,
             request_id=logout.initiator.request_id,
             relay_state=logout.initiator.relay_state,
-            after=logout.initiator.after,
-            expires_at=logout.expires_at,
         )
 
     async def mark_partial(self, logout_id: UUID) -> None:
@@ -140,19 +120,6 @@ class SamlLogouts(Repository):
             to_saml_session,
             f"select {SESSION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
             logout_id=logout_id,
-        )
-
-    async def mark_done(self, logout_id: UUID, session: SamlSession, now: datetime) -> None:
-        await self._run(
-            """
-            update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
-            where logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
-              and session_index = %(session_index)s""",
-            logout_id=logout_id,
-            org_id=session.org_id,
-            service_id=session.service_id,
-            session_index=session.session_index,
-            now=now,
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:

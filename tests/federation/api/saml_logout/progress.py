@@ -72,6 +72,12 @@ def final_statuses(step: Answer, application: SamlApplication, request_id: str) 
     return statuses(step, application)
 
 
+async def logout_rows(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(
+        pool, "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
+    )
+
+
 async def no_logout_is_stored(pool: Pool) -> bool:
     counts = await run_sql(pool, "select (select count(*) from saml_logouts) + (select count(*) from saml_logout_requests)")
     return counts == [(0,)]

@@ -29,7 +29,6 @@ from tests.support.saml_browser import (
     SamlApplications,
     SamlBrowser,
     redirect_target,
-    request_logout,
     sign_out,
     statuses,
 )
@@ -278,19 +277,6 @@ async def test_a_step_does_not_wait_for_a_deletion_and_reports_a_partial_logout(
     page = await browser.open(f"{deleted_application.path}/slo")
     assert page.status == 200, "the application and the initiator are deleted now"
     assert "Some applications didn't confirm" in page.text
-
-
-async def test_a_logout_that_starts_during_a_deletion_is_partial(
-    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, pool: Pool
-) -> None:
-    walk = LogoutWalk(browser, shop, blog)
-    session = (await walk.sign_in())["shop"]
-    last = await run_during(
-        pool,
-        [("delete from services where id = %s", (blog.id,))],
-        lambda: request_logout(browser, shop, session.name_id, session.session_index, RelayState="there"),
-    )
-    assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
 @pytest.mark.slow

@@ -16,12 +16,13 @@ from tests.federation.api.saml_logout.progress import (
     LogoutInProgress,
     both_bindings,
     final_statuses,
+    logout_rows,
     send_request,
     sign_in_again,
     start_logout,
 )
 from tests.support.browser import set_cookies
-from tests.support.builders import EMAIL, Answer, run_concurrently, run_sql
+from tests.support.builders import EMAIL, Answer, run_concurrently
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
 from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, statuses
 
@@ -76,12 +77,6 @@ async def deliver_forgery(browser: SamlBrowser, application: SamlApplication, na
         "there",
     )
     return answer, is_refused
-
-
-async def logout_rows(pool: Pool) -> list[tuple[Any, ...]]:
-    return await run_sql(
-        pool, "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
-    )
 
 
 @pytest.mark.parametrize("message", ["<", "x", ""])

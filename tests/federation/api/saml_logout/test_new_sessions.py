@@ -1,100 +1,87 @@
-"""Sessions that start while a logout is in progress (decision 183)."""
+"""Sign-outs of new sessions while a logout is in progress (decision 183).
 
-from datetime import timedelta
+They end the session here and are partial. The logout in progress continues unchanged.
+"""
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.saml.logout_rules import LOGOUT_TTL
 from ports import Ports
-from tests.fakes.outside import FakeClock
 from tests.federation.api.saml_logout.progress import (
     LogoutInProgress,
     both_bindings,
     final_statuses,
+    logout_rows,
     no_logout_is_stored,
     send_request,
     sign_in_again,
 )
+from tests.support.browser import form_token
 from tests.support.builders import PASSWORD, add_account, run_sql
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import RedirectedMessage, redirect_target, sign_out
+from tests.support.saml_browser import sign_out
 from tests.support.services import add_service_user
 
 
-@both_bindings
-async def test_a_new_session_is_merged_with_the_rest_of_the_old_logout(in_progress: LogoutInProgress, by_form: bool, pool: Pool) -> None:
-    initiator, remaining = in_progress.rest
-    browser = in_progress.browser
-    session = await sign_in_again(browser, initiator)
-    assert session.session_index != in_progress.sessions[initiator.slug].session_index
-    step = await send_request(browser, initiator, session.name_id, session.session_index, by_form=by_form, id_="_new")
-    assert not await browser.is_in()
-    assert final_statuses(await in_progress.finish(step), initiator, "_new") == ["Success"]
-    # The initiator also has an old session, which it must end too.
-    assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, initiator.slug, remaining.slug])
+async def finish_first(in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool) -> None:
+    """Finish the logout of `shop`, and check that it was complete."""
+    step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert await no_logout_is_stored(pool)
 
 
-async def test_a_partial_logout_stays_partial(in_progress: LogoutInProgress) -> None:
-    browser, initiator = in_progress.browser, in_progress.rest[0]
-    for _ in range(2):
-        await browser.open(f"{in_progress.first.path}/slo")  # continue without a response of the first application
-    session = await sign_in_again(browser, initiator)
-    step = await send_request(browser, initiator, session.name_id, session.session_index, id_="_new")
-    assert final_statuses(await in_progress.walk.finish(step), initiator, "_new") == ["Success", "PartialLogout"]
+@both_bindings
+async def test_a_request_of_a_new_session_is_partial(
+    in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool
+) -> None:
+    browser, rows = in_progress.browser, await logout_rows(pool)
+    for initiator in (in_progress.rest[0], shop):  # the second one started the logout in progress
+        session = await sign_in_again(browser, initiator)
+        await browser.sign_on(in_progress.rest[1])
+        answer = await send_request(browser, initiator, session.name_id, session.session_index, by_form=by_form, id_="_new")
+        assert final_statuses(answer, initiator, "_new") == ["Success", "PartialLogout"]
+        assert not await browser.is_in()
+        assert "gatehouse-session" not in browser.cookies
+        assert await logout_rows(pool) == rows
+    await finish_first(in_progress, shop, pool)
 
 
-async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInProgress, clock: FakeClock) -> None:
-    browser, initiator = in_progress.browser, in_progress.rest[0]
-    clock.advance(LOGOUT_TTL - timedelta(minutes=1))
-    session = await sign_in_again(browser, initiator)
-    step = await send_request(browser, initiator, session.name_id, session.session_index, id_="_new")
-    clock.advance(timedelta(minutes=4))
-    assert final_statuses(await in_progress.finish(step), initiator, "_new") == ["Success"]
-
-
-async def test_signing_out_on_our_page_notifies_the_remaining_applications(
+async def test_signing_out_of_a_new_session_on_our_page_is_partial(
     in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool
 ) -> None:
     browser = in_progress.browser
     await sign_in_again(browser, shop)
-    page = await sign_out(browser)
-    assert page.status == 200
+    token, rows = form_token(await browser.open("/app/account")), await logout_rows(pool)
+    page = await browser.send("/app/sign-out", form_token=token)
+    assert (page.status, "Some applications didn't confirm" in page.text) == (200, True)
     assert not await browser.is_in()
-    step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-    last = await in_progress.walk.finish(step)
-    assert sorted(in_progress.walk.notified) == ["blog", "desk", "shop", "wiki"]
-    assert last.status == 200
-    assert "Some applications didn't confirm" not in last.text
-    assert await no_logout_is_stored(pool)
+    assert await logout_rows(pool) == rows
+    assert 'http-equiv="refresh"' in (await browser.send("/app/sign-out", form_token=token)).text, "a second click continues the first"
+    await finish_first(in_progress, shop, pool)
 
 
-async def test_signing_out_of_a_new_session_notifies_the_remaining_applications(in_progress: LogoutInProgress) -> None:
-    browser = in_progress.browser
-    await browser.sign_in()
-    page = await sign_out(browser)
-    assert page.status == 200
-    last = await in_progress.walk.finish(await in_progress.walk.confirm(in_progress.first, in_progress.request_id))
-    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
-    assert last.status == 200
-
-
-async def test_anonymization_removes_the_names_of_one_user_only(
-    in_progress: LogoutInProgress, ports: Ports, user: Account, platform: Platform, pool: Pool
+async def test_signing_out_of_a_new_session_without_applications_continues_the_logout(
+    in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool
 ) -> None:
-    """Another user has signed in and out since. Their names stay, and they are signed out."""
-    browser = in_progress.browser
-    initiator, notified = in_progress.rest
+    await in_progress.browser.sign_in()
+    page = await sign_out(in_progress.browser)
+    assert 'http-equiv="refresh"' in page.text
+    await finish_first(in_progress, shop, pool)
+
+
+async def test_anonymization_of_another_user_keeps_the_names(
+    in_progress: LogoutInProgress, shop: SamlApplication, ports: Ports, user: Account, platform: Platform, pool: Pool
+) -> None:
+    """Another user has signed in since, and is signed out here."""
+    browser, application = in_progress.browser, in_progress.rest[0]
     eve = await add_account(ports, "eve@example.com")
-    for application in (initiator, notified):
-        await add_service_user(ports, application.id, eve.id)
+    await add_service_user(ports, application.id, eve.id)
     await browser.sign_in("eve@example.com", PASSWORD)
-    session, other_session = await browser.sign_on(initiator), await browser.sign_on(notified)
-    answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
-    assert answer.status == 200, answer.text
-    step = await send_request(browser, initiator, session.name_id, session.session_index, id_="_eve")
-    message = RedirectedMessage(redirect_target(step))
-    assert [index.text for index in message.find("//samlp:SessionIndex")] == [other_session.session_index]
-    assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
-    assert final_statuses(await in_progress.walk.finish(step), initiator, "_eve") == ["Success", "PartialLogout"]
+    session = await browser.sign_on(application)
+    answer = await send_request(browser, application, session.name_id, session.session_index, id_="_eve")
+    assert final_statuses(answer, application, "_eve") == ["Success", "PartialLogout"]
+    forgotten = await platform.api.delete(f"/api/privacy/forget/{eve.id}", token=platform.token)
+    assert forgotten.status == 200, forgotten.text
+    assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> '' and user_id = %s", user.id) == [(4,)]
+    await finish_first(in_progress, shop, pool)

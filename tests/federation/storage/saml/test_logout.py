@@ -93,8 +93,7 @@ async def test_only_the_asked_service_can_respond_and_only_in_its_browser(
 
 async def test_another_logout_is_unchanged(saml_rows: StoredSaml) -> None:
     other = replace(saml_rows.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.change_initiator(other))
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_done(other.id, saml_rows.saml_session, NOW))
+    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.change_request(other))
     assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
     assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.last_request(other.id)) is None
     await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
@@ -103,23 +102,15 @@ async def test_another_logout_is_unchanged(saml_rows: StoredSaml) -> None:
     assert await run_sql(saml_rows.pool, "select 1 from saml_logout_requests") == []
 
 
-async def test_a_new_initiator_replaces_the_previous_one(saml_rows: StoredSaml) -> None:
-    updated = replace(saml_rows.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.change_initiator(updated))
-    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.lock(LOGOUT_BROWSER, NOW + LOGOUT_TTL)) == updated
+async def test_a_new_request_of_the_initiator_replaces_the_previous_one(saml_rows: StoredSaml) -> None:
+    updated = replace(saml_rows.logout, initiator=replace(saml_rows.logout.initiator, request_id="_again", relay_state=None))
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.change_request(updated))
+    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.lock(LOGOUT_BROWSER, NOW)) == updated
 
 
-async def test_a_finished_request_is_neither_sent_nor_waited_for(
-    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
-) -> None:
-    for org_id, service_id in other_services(saml_rows, desk, foreign):
-        foreign_session = replace(saml_rows.saml_session, org_id=org_id, service_id=service_id)
-        await saml_rows.run_without_effect(
-            lambda tx, session=foreign_session: tx.saml_logouts.mark_done(saml_rows.logout.id, session, NOW)  # type: ignore[misc]
-        )
-    other_session = replace(saml_rows.saml_session, session_index="_other")
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, other_session, NOW))
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, saml_rows.saml_session, NOW))
+async def test_a_finished_request_is_neither_sent_nor_waited_for(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
+    await within(saml_rows.storage, lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW))
+    await answer_request(saml_rows)
     finished = replace(saml_rows.saml_session, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
     assert await within(
         saml_rows.storage, lambda tx: tx.saml_logouts.add_request(saml_rows.logout.id, "_done", saml_rows.user, finished, NOW)
@@ -130,6 +121,14 @@ async def test_a_finished_request_is_neither_sent_nor_waited_for(
     ]
     assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW)) is None
     assert not await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id))
+
+
+async def answer_request(saml_rows: StoredSaml, request_id: str = "_request", service: ServiceContext | None = None) -> None:
+    asked = service or saml_rows.service
+    assert await within(
+        saml_rows.storage,
+        lambda tx: tx.saml_logouts.record_response(LOGOUT_BROWSER, asked.org_id, asked.id, request_id, NOW + SECOND, is_success=True),
+    )
 
 
 async def test_the_last_request_can_be_sent_again_until_it_is_answered(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
@@ -147,5 +146,5 @@ async def test_the_last_request_can_be_sent_again_until_it_is_answered(saml_rows
     for time in (NOW, NOW + SECOND):
         await within(saml_rows.storage, lambda tx, time=time: tx.saml_logouts.next_request(saml_rows.logout.id, time))  # type: ignore[misc]
     assert await last() == ("_z", foreign_session)
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.mark_done(saml_rows.logout.id, foreign_session, NOW + SECOND))
+    await answer_request(saml_rows, "_z", foreign)
     assert await last() is None, "the request before it is not repeated"

@@ -143,7 +143,7 @@ async def test_the_user_is_looked_up_in_one_organization(saml_rows: StoredSaml, 
     async def lock_user(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
         async with saml_rows.storage.transaction(by=SYSTEM) as tx:
             locks = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
-            await tx.saml_logouts.delete_sessions(uuid4())  # any statement, which sends the deferred ones
+            await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
             person = locks.account.value
             return locks.membership.value, person and person.email, locks.session_lives.value, locks.own_use.value
 
@@ -172,22 +172,12 @@ async def test_a_browser_session_has_one_saml_session_per_service(saml_rows: Sto
         await tx.sessions.begin_in_browser(other, digest("another browser"))
         await tx.saml_sign_ons.add_session(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
         await tx.saml_sign_ons.add_session(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
-        parts = await tx.saml_logouts.sessions(saml_rows.session)
+        parts = await tx.saml_logouts.sessions(saml_rows.session, NOW)
     assert parts == [
         saml_rows.saml_session,
         SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=other_name),
     ]
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete_sessions(saml_rows.session))
-    assert await run_sql(saml_rows.pool, "select session_id from saml_sessions") == [(other.id,)]
-
-
-async def test_saml_sessions_move_only_to_a_session_of_the_same_user(saml_rows: StoredSaml) -> None:
-    eve = await add(saml_rows.storage, account(EVE))
-    eves_session, own_session = session(eve.id), session(saml_rows.user)
+    await within(saml_rows.storage, lambda tx: tx.sessions.end(saml_rows.session, NOW))
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-        await tx.sessions.begin_in_browser(eves_session, digest("hers"))
-        await tx.sessions.begin_in_browser(own_session, digest("own"))
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), eves_session.id))
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.move_sessions(digest("another"), own_session.id))
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), own_session.id))
-    assert await run_sql(saml_rows.pool, "select session_id from saml_sessions") == [(own_session.id,)]
+        assert await tx.saml_logouts.sessions(saml_rows.session, NOW) == []
+        assert len(await tx.saml_logouts.sessions(other.id, NOW)) == 1

@@ -12,7 +12,7 @@ from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout as saml_logout
-from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished, LogoutNotFound, NoMatchingSession, Redirect
+from core.federation.saml.logout_rules import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, SamlParameters, continue_at, read_parameters
@@ -22,8 +22,8 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.saml import logout_error_page, signed_out_page
-from entrypoints.http.pages.sign_in import visitor
+from entrypoints.http.pages.saml import logout_error_page
+from entrypoints.http.pages.sign_in import signed_out_page, visitor
 
 routes = Blueprint("saml_logout", __name__)
 
@@ -111,8 +111,14 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
 
 async def _receive_request(received: ReceivedDocument) -> Response:
     secrets = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
-    step = await saml_logout.receive_request(ports(), app_context().base_url, await visitor(), caller(), secrets, received)
-    return continue_at(step.url) if isinstance(step, NoMatchingSession) else await _respond(step)
+    user = await visitor()
+    step = await saml_logout.receive_request(ports(), app_context().base_url, user, caller(), secrets, received)
+    if not isinstance(step, LogoutAnswered):
+        return await _respond(step)
+    response = continue_at(step.url)
+    if user is not None and await visitor() is None:
+        cookies.clear_session_cookie(response)
+    return response
 
 
 async def _resume() -> Response:
