@@ -56,6 +56,8 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
         # The claims are checked below: PyJWT would use the system clock, and accept a token with
         # further audiences.
         claims = json.loads(_jws.decode(token, key, algorithms=[algorithm]))
+    except jwt.InvalidSignatureError:  # a provider may publish a new key under the id of the old one
+        raise IdTokenKeyUnknown("the signature of the ID token is wrong") from None
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         raise IdTokenInvalid("the signature of the ID token is wrong") from None
     if not isinstance(claims, dict):

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import structlog
 
 from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
+from adapters.http.provider_keys import Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, UpstreamHttp, parse_json, read_body
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import (
@@ -41,8 +42,6 @@ DEADLINE: Final = 10.0  # seconds for all requests about one user, including the
 MAX_CONCURRENT: Final = 50  # users at the same time, so that a slow provider does not pile up sockets
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provider's clock and ours
-KEY_CACHE_TTL: Final = timedelta(hours=1)
-KEY_REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for unknown key ids
 MAX_TOKEN_SECONDS: Final = 10 * 365 * 86400  # longer lifetimes are cut, because the result could exceed the range of datetime
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,255}")  # RFC 6749 section 3.3; other scopes are ignored
 # The scopes that identify the user, and give access to nothing else (decision 102).
@@ -72,14 +71,6 @@ class ProviderSettings:
     jwks_url: str = ""
 
 
-@dataclass(slots=True)
-class _CachedKeys:
-    """The published keys of a provider."""
-
-    keys: Sequence[Mapping[str, Any]]
-    fetched_at: datetime
-
-
 class HttpProviders:
     """Implements `ports.outside.IdentityProviders`."""
 
@@ -87,7 +78,7 @@ class HttpProviders:
         self._settings = settings
         self._clock = clock
         self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
-        self._keys: dict[Provider, _CachedKeys] = {}
+        self._keys = {provider: ProviderKeys(clock) for provider in settings}
 
     def is_configured(self, provider: Provider) -> bool:
         return provider in self._settings
@@ -216,28 +207,30 @@ class HttpProviders:
     async def _verify_id_token(
         self, provider: Provider, connection: "_Connection", token: str, request: AuthenticationRequest
     ) -> dict[str, Any]:
-        """Verify an ID token and return its claims. Keys are fetched if the cached ones are too old, or lack the token's key."""
-        settings, now = self._settings[provider], self._clock.now()
+        """Verify an ID token and return its claims. If none of the cached keys verifies it, the provider may have replaced them."""
+        settings, cache = self._settings[provider], self._keys[provider]
 
-        def verify(keys: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        async def fetch() -> Keys:
+            jwks = await connection.get(settings.jwks_url)
+            keys = jwks.get("keys") if isinstance(jwks, dict) else None
+            if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
+                _fail("the keys of the provider cannot be read")
+            return keys
+
+        def verify(keys: Keys) -> dict[str, Any]:
             return read_id_token(
                 token, keys, issuer=settings.issuer, client_id=request.client.client_id, nonce=request.nonce, now=self._clock.now()
             )
 
         try:
-            cached = self._keys.get(provider)
-            if cached is not None and now < cached.fetched_at + KEY_CACHE_TTL:
-                try:
-                    return verify(cached.keys)
-                except IdTokenKeyUnknown:
-                    if now < cached.fetched_at + KEY_REFETCH_PAUSE:
-                        raise
-            jwks = await connection.get(settings.jwks_url)
-            keys = jwks.get("keys") if isinstance(jwks, dict) else None
-            if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
-                _fail("the keys of the provider cannot be read")
-            self._keys[provider] = _CachedKeys(keys, now)
-            return verify(keys)
+            keys, is_new = await cache.get(fetch)
+            try:
+                return verify(keys)
+            except IdTokenKeyUnknown:
+                newer = None if is_new else await cache.get_newer(keys, fetch)
+                if newer is None:
+                    raise
+                return verify(newer)
         except IdTokenInvalid as invalid:
             _fail(str(invalid))
 

@@ -19,6 +19,7 @@ from core.kernel.values import new_secret
 from tests.contracts.identity_providers.case import REDIRECT_URI, Case, make_request
 from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.provider import CLIENT, key, sign
+from tests.support.builders import run_concurrently
 
 UNREACHABLE = "the request failed"
 WRONG_TOKENS: dict[str, Answer] = {
@@ -120,11 +121,13 @@ def unsigned(claims: dict[str, Any]) -> str:
     return f"eyJhbGciOiJub25lIn0.{body}."
 
 
+def sign_with(signing: Any, claims: dict[str, Any], kid: str) -> str:
+    return jws.serialize_compact({"alg": "RS256", "kid": kid}, json.dumps(claims).encode(), signing, algorithms=["RS256"])
+
+
 def by_another_key(claims: dict[str, Any]) -> str:
     """Sign with another key under the id of the right one."""
-    return jws.serialize_compact(
-        {"alg": "RS256", "kid": "first"}, json.dumps(claims).encode(), key("RSA", "stranger"), algorithms=["RS256"]
-    )
+    return sign_with(key("RSA", "stranger"), claims, "first")
 
 
 def with_another_subject(claims: dict[str, Any]) -> str:
@@ -192,26 +195,41 @@ async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(open
 # Keys
 
 
-async def test_keys_are_loaded_once_and_again_for_a_new_key_id(openid: Case) -> None:
+@pytest.mark.parametrize("kid", ["second", "first"])
+async def test_keys_are_loaded_once_and_again_for_a_new_key(openid: Case, kid: str) -> None:
+    """The provider may publish the new key under a new id or under the old one."""
     for _ in range(3):
         await openid.identify()
     assert openid.server.counted["/keys"] == 1
-    openid.server.sign = partial(sign, kid="second")
-    openid.server.published.append(key("RSA", "second").as_dict(private=False))
-    assert "does not publish" in await openid.refusal(), "not so soon"
-    openid.clock.advance(timedelta(seconds=61))
+    new = key("RSA", "replacement")
+    openid.server.sign = lambda claims: sign_with(new, claims, kid)
+    openid.server.published = [new.as_dict(private=False) | {"kid": kid}]
     assert (await openid.identify()).subject == "4711"
     assert openid.server.counted["/keys"] == 2
 
 
-async def test_an_unknown_key_id_reloads_the_keys_at_most_once_a_minute(openid: Case) -> None:
-    openid.server.sign = partial(sign, kid="unknown")
-    for _ in range(3):
-        assert "does not publish" in await openid.refusal()
-    assert openid.server.counted["/keys"] == 1
-    openid.clock.advance(timedelta(seconds=61))
-    for _ in range(3):
-        await openid.refusal()
+FORGERIES: dict[str, Callable[[dict[str, Any]], str]] = {"an unknown id": partial(sign, kid="unknown"), "a wrong signature": by_another_key}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_forged_tokens_reload_the_keys_at_most_once_a_minute(openid: Case, forgery: str, is_down: bool) -> None:
+    await openid.identify()
+    openid.server.sign = FORGERIES[forgery]
+    if is_down:
+        openid.server.answers["/keys"] = Answer(500)
+    for minute in (1, 2):
+        await run_concurrently(20, lambda _: openid.refusal())
+        assert openid.server.counted["/keys"] == 1 + minute
+        openid.clock.advance(timedelta(seconds=61))
+
+
+async def test_concurrent_sign_ins_share_one_request_for_keys(openid: Case) -> None:
+    await run_concurrently(20, lambda _: openid.identify())
+    new = key("RSA", "replacement")
+    openid.server.sign = lambda claims: sign_with(new, claims, "first")
+    openid.server.published = [new.as_dict(private=False) | {"kid": "first"}]
+    assert {identity.subject for identity in await run_concurrently(20, lambda _: openid.identify())} == {"4711"}
     assert openid.server.counted["/keys"] == 2
 
 

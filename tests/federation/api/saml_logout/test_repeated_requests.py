@@ -3,7 +3,6 @@
 The initiator gets the current step again. Other applications get PartialLogout.
 """
 
-
 import pytest
 
 from adapters.postgres.engine.pool import Pool

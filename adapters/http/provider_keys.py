@@ -1,0 +1,51 @@
+"""The published keys of an identity provider, which verify its ID tokens."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import trio
+
+from ports.observe import Clock
+
+CACHE_TTL: Final = timedelta(hours=1)
+REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens that no cached key verifies
+
+Keys = Sequence[Mapping[str, Any]]
+Fetch = Callable[[], Awaitable[Keys]]
+
+
+class ProviderKeys:
+    """The cached keys of one provider. Concurrent requests share one fetch."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = trio.Lock()
+        self._keys: Keys = ()
+        self._fetched_at: datetime | None = None
+        self._refetched_at: datetime | None = None
+
+    async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
+        """Return the keys, and whether they were fetched now because the cached ones are older than CACHE_TTL."""
+        async with self._lock:
+            is_new = self._fetched_at is None or self._clock.now() >= self._fetched_at + CACHE_TTL
+            return await self._fetch(fetch) if is_new else self._keys, is_new
+
+    async def get_newer(self, keys: Keys, fetch: Fetch) -> Keys | None:
+        """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this reason.
+
+        Forged tokens lead here too. So the pause applies also after a fetch that failed.
+        """
+        async with self._lock:
+            if self._keys is not keys:
+                return self._keys
+            now = self._clock.now()
+            if self._refetched_at is not None and now < self._refetched_at + REFETCH_PAUSE:
+                return None
+            self._refetched_at = now
+            return await self._fetch(fetch)
+
+    async def _fetch(self, fetch: Fetch) -> Keys:
+        self._keys = await fetch()
+        self._fetched_at = self._clock.now()
+        return self._keys
