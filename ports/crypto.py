@@ -115,13 +115,21 @@ class Tokens(Protocol):
 
 
 class Certificates(Protocol):
-    """Self-signed X.509 certificates for our own keys."""
+    """X.509 certificates: self-signed ones for our own keys, and those of services."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         """Return a new RSA key of 2048 bits and its certificate, signed with SHA-256.
 
         `organization` and `name` become the O and CN of the subject. The certificate is valid for
         `years` from the second of `now`. It is made in a thread, because it takes long.
+        """
+        ...
+
+    async def read(self, pem: str) -> str:
+        """Return a service's certificate in canonical PEM. Its validity does not matter, because the service's admin registered it.
+
+        Raises: SloCertificateInvalid if it is not one X.509 certificate with an RSA key of 2048 to
+        8192 bits.
         """
         ...
 

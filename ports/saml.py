@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from core.federation.saml.configuration_rules import SamlIdentityProvider
-from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
+from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 
 
 class SamlDocuments(Protocol):
@@ -17,10 +17,20 @@ class SamlDocuments(Protocol):
     async def read(self, document: bytes) -> IncomingSamlMessage:
         """Parse a document.
 
-        Comments are removed, and signatures ignored, because no keys of services are registered.
+        Comments are removed, and signatures ignored.
 
         Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding
         but UTF-8.
+        """
+        ...
+
+    async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
+        """Return whether the service signed the message with the key of this certificate (PEM).
+
+        The signature is in the query (HTTP-Redirect) or in the document (HTTP-POST). It covers the
+        whole message: RSA with SHA-256, SHA-384 or SHA-512. KeyInfo is ignored.
+
+        Raises: SignatureInvalid if there is another signature; SamlMessageInvalid, as `read`.
         """
         ...
 

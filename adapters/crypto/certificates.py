@@ -1,16 +1,20 @@
-"""Self-signed X.509 certificates for our own keys."""
+"""X.509 certificates: self-signed ones for our own keys, and those of services."""
 
 from datetime import datetime, timedelta
+from typing import Final
 
 import trio
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from core.federation.saml.configuration_rules import SamlCertificate
+from core.federation.saml.configuration_rules import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
 
 _KEY_SIZE = 2048
+MIN_RSA_BITS: Final = 2048
+MAX_RSA_BITS: Final = 8192  # larger keys make signatures slow to verify
 
 
 class X509Certificates:
@@ -22,6 +26,26 @@ class X509Certificates:
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         """Return a new RSA key of 2048 bits and its self-signed certificate."""
         return await trio.to_thread.run_sync(_create, organization, name, now, years, limiter=self._generation)
+
+    async def read(self, pem: str) -> str:
+        """Return a service's certificate in canonical PEM. Raises: SloCertificateInvalid."""
+        return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
+
+
+def _read(pem: str) -> str:
+    from cryptography import x509
+
+    # The parser of the library ignores other blocks, such as a private key that was pasted as well.
+    if pem.count("-----BEGIN ") != 1 or len(pem) > MAX_CERTIFICATE_LENGTH:
+        raise SloCertificateInvalid
+    try:
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise SloCertificateInvalid from None
+    if not isinstance(key, rsa.RSAPublicKey) or not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
+        raise SloCertificateInvalid
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 def _create(organization: str, name: str, now: datetime, years: int) -> SamlCertificate:

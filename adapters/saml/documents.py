@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
 from core.federation.saml.configuration_rules import SamlIdentityProvider
-from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
+from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from ports.observe import Clock
 
 T = TypeVar("T")
@@ -28,6 +28,9 @@ class XmlDocuments:
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
         return await self._run(lambda xml: xml.read(document))
+
+    async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
+        return await self._run(lambda xml: xml.is_signed(received, certificate))
 
     async def metadata(self, provider: SamlIdentityProvider) -> bytes:
         return await self._run(lambda xml: xml.metadata(self._base_url, provider))

@@ -1,23 +1,20 @@
-"""Parsing, writing and signing of SAML documents with lxml and xmlsec.
+"""Parsing and writing of SAML documents with lxml.
 
 The libraries need megabytes of memory, so `documents` imports this module only for the first
-document. No document is assembled from text: every value enters through the DOM (security X-7). The
-module is longer than 400 lines, because reading, writing and signing share namespaces, algorithms
-and helpers.
+document. No document is assembled from text: every value enters through the DOM (security X-7).
 """
 
 import re
 from collections.abc import Mapping
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
-import xmlsec
 from lxml import etree
 
-from core.federation.saml.bindings import encode_post, encode_redirect
+from adapters.saml import signatures
+from adapters.saml.signatures import DSIG
+from core.federation.saml.bindings import encode_redirect
 from core.federation.saml.configuration_rules import NameIdFormat, SamlIdentityProvider, endpoint_url
 from core.federation.saml.messages import (
     HTTP_POST,
@@ -28,6 +25,7 @@ from core.federation.saml.messages import (
     LogoutResponse,
     NameId,
     NameIdPolicy,
+    ReceivedDocument,
     ReceivedNameId,
     RequestedContext,
     SamlAssertion,
@@ -40,7 +38,6 @@ from core.federation.saml.messages import (
 PROTOCOL: Final = "urn:oasis:names:tc:SAML:2.0:protocol"
 ASSERTION: Final = "urn:oasis:names:tc:SAML:2.0:assertion"
 METADATA: Final = "urn:oasis:names:tc:SAML:2.0:metadata"
-DSIG: Final = "http://www.w3.org/2000/09/xmldsig#"
 HTTP_REDIRECT: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
 BEARER: Final = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
 SUCCESS: Final = "urn:oasis:names:tc:SAML:2.0:status:Success"
@@ -48,9 +45,6 @@ REQUESTER: Final = "urn:oasis:names:tc:SAML:2.0:status:Requester"
 RESPONDER: Final = "urn:oasis:names:tc:SAML:2.0:status:Responder"
 UNSPECIFIED_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:unspecified"
 BASIC_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
-EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
-SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
-RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 
 # The lifetime of an assertion, and how far the clock of a service may be behind ours.
 ASSERTION_TTL: Final = timedelta(minutes=5)
@@ -91,6 +85,13 @@ def read(document: bytes) -> IncomingSamlMessage:
             is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in second_level
             return LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
     raise SamlMessageInvalid
+
+
+def is_signed(received: ReceivedDocument, certificate: str) -> bool:
+    """Return whether a message is signed with the key of this certificate. Raises: SignatureInvalid, SamlMessageInvalid."""
+    if received.signature is not None:
+        return signatures.verify_query(received.signature, certificate)
+    return signatures.verify(_parse(received.document), certificate)
 
 
 class _Tags:
@@ -232,7 +233,7 @@ def metadata(base_url: str, provider: SamlIdentityProvider) -> bytes:
     role = _add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
     key = _add(role, METADATA, "KeyDescriptor", use="signing")
     data = _add(_add(key, DSIG, "KeyInfo"), DSIG, "X509Data")
-    _add(data, DSIG, "X509Certificate").text = _base64_of(provider.certificate.certificate)
+    _add(data, DSIG, "X509Certificate").text = signatures.base64_of(provider.certificate.certificate)
     for binding in (HTTP_REDIRECT, HTTP_POST):
         _add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
     _add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
@@ -252,9 +253,9 @@ def response(base_url: str, provider: SamlIdentityProvider, message: SamlRespons
     if message.assertion is not None:
         assertion = _add_assertion(root, issuer, provider, message, message.assertion)
         if provider.sign_assertions:
-            _sign(assertion, provider)
+            signatures.sign(assertion, provider.certificate)
     if provider.sign_response or message.assertion is None:
-        _sign(root, provider)
+        signatures.sign(root, provider.certificate)
     return _serialize(root)
 
 
@@ -355,59 +356,9 @@ def _serialize(root: Any, *, declaration: bool = False) -> bytes:
     return document
 
 
-def _base64_of(pem: str) -> str:
-    return "".join(line for line in pem.splitlines() if not line.startswith("-----"))
-
-
-# Signing
-
-
-# Parsed once, and copied for each signature. The functions of xmlsec.template would do the same,
-# but each call releases the GIL and has to wait until it gets the GIL back.
-_SIGNATURE: Final = etree.fromstring(f"""
-<ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
-    ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference
-    ><ds:Transforms><ds:Transform Algorithm="{DSIG}enveloped-signature"/><ds:Transform Algorithm="{EXCLUSIVE_C14N}"/></ds:Transforms
-    ><ds:DigestMethod Algorithm="{SHA256}"/><ds:DigestValue/></ds:Reference></ds:SignedInfo><ds:SignatureValue/><ds:KeyInfo
-    ><ds:X509Data><ds:X509Certificate/></ds:X509Data></ds:KeyInfo></ds:Signature>""")
-
-
-def _sign(element: Any, provider: SamlIdentityProvider) -> None:
-    """Sign the element.
-
-    The signature is inserted after its first child, the Issuer, as the schema requires.
-    """
-    signature = deepcopy(_SIGNATURE)
-    signature.find(f".//{{{DSIG}}}Reference").set("URI", f"#{element.get('ID')}")
-    signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
-    element.insert(1, signature)
-    context = xmlsec.SignatureContext()
-    context.key = _load_key(provider.certificate.private_key())
-    context.register_id(element, "ID")
-    context.sign(signature)
-
-
 def _signed_url(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
-    """Return the SLO URL of the service with this message.
-
-    The signature covers the query exactly as sent (SAML bindings section 3.4.4.1).
-    """
-    fields = {parameter: encode_redirect(_serialize(root))}
-    if relay_state is not None:
-        fields["RelayState"] = relay_state
-    query = urlencode({**fields, "SigAlg": RSA_SHA256}, quote_via=quote, safe="")
-    context = xmlsec.SignatureContext()
-    context.key = _load_key(provider.certificate.private_key())
-    signature = context.sign_binary(query.encode(), xmlsec.constants.TransformRsaSha256)
+    """Return the SLO URL of the service with this message."""
+    fields = {parameter: encode_redirect(_serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
     assert provider.slo_url is not None, "services without an SLO URL get no messages"
     separator = "&" if urlsplit(provider.slo_url).query else "?"
-    return f"{provider.slo_url}{separator}{query}&{urlencode({'Signature': encode_post(signature)}, quote_via=quote, safe='')}"
-
-
-@lru_cache(maxsize=64)
-def _load_key(private_key: bytes) -> Any:
-    """Return the parsed key.
-
-    Parsing takes a third of the time of a signature, so recent keys are cached.
-    """
-    return xmlsec.Key.from_memory(private_key, xmlsec.constants.KeyDataFormatPem)
+    return f"{provider.slo_url}{separator}{signatures.sign_query(fields, provider.certificate)}"

@@ -33,7 +33,7 @@ def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, perm
 
 
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
-    """A member ended an end user's sessions in the organization. The event has their number."""
+    """A member, or a signed LogoutRequest of an application, ended an end user's sessions. The event has their number."""
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
 
 

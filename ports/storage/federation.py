@@ -14,7 +14,7 @@ from core.applications.services_rules import Service
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
-from core.federation.saml.logout_rules import SamlLogout, SamlSession
+from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
 from core.federation.saml.sign_on_rules import SamlSignOn, SignOnLocks
 from core.federation.upstream.social_rules import ProviderState
@@ -267,6 +267,17 @@ class SamlLogouts(SamlLogoutsRead, Protocol):
         """Return the SAML sessions of a browser session that has not ended, the oldest first."""
         ...
 
+    async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
+        """Return the users whom the service knows by this name, from their SAML sessions that have not ended.
+
+        Names that the service got before its newest one do not count.
+        """
+        ...
+
+    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
+        """End all browser sessions that have signed this user in to the service."""
+        ...
+
     async def add(self, logout: SamlLogout) -> bool:
         """Add the logout. Return False if the initiating service was deleted."""
         ...
@@ -307,16 +318,12 @@ class SamlLogouts(SamlLogoutsRead, Protocol):
         ...
 
     async def record_response(
-        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
-    ) -> bool:
-        """Record the service's response to a request that this browser delivered.
+        self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool | None:
+        """Record the service's response to a request of this logout, which is locked. Only the first response counts.
 
-        Return False if no such request waits for one.
+        Return whether it is the first one, or None if no such request was sent.
         """
-        ...
-
-    async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
-        """Return whether this request of the logout was sent to the service and has a response."""
         ...
 
     async def delete(self, logout_id: UUID) -> bool:

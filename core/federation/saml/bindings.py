@@ -9,8 +9,9 @@ import base64
 import binascii
 import zlib
 from typing import Final
+from urllib.parse import unquote_plus
 
-from core.federation.saml.messages import RelayStateInvalid, SamlMessageInvalid, SamlMessageMissing
+from core.federation.saml.messages import QuerySignature, RelayStateInvalid, SamlMessageInvalid, SamlMessageMissing
 from core.kernel.values import is_printable
 
 MAX_ENCODED_LENGTH: Final = 64 * 1024  # characters of base64
@@ -36,6 +37,18 @@ def _inflate(deflated: bytes) -> bytes:
     if not inflater.eof or inflater.unused_data:
         raise SamlMessageInvalid
     return document
+
+
+def query_signature(query: str) -> QuerySignature | None:
+    """Return the signature in this raw query, or None (SAML bindings section 3.4.4.1)."""
+    parts: dict[str, str] = {}
+    for part in query.split("&"):
+        parts.setdefault(unquote_plus(part.partition("=")[0]), part)
+    if "Signature" not in parts:
+        return None
+    signed = [parts[name] for name in ("SAMLRequest", "SAMLResponse", "RelayState", "SigAlg") if name in parts]
+    algorithm, value = (unquote_plus(parts.get(name, "").partition("=")[2]) for name in ("SigAlg", "Signature"))
+    return QuerySignature("&".join(signed).encode(), algorithm, value)
 
 
 def decode_post(text: str) -> bytes:

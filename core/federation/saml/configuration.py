@@ -7,6 +7,7 @@ Each service can have one SAML identity provider here, which signs users in to t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -59,9 +60,11 @@ async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> 
 async def configure(ports: Ports, caller: Member, service_slug: str, configuration: SamlConfiguration) -> None:
     """Replace the SAML configuration of a service (decision 185). Certificates are kept.
 
-    Raises: the errors of `validate` and of `services.lock_organization_for`.
+    Raises: SloCertificateInvalid; the errors of `validate` and of `services.lock_organization_for`.
     """
     validate(configuration)
+    if configuration.slo_certificate is not None:
+        configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
@@ -150,6 +153,7 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
         entity_id=configuration.entity_id,
         acs_url=configuration.acs_url,
         slo_url=configuration.slo_url,
+        slo_certificate=configuration.slo_certificate,
         name_id_format=configuration.name_id_format or NameIdFormat.EMAIL,
         attribute_mapping=DEFAULT_ATTRIBUTES if mapping is None else mapping,
         sign_assertions=configuration.sign_assertions,

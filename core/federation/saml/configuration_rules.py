@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from core.kernel import uris
@@ -21,6 +23,7 @@ CERTIFICATE_YEARS: Final = 3
 MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core section 8.3.6
 MAX_URL_LENGTH: Final = 2048
 MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
+MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
 
 
 class EntityIdMissing(Invalid):
@@ -41,6 +44,10 @@ class AcsUrlInvalid(Invalid):
 
 class SloUrlInvalid(Invalid):
     """The slo_url is not valid. It must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+
+
+class SloCertificateInvalid(Invalid):
+    """The slo_certificate must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits. Send no private key."""
 
 
 class NameIdFormatUnknown(Invalid):
@@ -107,10 +114,19 @@ class SamlConfiguration:
     entity_id: str | None = None
     acs_url: str | None = None
     slo_url: str | None = None
+    slo_certificate: str | None = None  # PEM; verifies the signatures of the service's LogoutRequests
     name_id_format: NameIdFormat | None = None  # None only before the first configuration
     attribute_mapping: Mapping[str, str] | None = None  # source to attribute name; None for DEFAULT_ATTRIBUTES
     sign_assertions: bool = True
     sign_response: bool = True
+
+    @property
+    def slo_certificate_sha256(self) -> str | None:
+        """The SHA-256 fingerprint of `slo_certificate` in hexadecimal, for events."""
+        pem = self.slo_certificate
+        if pem is None:
+            return None
+        return sha256(b64decode("".join(line for line in pem.splitlines() if not line.startswith("-----")))).hexdigest()
 
 
 NOT_CONFIGURED: Final = SamlConfiguration()
@@ -150,6 +166,7 @@ class SamlIdentityProvider:
     entity_id: str  # of the service, not of this identity provider
     acs_url: str
     slo_url: str | None
+    slo_certificate: str | None
     name_id_format: NameIdFormat
     attribute_mapping: Mapping[str, str]
     sign_assertions: bool

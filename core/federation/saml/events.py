@@ -18,7 +18,10 @@ def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfigura
 
     The details have the old and the new value of each changed field.
     """
-    names = ("enabled", "entity_id", "acs_url", "slo_url", "name_id_format", "attribute_mapping", "sign_assertions", "sign_response")
+    names = (
+        *("enabled", "entity_id", "acs_url", "slo_url", "slo_certificate_sha256", "name_id_format", "attribute_mapping"),
+        *("sign_assertions", "sign_response"),
+    )
     details = {**service_details(service), "changes": field_changes(old, new, *names)}
     return Event(EVENT_KINDS["saml.configured"], str(service.id), org_id=service.org_id, details=details)
 

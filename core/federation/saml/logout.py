@@ -4,9 +4,11 @@ A user who signs out, here or at a service, is signed out at every service that 
 has signed them in to. The browser is redirected from service to service, with a cookie that
 identifies the logout. A browser has one logout at a time.
 
-No keys of services are registered, so their messages prove nothing. A LogoutRequest can end only
-the session of the browser that delivers it, and only if it names that session. Any web page can
-make a browser deliver a LogoutRequest, so a request that matches no session changes nothing.
+An unsigned message proves nothing. A LogoutRequest can end only the session of the browser that
+delivers it, and only if it names that session. Any web page can make a browser deliver a
+LogoutRequest, so a request that matches no session changes nothing. If the service has registered a
+certificate, a request without SessionIndex that is signed with it ends the user's sessions in all
+browsers that are signed in to this service.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
+from core.federation.saml import logout_everywhere
 from core.federation.saml import messages as saml_messages
 from core.federation.saml.logout_rules import (
     LOGOUT_TTL,
@@ -34,7 +37,14 @@ from core.federation.saml.logout_rules import (
     SamlSession,
     SloUrlMissing,
 )
-from core.federation.saml.messages import LogoutRequest, LogoutResponse, ReceivedDocument, SamlMessageInvalid, SamlStatus
+from core.federation.saml.messages import (
+    DestinationMismatch,
+    LogoutRequest,
+    LogoutResponse,
+    ReceivedDocument,
+    SamlMessageInvalid,
+    SamlStatus,
+)
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
 
@@ -85,8 +95,12 @@ async def receive_request(
     gets PartialLogout too. Only the initiator of that logout, which repeats its request after a
     double click, gets the current step again, and the result answers its newest request.
 
-    Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`,
-    `check_relay_state` and `check_message`.
+    A signed request without SessionIndex also ends the sessions of the user's other browsers, with
+    an event. Their other services cannot be notified without these browsers, and then the result is
+    partial.
+
+    Raises: SloUrlMissing; SignatureInvalid; Limited, as in `resume`; the errors of
+    `configuration.find_provider`, `check_relay_state` and `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
     saml_bindings.check_relay_state(received.relay_state)
@@ -94,22 +108,35 @@ async def receive_request(
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
         raise SamlMessageInvalid
     initiating = _check_request(base_url, provider, request, received.relay_state, now)
-    async with ports.storage.transaction(by=visitor or caller) as tx:
-        sessions = await _lock_sessions(tx, visitor, now)
+    if provider.slo_certificate is not None and await ports.saml.is_signed(received, provider.slo_certificate):
+        if request.destination is None:  # a signed message without it could be for another address (SAML bindings section 3.4.5.2)
+            raise DestinationMismatch
+        initiating = replace(initiating, is_signed=True)
+    # No event names the visitor, who may not be the user of the request.
+    async with ports.storage.transaction(by=caller) as tx:
+        users = await logout_everywhere.find_users(tx, provider.service, initiating, now)
+        sessions = await _lock_sessions(tx, visitor, now, users)
         in_progress = await _lock_logout(tx, cookies, now)
         named = initiating.select_named(sessions)
         ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
         continued = None  # the logout that the browser continues
         if visitor is not None and named:
             await tx.sessions.end(visitor.session_id, now)
+            if initiating.is_everywhere:
+                users = {*users, visitor.user_id}
             if in_progress is None:
                 continued = await _start_logout(tx, visitor, cookies, initiating.initiator, sessions, named, now)
         elif in_progress is not None:
             continued = await _find_repeated(tx, in_progress, initiating.initiator, is_named=bool(ended))
+        elsewhere = await logout_everywhere.end_sessions(tx, provider.service, users, now)
+        if continued is not None and elsewhere.have_other_services:
+            await tx.saml_logouts.mark_partial(continued.logout.id)
         step = None if continued is None else await _next_step(tx, continued.logout, now, repeat=continued is in_progress)
     if continued is not None and step is not None:
         return await _take_step(ports, caller, continued.secret, continued.logout, step)
-    status = SamlStatus.PARTIAL_LOGOUT if named or ended else SamlStatus.UNKNOWN_PRINCIPAL
+    status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL
+    if named or ended or elsewhere.have_other_services:
+        status = SamlStatus.PARTIAL_LOGOUT
     return LogoutAnswered(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
 
 
@@ -164,26 +191,16 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
     service = provider.service
     saml_messages.check_message(response, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
-        is_recorded = await tx.saml_logouts.record_response(
-            digest(secret or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
+        logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
+        is_first = await tx.saml_logouts.record_response(
+            logout.id, service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
-        pending = None if is_recorded else await _step_after_response(tx, provider, response.in_response_to, secret, now)
+        if is_first is None:
+            raise LogoutNotFound
+        pending = None if is_first else await _last_request(tx, logout, now)
     if pending is not None:
         return await _send_request(ports, secret, pending)
     return saml_rules.endpoint_path(received.org_slug, received.service_slug, "slo")
-
-
-async def _step_after_response(
-    tx: Transaction, provider: SamlIdentityProvider, request_id: str, secret: str | None, now: datetime
-) -> _SendRequest | None:
-    """Return the request that was sent after this service responded to `request_id`, if any.
-
-    Raises: LogoutNotFound if the logout of this browser has no such request.
-    """
-    logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
-    if not await tx.saml_logouts.is_answered(logout.id, provider.service.org_id, provider.service.id, request_id):
-        raise LogoutNotFound
-    return await _last_request(tx, logout, now)
 
 
 async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdentityProvider:
@@ -248,15 +265,14 @@ async def is_in_progress(ports: Ports, secret: str) -> bool:
         return await read.saml_logouts.is_in_progress(digest(secret), ports.clock.now())
 
 
-async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime) -> list[SamlSession]:
-    """Lock the visitor's account, and return the SAML sessions of the browser session."""
-    if visitor is None:
-        return []
+async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime, users: Collection[UUID] = ()) -> list[SamlSession]:
+    """Lock the accounts of the visitor and of these users, and return the SAML sessions of the browser session."""
     # Anonymization takes this lock too. If it comes later, it finds the requests that this
     # transaction adds. If it came before, the names are already deleted (security Y-2). Of several
-    # calls that end one session, only the first finds SAML sessions.
-    await tx.accounts.lock(visitor.user_id)
-    return await tx.saml_logouts.sessions(visitor.session_id, now)
+    # calls that end one session, only the first finds SAML sessions. Lock order: by id.
+    for user_id in sorted({*users} if visitor is None else {*users, visitor.user_id}):
+        await tx.accounts.lock(user_id)
+    return [] if visitor is None else await tx.saml_logouts.sessions(visitor.session_id, now)
 
 
 async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> LogoutInProgress | None:

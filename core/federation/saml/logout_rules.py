@@ -42,6 +42,14 @@ class SamlSession:
         return [self.name_id, *(replace(self.name_id, value=name) for name in self.former_names)]
 
 
+@dataclass(frozen=True, slots=True)
+class EndedSessions:
+    """The browser sessions that a logout has ended without their browsers."""
+
+    count: int
+    have_other_services: bool  # which cannot be notified
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutInitiator:
     """The initiator of a logout, which gets the result.
@@ -87,14 +95,20 @@ class InitiatingRequest:
     initiator: LogoutInitiator
     session_indexes: tuple[str, ...]
     name_id: NameId | None  # None matches no session
+    is_signed: bool = False  # with the registered certificate of the service
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether the request ends the user's sessions in all browsers, and not only in the one that delivers it."""
+        return self.is_signed and not self.session_indexes
 
     def select_named(self, sessions: Sequence[SamlSession]) -> list[SamlSession]:
-        """Return those of these sessions that the request names."""
+        """Return those of these sessions that the request names. Without a SessionIndex, the name alone decides."""
         return [
             session
             for session in sessions
             if session.service_id == self.initiator.service_id
-            and session.session_index in self.session_indexes
+            and (not self.session_indexes or session.session_index in self.session_indexes)
             and self.name_id is not None
             and any(self.name_id.matches(name) for name in session.names)
         ]

@@ -2,7 +2,7 @@
 
 Sources: SAML 2.0 core and profiles; security X-1 and X-3.
 
-Signatures in messages of services have no meaning here, because no keys of services are registered.
+Signatures in messages of services have no meaning here, except in a LogoutRequest of a service with a registered certificate.
 """
 
 from __future__ import annotations
@@ -67,8 +67,21 @@ class AcsUrlMismatch(SamlMessageInvalid):
     """The application requests a response at an unregistered address. No response was sent. Tell the administrators of the application."""
 
 
+class SignatureInvalid(SamlMessageInvalid):
+    """The application's signature is wrong. It must be RSA with SHA-256 or better, by the key of the registered certificate."""
+
+
 class BindingUnsupported(SamlMessageInvalid):
     """The application requests a response with an unsupported binding, not HTTP-POST. Tell the administrators of the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySignature:
+    """A signature in the query of a message with HTTP-Redirect (SAML bindings section 3.4.4.1)."""
+
+    signed: bytes  # the signed part of the query, exactly as sent
+    algorithm: str
+    value: str  # base64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +92,7 @@ class ReceivedDocument:
     service_slug: str
     document: bytes
     relay_state: str | None = None
+    signature: QuerySignature | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from lxml import etree
 from onelogin.saml2.xml_utils import OneLogin_Saml2_XML
 
@@ -22,7 +23,7 @@ from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, add_account, add_platform_owner, impersonate, make_vault, run_concurrently, run_sql
-from tests.support.saml import NS, add_application
+from tests.support.saml import NS, add_application, new_certificate
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -44,6 +45,7 @@ NOTHING: Final = {
     "entity_id": None,
     "acs_url": None,
     "slo_url": None,
+    "slo_certificate": None,
     "name_id_format": None,
     "attribute_mapping": None,
     "sign_assertions": True,
@@ -87,17 +89,21 @@ async def test_the_default_configuration_is_disabled(shop: Shop) -> None:
     assert (await shop.certificate()).code == "NOT_FOUND"
 
 
-async def test_a_configuration_replaces_the_previous_one(shop: Shop, acme: Tenant) -> None:
-    answer = await shop.configure(FULL)
+async def test_a_configuration_replaces_the_previous_one(shop: Shop, acme: Tenant, clock: FakeClock) -> None:
+    slo_certificate = (await new_certificate(clock.now(), "the application")).certificate
+    answer = await shop.configure({**FULL, "slo_certificate": f"subject=shop\r\n{slo_certificate.strip()}"})
     assert (answer.status, answer.json["success"]) == (200, True)
     assert answer.json.keys() == {"success", "message"}
-    assert await shop.settings() == {**FULL, "has_certificate": False}
+    assert await shop.settings() == {**FULL, "slo_certificate": slo_certificate, "has_certificate": False}
     await shop.configure(PLAIN)
     assert await shop.settings() == {**NOTHING, **PLAIN, "name_id_format": NameIdFormat.EMAIL.value}
     await shop.configure(PLAIN)
     actions = [entry for entry in await acme.log() if entry["action"] == "saml.configured"]
     assert len(actions) == 2, "the third request changed nothing"
-    assert actions[0]["details"]["changes"]["acs_url"] == {"old": None, "new": FULL["acs_url"]}
+    changes = actions[0]["details"]["changes"]
+    assert changes["acs_url"] == {"old": None, "new": FULL["acs_url"]}
+    fingerprint = x509.load_pem_x509_certificate(slo_certificate.encode()).fingerprint(hashes.SHA256()).hex()
+    assert changes["slo_certificate_sha256"] == {"old": None, "new": fingerprint}
     assert (await acme.actions())["saml.configured"] == 2
 
 
@@ -159,6 +165,40 @@ async def test_invalid_configurations_are_refused(shop: Shop) -> None:
 async def test_unusual_valid_configurations_are_accepted(shop: Shop) -> None:
     for url in ("https://shop.example.com", "http://localhost:3000/acs", "http://127.0.0.1/acs", "http://[::1]:8080/acs"):
         assert (await shop.configure({**PLAIN, "acs_url": url, "slo_url": url})).status == 200, url
+
+
+def self_signed(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, years: int = 1) -> str:
+    name, start = x509.Name([]), datetime(2000, 1, 1)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    certificate = builder.not_valid_before(start).not_valid_after(start + timedelta(days=365 * years)).sign(key, hashes.SHA256())
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+async def test_a_logout_certificate_is_one_x509_certificate_with_an_rsa_key_of_2048_bits(shop: Shop, clock: FakeClock) -> None:
+    """Its validity does not matter, because an admin registered it."""
+    certificate = await new_certificate(clock.now(), "the application")
+    pem, private_key = certificate.certificate, certificate.private_key().decode()
+    assert (await shop.configure({**PLAIN, "slo_certificate": self_signed(rsa.generate_private_key(65537, 2048))})).status == 200
+    before = await shop.settings()
+    refused = {
+        "empty": "",
+        "not a certificate": "x",
+        "base64 only": "".join(pem.splitlines()[1:-1]),
+        "truncated": pem[: len(pem) // 2],
+        "damaged": pem.replace("A", "B"),
+        "two certificates": pem + pem,
+        "a private key": private_key,
+        "a private key, too": pem + private_key,
+        "a weak key": self_signed(rsa.generate_private_key(65537, 1024)),  # noqa: S505
+        "an elliptic curve": self_signed(ec.generate_private_key(ec.SECP256R1())),
+        "too long": "x" * 16384 + pem,
+    }
+    answers = {case: await shop.configure({**PLAIN, "slo_certificate": text}) for case, text in refused.items()}
+    assert {case: (answer.status, "slo_certificate" in answer.text) for case, answer in answers.items()} == dict.fromkeys(
+        refused, (400, True)
+    )
+    assert not any("PRIVATE" in answer.text for answer in answers.values())
+    assert await shop.settings() == before
 
 
 async def test_a_disabled_configuration_needs_no_fields(shop: Shop) -> None:
@@ -224,7 +264,7 @@ async def test_enabling_again_needs_a_new_certificate(shop: Shop, acme: Tenant, 
     await shop.new_certificate()
     answer = await shop.disable()
     assert (answer.status, answer.json["success"]) == (200, True)
-    assert await shop.settings() == {**FULL, "enabled": False, "has_certificate": False}
+    assert await shop.settings() == {**FULL, "enabled": False, "slo_certificate": None, "has_certificate": False}
     assert (await shop.disable()).status == 200
     await shop.configure(FULL)
     assert (await shop.settings())["has_certificate"] is False

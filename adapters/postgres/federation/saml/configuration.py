@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONFIGURATION: Final = (
-    "c.enabled, c.entity_id, c.acs_url, c.slo_url, c.name_id_format, c.attribute_mapping, c.sign_assertions, c.sign_response"
+    "c.enabled, c.entity_id, c.acs_url, c.slo_url, c.name_id_format, c.attribute_mapping, c.sign_assertions, c.sign_response, "
+    "c.slo_certificate"
 )
-CONFIGURATION_WIDTH: Final = 8
+CONFIGURATION_WIDTH: Final = 9
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
 SETUP: Final = f"""
     select {CONTEXT}, {CONFIGURATION}, {CERTIFICATE}
@@ -42,6 +43,7 @@ def to_configuration(row: Row) -> SamlConfiguration:
         attribute_mapping=mapping,
         sign_assertions=row[6],
         sign_response=row[7],
+        slo_certificate=row[8],
     )
 
 
@@ -84,13 +86,14 @@ class Saml(SealingRepository):
         await self._run(
             """
             insert into saml_configurations (service_id, org_id, enabled, entity_id, acs_url, slo_url, name_id_format, attribute_mapping,
-                                             sign_assertions, sign_response, updated_at)
+                                             sign_assertions, sign_response, slo_certificate, updated_at)
             values (%(service_id)s, %(org_id)s, %(enabled)s, %(entity_id)s, %(acs_url)s, %(slo_url)s, %(name_id_format)s,
-                    %(attribute_mapping)s, %(sign_assertions)s, %(sign_response)s, %(now)s)
+                    %(attribute_mapping)s, %(sign_assertions)s, %(sign_response)s, %(slo_certificate)s, %(now)s)
             on conflict (service_id) do update set
                 enabled = excluded.enabled, entity_id = excluded.entity_id, acs_url = excluded.acs_url, slo_url = excluded.slo_url,
                 name_id_format = excluded.name_id_format, attribute_mapping = excluded.attribute_mapping,
-                sign_assertions = excluded.sign_assertions, sign_response = excluded.sign_response, updated_at = excluded.updated_at""",
+                sign_assertions = excluded.sign_assertions, sign_response = excluded.sign_response,
+                slo_certificate = excluded.slo_certificate, updated_at = excluded.updated_at""",
             service_id=service_id,
             org_id=org_id,
             enabled=configuration.enabled,
@@ -101,6 +104,7 @@ class Saml(SealingRepository):
             attribute_mapping=None if mapping is None else Jsonb(dict(mapping)),
             sign_assertions=configuration.sign_assertions,
             sign_response=configuration.sign_response,
+            slo_certificate=configuration.slo_certificate,
             now=now,
         )
 

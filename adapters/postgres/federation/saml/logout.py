@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.logout_rules import LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.logout_rules import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
 
 SESSION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
@@ -53,6 +53,41 @@ class SamlLogouts(Repository):
             session_id=session_id,
             now=now,
         )
+
+    async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
+        return await self._all(
+            lambda row: row[0],
+            f"""
+            select distinct s.user_id from saml_sessions p join sessions s on s.id = p.session_id
+            where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.name_id = %(name_id)s
+              and %(format)s in (p.name_id_format, %(any_format)s) and {SESSION_NOT_ENDED}""",
+            org_id=org_id,
+            service_id=service_id,
+            name_id=name_id.value,
+            format=name_id.format,
+            any_format=NameIdFormat.UNSPECIFIED,
+            now=now,
+        )
+
+    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
+        ended = await self._one(
+            lambda row: EndedSessions(row[0], row[1]),
+            f"""
+            with ended as (
+                update sessions s set ended_at = %(now)s from saml_sessions p
+                where s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
+                  and p.session_id = s.id and p.org_id = %(org_id)s and p.service_id = %(service_id)s
+                returning s.id)
+            select count(*),
+                   exists (select 1 from saml_sessions o join ended e on e.id = o.session_id where o.service_id <> %(service_id)s)
+            from ended""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+        assert ended is not None, "an aggregate has one row"
+        return ended
 
     async def add(self, logout: SamlLogout) -> bool:
         # No lock on the service: it may be deleted at any time during the logout, so every later
@@ -152,40 +187,27 @@ class SamlLogouts(Repository):
         )
 
     async def record_response(
-        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
-    ) -> bool:
-        # Lock order: the logout, then its requests.
-        return await self._exists(
+        self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool | None:
+        return await self._one(
+            lambda row: bool(row[0]),
             """
-            with logout as materialized (
-                select id from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update),
+            with asked as (
+                select request_id, answered_at is null as is_first from saml_logout_requests
+                where request_id = %(request_id)s and logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
+                  and times_sent > 0),
             answered as (
-                update saml_logout_requests r set answered_at = %(now)s
-                from logout l
-                where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
-                  and r.sent_at is not null and r.answered_at is null and l.id = r.logout_id
-                returning r.logout_id),
+                update saml_logout_requests r set answered_at = %(now)s from asked a where r.request_id = a.request_id and a.is_first),
             marked as (
-                update saml_logouts l set is_partial = true from answered where l.id = answered.logout_id and not %(is_success)s)
-            select 1 from answered""",
-            browser_hash=browser_hash,
+                update saml_logouts l set is_partial = true from asked a
+                where l.id = %(logout_id)s and a.is_first and not %(is_success)s)
+            select is_first from asked""",
+            logout_id=logout_id,
             org_id=org_id,
             service_id=service_id,
             request_id=request_id,
             now=now,
             is_success=is_success,
-        )
-
-    async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
-        return await self._exists(
-            """
-            select 1 from saml_logout_requests
-            where request_id = %(request_id)s and logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
-              and times_sent > 0 and answered_at is not null""",
-            logout_id=logout_id,
-            org_id=org_id,
-            service_id=service_id,
-            request_id=request_id,
         )
 
     async def delete(self, logout_id: UUID) -> bool:

@@ -150,18 +150,18 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    """The name alone does not match, nor does the index of another session or of another application."""
+    """Another name does not match, nor does the index of another session or of another application."""
     await browser.sign_in()
     session, other_session = await browser.sign_on(shop), await browser.sign_on(blog)
     other = SamlBrowser(app, clock)
     await other.sign_in()
     other_browser_session = await other.sign_on(shop)
     mismatches = [
-        (EMAIL, ()),
         (EMAIL, ("_guessed",)),
         (EMAIL, (other_browser_session.session_index,)),
         (EMAIL, (other_session.session_index,)),
         ("stranger@example.com", (session.session_index,)),
+        ("stranger@example.com", ()),
     ]
     for name_id, indexes in mismatches:
         message = RedirectedMessage(redirect_target(await request_logout(browser, shop, name_id, *indexes)))

@@ -27,6 +27,7 @@ CONFIGURATION: Final = SamlConfiguration(
     entity_id="https://shop.example.com/metadata",
     acs_url="https://shop.example.com/acs",
     slo_url="https://shop.example.com/slo",
+    slo_certificate="a certificate",
     name_id_format=NameIdFormat.PERSISTENT,
     attribute_mapping={"email": "mail"},
     sign_response=False,

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
-from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL, EndedSessions, LogoutInitiator
+from core.federation.saml.messages import NameId
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.values import digest
-from tests.federation.storage.saml.rows import LOGOUT_BROWSER, StoredSaml, other_services
+from tests.federation.storage.saml.rows import LOGOUT_BROWSER, NAME_ID, StoredSaml, other_services
 from tests.support.builders import run_sql
-from tests.support.rows import NOW, SECOND, within
+from tests.support.rows import EVE, NOW, SECOND, account, add, session, within
 
 
 async def test_every_field_of_a_logout_is_stored_for_its_browser(saml_rows: StoredSaml) -> None:
@@ -57,38 +59,68 @@ async def test_each_request_is_sent_twice_at_most_while_it_has_no_response(saml_
 
 
 @pytest.mark.parametrize("is_success", [True, False])
-async def test_only_the_asked_service_can_respond_and_only_in_its_browser(
+async def test_only_the_asked_service_can_respond_and_only_once(
     saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext, *, is_success: bool
 ) -> None:
     shop = saml_rows.service
 
-    async def answer(**changes: Any) -> bool:
-        defaults = {"browser_hash": LOGOUT_BROWSER, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
+    async def answer(**changes: Any) -> bool | None:
+        defaults = {"logout_id": saml_rows.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
         return await within(saml_rows.storage, lambda tx: tx.saml_logouts.record_response(**{**defaults, **changes}, is_success=is_success))
 
-    async def has_answered(**changes: Any) -> bool:
-        defaults = {"logout_id": saml_rows.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
-        return bool(await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.is_answered(**{**defaults, **changes})))
-
     before = await saml_rows.rows()
-    assert not await answer(), "the request was not sent yet"
+    assert await answer() is None, "the request was not sent yet"
     assert await saml_rows.rows() == before
     await within(saml_rows.storage, lambda tx: tx.saml_logouts.next_request(saml_rows.logout.id, NOW))
-    before = await saml_rows.rows()
-    for org_id, service_id in other_services(saml_rows, desk, foreign):
-        assert not await answer(org_id=org_id, service_id=service_id)
-    for wrong in ({"browser_hash": digest("another")}, {"request_id": "_another"}, {"now": NOW + LOGOUT_TTL}):
-        assert not await answer(**wrong)
+    others = [{"org_id": org_id, "service_id": service_id} for org_id, service_id in other_services(saml_rows, desk, foreign)]
+    others += [{"logout_id": uuid4()}, {"request_id": "_another"}]  # type: ignore[dict-item]
+    for expected in (True, False):
+        before = await saml_rows.rows()
+        for other in others:
+            assert await answer(**other) is None
+        assert await saml_rows.rows() == before
+        assert await answer() is expected
     assert await saml_rows.rows() == before
-    assert not await has_answered()
-    assert await answer()
-    assert not await answer(), "the service has answered"
-    assert await has_answered()
-    for org_id, service_id in other_services(saml_rows, desk, foreign):
-        assert not await has_answered(org_id=org_id, service_id=service_id)
-    for other in ({"logout_id": uuid4()}, {"request_id": "_another"}):
-        assert not await has_answered(**other)
     assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id)) is not is_success
+
+
+async def test_sessions_at_a_service_are_found_by_name_and_ended(
+    saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    shop, user, other_name = saml_rows.service, saml_rows.user, NameId("_there", NameIdFormat.TRANSIENT)
+    eve = await add(saml_rows.storage, account(EVE))
+    second, elsewhere, eves = session(user), session(user), session(eve.id)
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        for number, other in enumerate((second, elsewhere, eves)):
+            await tx.sessions.begin_in_browser(other, digest(f"browser {number}"))
+        await tx.saml_sign_ons.add_session(second.id, shop.org_id, shop.id, "_2", other_name, NOW)
+        await tx.saml_sign_ons.add_session(second.id, desk.org_id, desk.id, "_3", NAME_ID, NOW)
+        await tx.saml_sign_ons.add_session(elsewhere.id, foreign.org_id, foreign.id, "_4", NAME_ID, NOW)
+        await tx.saml_sign_ons.add_session(eves.id, shop.org_id, shop.id, "_5", NameId("_eve", NAME_ID.format), NOW)
+
+    async def users(org_id: UUID, service_id: UUID, name_id: NameId) -> object:
+        return await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.find_users(org_id, service_id, name_id, NOW))
+
+    async def end(org_id: UUID, service_id: UUID, user_id: UUID = user) -> EndedSessions:
+        return await within(saml_rows.storage, lambda tx: tx.saml_logouts.end_sessions_at(org_id, service_id, user_id, NOW))
+
+    async def live() -> set[UUID]:
+        return {row[0] for row in await run_sql(saml_rows.pool, "select id from sessions where ended_at is null")}
+
+    before = await live()
+    for name_id in (NAME_ID, NameId(NAME_ID.value, NameIdFormat.UNSPECIFIED), other_name):
+        assert await users(shop.org_id, shop.id, name_id) == [user]
+    assert await users(shop.org_id, shop.id, NameId(NAME_ID.value, NameIdFormat.EMAIL)) == []
+    assert await users(shop.org_id, shop.id, NameId("_unknown", NAME_ID.format)) == []
+    for org_id, service_id in other_services(saml_rows, desk, foreign)[2:]:
+        assert await users(org_id, service_id, NAME_ID) == []
+        assert await end(org_id, service_id) == EndedSessions(0, have_other_services=False)
+    assert await live() == before
+    assert await end(shop.org_id, shop.id) == EndedSessions(2, have_other_services=True)
+    assert await live() == before - {saml_rows.session, second.id}
+    assert await end(shop.org_id, shop.id) == EndedSessions(0, have_other_services=False)
+    assert await users(shop.org_id, shop.id, NAME_ID) == [], "ended sessions have no name"
+    assert await end(shop.org_id, shop.id, eve.id) == EndedSessions(1, have_other_services=False)
 
 
 async def test_another_logout_is_unchanged(saml_rows: StoredSaml) -> None:
@@ -127,7 +159,7 @@ async def answer_request(saml_rows: StoredSaml, request_id: str = "_request", se
     asked = service or saml_rows.service
     assert await within(
         saml_rows.storage,
-        lambda tx: tx.saml_logouts.record_response(LOGOUT_BROWSER, asked.org_id, asked.id, request_id, NOW + SECOND, is_success=True),
+        lambda tx: tx.saml_logouts.record_response(saml_rows.logout.id, asked.org_id, asked.id, request_id, NOW + SECOND, is_success=True),
     )
 
 

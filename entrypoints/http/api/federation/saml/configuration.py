@@ -9,6 +9,7 @@ from quart_schema import validate_request, validate_response
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import (
     MAX_ATTRIBUTE_NAME_LENGTH,
+    MAX_CERTIFICATE_LENGTH,
     MAX_ENTITY_ID_LENGTH,
     NameIdFormat,
     SamlCertificate,
@@ -40,6 +41,13 @@ class SamlConfigurationRequest(RequestModel):
     slo_url: Text | None = Field(
         None, description="The URL of the application for single logout. Without it, logouts do not reach the application."
     )
+    slo_certificate: str | None = Field(
+        None,
+        description=(
+            f"The X.509 certificate with which the application signs its LogoutRequests: PEM, at most {MAX_CERTIFICATE_LENGTH} characters, "
+            "with an RSA key of at least 2048 bits. A signed request without SessionIndex ends the user's sessions in all browsers."
+        ),
+    )
     name_id_format: Format | None = Field(
         None, description="The format of user names: a URN or its last part. The default is `emailAddress`."
     )
@@ -62,6 +70,7 @@ class SamlConfigurationResponse(ResponseModel):
     entity_id: str | None = Field(description="The entity id of the application.")
     acs_url: str | None = Field(description="The URL of the application that receives SAML responses.")
     slo_url: str | None = Field(description="The URL of the application for single logout.")
+    slo_certificate: str | None = Field(description="The certificate (PEM) that verifies LogoutRequests of the application.")
     name_id_format: str | None = Field(description="The URN of the format of user names, or null before the first configuration.")
     attribute_mapping: dict[str, str] | None = Field(description="The attribute names by source, or null for the default names.")
     sign_assertions: bool = Field(description="Whether assertions are signed.")
@@ -111,6 +120,7 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
         entity_id=data.entity_id,
         acs_url=data.acs_url,
         slo_url=data.slo_url,
+        slo_certificate=data.slo_certificate,
         name_id_format=NameIdFormat.EMAIL if data.name_id_format is None else NameIdFormat.parse(data.name_id_format),
         attribute_mapping=data.attribute_mapping,
         sign_assertions=data.sign_assertions,
@@ -136,6 +146,7 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
         entity_id=configuration.entity_id,
         acs_url=configuration.acs_url,
         slo_url=configuration.slo_url,
+        slo_certificate=configuration.slo_certificate,
         name_id_format=configuration.name_id_format,
         attribute_mapping=None if mapping is None else dict(mapping),
         sign_assertions=configuration.sign_assertions,

@@ -60,7 +60,11 @@ async def _receive(org_slug: str, service_slug: str) -> Response:
         return _repeat_with_get(org_slug, service_slug, parameters, logout_request, logout_response)
     if logout_request is not None:
         received = ReceivedDocument(
-            org_slug=org_slug, service_slug=service_slug, document=logout_request, relay_state=parameters.relay_state
+            org_slug=org_slug,
+            service_slug=service_slug,
+            document=logout_request,
+            relay_state=parameters.relay_state,
+            signature=saml_bindings.query_signature(request.query_string.decode("latin-1")),
         )
         return await _receive_request(received)
     if logout_response is not None:
