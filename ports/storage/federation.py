@@ -249,15 +249,7 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 # SAML single logout
 
 
-class SamlLogoutsRead(Protocol):
-    """Read access to logouts in progress."""
-
-    async def is_in_progress(self, browser_hash: bytes, now: datetime) -> bool:
-        """Return whether a logout is in progress in the browser with this cookie."""
-        ...
-
-
-class SamlLogouts(SamlLogoutsRead, Protocol):
+class SamlLogouts(Protocol):
     """The SAML sessions of browser sessions, and logouts in progress.
 
     A logout lasts until it expires, even if its services or the account are deleted.
@@ -368,8 +360,6 @@ class FederationReading(Protocol):
     def device_codes(self) -> DeviceCodesRead: ...
     @property
     def saml(self) -> SamlRead: ...
-    @property
-    def saml_logouts(self) -> SamlLogoutsRead: ...
     @property
     def saml_sign_ons(self) -> SamlSignOnsRead: ...
 

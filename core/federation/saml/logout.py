@@ -29,9 +29,7 @@ from core.federation.saml.logout_rules import (
     LogoutCookies,
     LogoutFinished,
     LogoutInitiator,
-    LogoutInProgress,
     LogoutNotFound,
-    LogoutStarted,
     Redirect,
     SamlLogout,
     SamlSession,
@@ -118,7 +116,7 @@ async def receive_request(
         sessions = await _lock_sessions(tx, visitor, now, users)
         in_progress = await _lock_logout(tx, cookies, now)
         named = initiating.select_named(sessions)
-        ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.logout.id))
+        ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.id))
         continued = None  # the logout that the browser continues
         if visitor is not None and named:
             await tx.sessions.end(visitor.session_id, now)
@@ -130,10 +128,10 @@ async def receive_request(
             continued = await _find_repeated(tx, in_progress, initiating.initiator, is_named=bool(ended))
         elsewhere = await logout_everywhere.end_sessions(tx, provider.service, users, now)
         if continued is not None and elsewhere.have_other_services:
-            await tx.saml_logouts.mark_partial(continued.logout.id)
-        step = None if continued is None else await _next_step(tx, continued.logout, now, repeat=continued is in_progress)
+            await tx.saml_logouts.mark_partial(continued.id)
+        step = None if continued is None else await _next_step(tx, continued, now, repeat=continued is in_progress)
     if continued is not None and step is not None:
-        return await _take_step(ports, caller, continued.secret, continued.logout, step)
+        return await _take_step(ports, caller, cookies.secret_of(continued), continued, step)
     status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL
     if named or ended or elsewhere.have_other_services:
         status = SamlStatus.PARTIAL_LOGOUT
@@ -155,21 +153,19 @@ def _check_request(
     )
 
 
-async def _find_repeated(
-    tx: Transaction, in_progress: LogoutInProgress, initiator: LogoutInitiator, *, is_named: bool
-) -> LogoutInProgress | None:
+async def _find_repeated(tx: Transaction, in_progress: SamlLogout, initiator: LogoutInitiator, *, is_named: bool) -> SamlLogout | None:
     """Return the logout in progress if its initiator repeats its request, or None.
 
     A repeated request with another id must name the session that the logout has ended. The result
     then answers this request.
     """
-    if in_progress.logout.initiator == initiator:
+    if in_progress.initiator == initiator:
         return in_progress
-    if not is_named or not in_progress.logout.initiator.is_same_service(initiator):
+    if not is_named or not in_progress.initiator.is_same_service(initiator):
         return None
-    logout = replace(in_progress.logout, initiator=initiator)
-    await tx.saml_logouts.change_request(logout)
-    return replace(in_progress, logout=logout)
+    repeated = replace(in_progress, initiator=initiator)
+    await tx.saml_logouts.change_request(repeated)
+    return repeated
 
 
 async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
@@ -213,8 +209,8 @@ async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdenti
 
 async def sign_out(
     ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str
-) -> LogoutStarted | LogoutFinished | None:
-    """End the browser session here, and start the logout that ends it at the services.
+) -> Redirect | LogoutFinished | None:
+    """End the browser session here, and return the start of the logout that ends it at the services.
 
     The browser continues at the path `after` when the logout is finished. Return None if no service
     can be notified.
@@ -226,19 +222,19 @@ async def sign_out(
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
         sessions = await _lock_sessions(tx, visitor, now)
-        in_progress = await _lock_logout(tx, cookies, now)
+        logout = await _lock_logout(tx, cookies, now)
         if visitor is not None:
             await tx.sessions.end(visitor.session_id, now)
-        if in_progress is not None and sessions:
+        if logout is not None and sessions:
             return LogoutFinished(is_partial=True, after=after)
-        unfinished = sessions if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress.logout.id)
+        unfinished = sessions if logout is None else await tx.saml_logouts.requested_sessions(logout.id)
         provider = await _first_open_provider(tx, unfinished, now)
         if provider is None:
             return None
-        if in_progress is None:
+        if logout is None:
             assert visitor is not None, "only a visitor has sessions"
-            in_progress = await _start_logout(tx, visitor, cookies, LogoutInitiator(after=after), sessions, (), now)
-    return LogoutStarted(saml_rules.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), in_progress.secret)
+            logout = await _start_logout(tx, visitor, cookies, LogoutInitiator(after=after), sessions, (), now)
+    return Redirect(saml_rules.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), cookies.secret_of(logout))
 
 
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
@@ -259,12 +255,6 @@ async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect |
     return await _take_step(ports, caller, secret, logout, step)
 
 
-async def is_in_progress(ports: Ports, secret: str) -> bool:
-    """Return whether a logout is in progress in the browser with this secret."""
-    async with ports.storage.reading() as read:
-        return await read.saml_logouts.is_in_progress(digest(secret), ports.clock.now())
-
-
 async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime, users: Collection[UUID] = ()) -> list[SamlSession]:
     """Lock the accounts of the visitor and of these users, and return the SAML sessions of the browser session."""
     # Anonymization takes this lock too. If it comes later, it finds the requests that this
@@ -275,11 +265,11 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime
     return [] if visitor is None else await tx.saml_logouts.sessions(visitor.session_id, now)
 
 
-async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> LogoutInProgress | None:
+async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> SamlLogout | None:
     """Lock and return the logout in progress in this browser, or return None."""
     for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
-            return LogoutInProgress(secret, logout)
+            return logout
     return None
 
 
@@ -291,7 +281,7 @@ async def _start_logout(
     sessions: Sequence[SamlSession],
     done: Collection[SamlSession],
     now: datetime,
-) -> LogoutInProgress:
+) -> SamlLogout:
     """Add a logout with a request for each session.
 
     The initiator ended the sessions in `done` itself. Their requests are stored as answered, so
@@ -310,7 +300,7 @@ async def _start_logout(
         request_id, done_at = saml_messages.new_message_id(), now if is_done else None
         if not (is_reachable and await tx.saml_logouts.add_request(logout.id, request_id, visitor.user_id, session, done_at)):
             await tx.saml_logouts.mark_partial(logout.id)
-    return LogoutInProgress(cookies.session, logout)
+    return logout
 
 
 async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:

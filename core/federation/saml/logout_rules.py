@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid
+from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,14 +82,6 @@ class SamlLogout:
 
 
 @dataclass(frozen=True, slots=True)
-class LogoutInProgress:
-    """A locked logout, and the secret that identifies it in its browser."""
-
-    secret: str = field(repr=False)
-    logout: SamlLogout
-
-
-@dataclass(frozen=True, slots=True)
 class InitiatingRequest:
     """A valid LogoutRequest of a service, which becomes the initiator of a logout."""
 
@@ -127,10 +120,14 @@ class LogoutCookies:
     logout: str | None = field(repr=False)
     session: str | None = field(repr=False)
 
+    def secret_of(self, logout: SamlLogout) -> str:
+        """Return the secret that identifies this logout, which was found or started with one of the cookies."""
+        return next(secret for secret in (self.logout, self.session) if secret is not None and digest(secret) == logout.browser_hash)
+
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The next URL of the browser.
+    """The next URL or path of the browser.
 
     The secret identifies the logout in progress. It is None after the last step.
     """
@@ -155,14 +152,3 @@ class LogoutFinished:
 
     is_partial: bool  # the user may still be signed in at some service
     after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogoutStarted:
-    """A new logout.
-
-    The browser continues at the path, and must present the secret there.
-    """
-
-    path: str
-    secret: str = field(repr=False)

@@ -298,7 +298,8 @@ async def sign_out() -> Response:
     else:
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
         # and ours does not allow the URLs of applications.
-        response = page_response(render("signing_out.html", next_path=logout.path))
+        assert logout.secret is not None, "a logout continues"
+        response = page_response(render("signing_out.html", next_path=logout.url))
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)
     return response

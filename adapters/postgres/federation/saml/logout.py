@@ -38,11 +38,6 @@ def to_saml_logout(row: Row) -> SamlLogout:
 class SamlLogouts(Repository):
     """SAML sessions and logouts in PostgreSQL."""
 
-    async def is_in_progress(self, browser_hash: bytes, now: datetime) -> bool:
-        return await self._exists(
-            "select 1 from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s", browser_hash=browser_hash, now=now
-        )
-
     async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
         return await self._all(
             to_saml_session,

@@ -23,13 +23,6 @@ async def test_every_field_of_a_logout_is_stored_for_its_browser(saml_rows: Stor
         assert await tx.saml_logouts.lock(LOGOUT_BROWSER, NOW + LOGOUT_TTL) is None
 
 
-async def test_a_logout_is_in_progress_in_its_browser_until_it_expires(saml_rows: StoredSaml) -> None:
-    async with saml_rows.storage.reading() as read:
-        assert await read.saml_logouts.is_in_progress(LOGOUT_BROWSER, NOW)
-        assert not await read.saml_logouts.is_in_progress(digest("another"), NOW)
-        assert not await read.saml_logouts.is_in_progress(LOGOUT_BROWSER, NOW + LOGOUT_TTL)
-
-
 async def test_a_logout_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
     for org_id, service_id in ((saml_rows.service.org_id, foreign.id), (foreign.org_id, saml_rows.service.id), (foreign.org_id, uuid4())):
         other = replace(
