@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
 from core import demo
 from core.applications.services_rules import RedirectUriInvalid
@@ -48,8 +49,8 @@ def all_users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield who["email"], who["password"]
 
 
-class CachedCertificates:
-    """Implements ports.crypto.Certificates with one key per organization, because each new key takes a tenth of a second."""
+class CachedCertificates(X509Certificates):
+    """Certificates with one key per organization, because each new key takes a tenth of a second."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         return await new_certificate(now, organization)

@@ -130,6 +130,7 @@ ADDED_FIELDS: Final = {
     "organization-select": {"expires_in": "decision 51"},
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
+    "saml-config-get": {"slo_certificate": "decision 183"},
     "service-get": {"pkce_without_secret": "decision 92"},
     "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92"},
     **{
