@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
@@ -16,7 +17,6 @@ from core.provisioning.users_rules import (
     ScimUser,
     ScimUserData,
     ScimUserNotFound,
-    UserNameReserved,
     UserNameTaken,
     changed_attributes,
     require_member_capacity,
@@ -39,7 +39,7 @@ async def apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
-    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, UserNameReserved, MembersFull.
+    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
     """
     changes_email, changes_profile = new.email != user.email, new.profile != user.profile
     changes_active = new.active is not None and new.active is user.is_blocked and not user.is_anonymized
@@ -49,20 +49,22 @@ async def apply_changes(
         raise ProtectedUser
     if user.is_anonymized:
         raise AnonymizedUser
-    user_name = new.profile.user_name or new.email
-    is_taken = None if user_name == user.user_name else tx.scim_users.is_user_name_taken_deferred(organization.id, user.id, user_name)
+    activates = changes_active and new.active
+    # A former member was shown with the address they had when they left.
+    user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)
+    is_taken = None if user_name == user.user_name else tx.scim_users.claim_user_name_deferred(organization.id, user.id, user_name)
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
         tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
     if changes_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
-    if is_taken is not None and is_taken.value:
-        raise UserNameTaken
-    if changes_active and new.active:
-        await activate(ports, tx, account, new.email if changes_email else account.email, organization, now)
+    if activates:
+        await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:
         await deactivate(tx, user, organization, now)
+    if is_taken is not None and is_taken.value:
+        raise UserNameTaken
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
 
 
@@ -73,18 +75,15 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     account, or if the organization has verified its domain. Otherwise a directory could give a user
     the address of another person.
 
-    Raises: DomainOfAnother, UserNameTaken, UserNameReserved.
+    Raises: DomainOfAnother, UserNameTaken.
     """
     if await tx.domains.verified_owner(email) not in (None, org_id):
         raise DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
-    is_reserved = tx.scim_users.claim_email_deferred(org_id, account.id, email)
     try:
         await accounts.change_account_email(tx, account, email, now)
     except EmailNotFree:
         raise UserNameTaken from None
-    if is_reserved.value:
-        raise UserNameReserved
     await tx.sessions.end_all(account.id, now)
     can_sign_in = control.has_password or control.has_identity
     if user.active and not can_sign_in:
@@ -115,27 +114,21 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
 
 
-async def activate(ports: Ports, tx: Transaction, account: Account, email: Email, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member (decision 132).
+async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
+    """Remove the block of the user, and make them a member (decision 132). The caller has claimed the userName.
 
-    `email` is the account's present address. It is shown from now on, even if the user had another
-    address when they left.
-
-    Raises: MembersFull, UserNameReserved.
+    Raises: MembersFull.
     """
     require_member_capacity(organization, 1)
-    is_reserved = tx.scim_users.claim_email_deferred(organization.id, account.id, email)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
-    if is_reserved.value:
-        raise UserNameReserved
     await tx.scim_users.restore_members(organization.id, [account.id], now)
     if reopened:
         control = await tx.accounts.account_control(account.id, organization.id)
         can_sign_in = control.has_password or control.has_identity
         # A user who was created inactive got no welcome email, and the link in an old one may have
         # expired.
-        if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, email, organization.id):
-            await queue_email(ports, tx, EmailKind.WELCOME, email, organization.id, now)
+        if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, account.email, organization.id):
+            await queue_email(ports, tx, EmailKind.WELCOME, account.email, organization.id, now)
     tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))
 
 

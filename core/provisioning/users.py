@@ -34,7 +34,6 @@ from core.provisioning.users_rules import (
     ScimUserChange,
     ScimUserData,
     ScimUserNotFound,
-    UserNameReserved,
     UserNameTaken,
     patched,
     require_inactive_capacity,
@@ -85,7 +84,7 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     directory blocks, and one that another organization created at a domain that this organization
     has verified. Other existing accounts are never changed here (security C-2).
 
-    Raises: DomainOfAnother, UserNameTaken, UserNameReserved, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
+    Raises: DomainOfAnother, UserNameTaken, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `apply_changes`.
     """
     try:
@@ -100,9 +99,8 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
         account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
-        is_reserved = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
         domain_owner = tx.domains.verified_owner_deferred(account.email)
-        is_taken = tx.scim_users.is_user_name_taken_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
+        is_taken = tx.scim_users.claim_user_name_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
         # The organization creates the account, so the membership is confirmed from the start
         # (docs/specification/security.md, Terms).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
@@ -112,8 +110,6 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
             raise DomainOfAnother
         if is_taken.value:
             raise UserNameTaken
-        if is_reserved.value:
-            raise UserNameReserved
         require_inactive_capacity(organization, non_members.value or 0)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
@@ -149,11 +145,14 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
             raise UserNameTaken
         if account.is_platform_owner:
             raise ProtectedUser
+        is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
             account = await _take_over(tx, account, organization, now)
         await tx.scim_users.mark_provisioned(organization.id, account.id, now)
+        if is_taken.value:
+            raise UserNameTaken
         if is_blocked:
-            await user_changes.activate(ports, tx, account, data.email, organization, now)
+            await user_changes.activate(ports, tx, account, organization, now)
         elif membership is None:
             require_member_capacity(organization, 1)
             await tx.scim_users.restore_members(organization.id, [account.id], now)
@@ -239,7 +238,7 @@ async def _store(
     """
     try:
         return await _store_once(ports, caller, user_id, change, before)
-    except (DomainOfAnother, UserNameTaken, UserNameReserved):
+    except (DomainOfAnother, UserNameTaken):
         if change.data.active is not False:
             raise
         change.skipped.refuse("userName")

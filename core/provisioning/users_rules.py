@@ -50,10 +50,6 @@ class UserNameTaken(Conflict):
     """This userName or address is taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
 
 
-class UserNameReserved(Conflict):
-    """A former user with this userName is deactivated. Delete that user first."""
-
-
 class MembersFull(TeamFull):
     """The organization has reached its member limit. Deactivate or delete a user first."""
 

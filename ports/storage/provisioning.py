@@ -97,16 +97,12 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Return, after the next statement, the number of known users who are not members."""
         ...
 
-    def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> Deferred[bool]:
-        """Make this user the only one with this userName, with the next statement.
+    def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> Deferred[bool]:
+        """Make this user the only one with this userName, in any case, with the next statement.
 
-        The directory forgets other users who had this address when they left, except blocked ones.
-        Return, after the next statement, whether there is such a blocked user.
+        The directory forgets former members who had it; their blocks stay. Return, after the next
+        statement, whether a member has it.
         """
-        ...
-
-    def is_user_name_taken_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> Deferred[bool]:
-        """Return, after the next statement, whether another user of the directory has this userName, in any case."""
         ...
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:

@@ -149,7 +149,7 @@ class Members(MembersRead, Protocol):
     async def add(self, membership: Membership) -> None:
         """Add a membership and increment the member count.
 
-        The directory forgets a former member with the same email address, unless it blocks them.
+        The directory forgets a former member who had this email address; their block stays.
 
         Raises: AlreadyMember.
         """

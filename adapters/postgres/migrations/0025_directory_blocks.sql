@@ -13,14 +13,14 @@ insert into directory_blocks select org_id, user_id, deactivated_at from scim_us
 -- run, triggers copy its blocks to the new table, and ours to these columns. The next release drops the triggers and the columns.
 create function copy_block_of_previous_release() returns trigger language plpgsql as $$
 begin
-    if tg_op <> 'DELETE' and new.deactivated_at is not null then
+    if new.deactivated_at is not null then
         insert into directory_blocks values (new.org_id, new.user_id, new.deactivated_at) on conflict do nothing;
-    elsif tg_op <> 'INSERT' and old.deactivated_at is not null then
+    elsif tg_op = 'UPDATE' and old.deactivated_at is not null then
         delete from directory_blocks where org_id = old.org_id and user_id = old.user_id;
     end if;
     return null;
 end $$;
-create trigger copy_block_of_previous_release after insert or delete or update of deactivated_at on scim_users
+create trigger copy_block_of_previous_release after insert or update of deactivated_at on scim_users
     for each row when (pg_trigger_depth() = 0) execute function copy_block_of_previous_release();
 
 create function copy_block_to_previous_release() returns trigger language plpgsql as $$

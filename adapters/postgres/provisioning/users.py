@@ -123,31 +123,18 @@ class ScimUsers(Repository):
     def count_non_members_deferred(self, org_id: UUID) -> DeferredRow[int]:
         return self._one_deferred(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
 
-    def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> DeferredRow[bool]:
+    def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> DeferredRow[bool]:
+        # The userName of a user without a stored one is the address.
         return self._one_deferred(
             lambda row: bool(row[0]),
             """
-            with namesakes as materialized (
-                select s.user_id, b.user_id is not null as is_blocked
-                from scim_users s left join directory_blocks b on b.org_id = s.org_id and b.user_id = s.user_id
-                where s.org_id = %(org_id)s and s.email = %(email)s and s.user_id <> %(user_id)s for update of s),
-            forgotten as (
-                delete from scim_users where org_id = %(org_id)s
-                and user_id = any(array(select user_id from namesakes where not is_blocked)))
-            select exists (select 1 from namesakes where is_blocked)""",
-            org_id=org_id,
-            user_id=user_id,
-            email=email,
-        )
-
-    def is_user_name_taken_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> DeferredRow[bool]:
-        # The userName of a member without a stored one is the address.
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            """
+            with forgotten as (
+                delete from scim_users
+                where org_id = %(org_id)s and user_id <> %(user_id)s and membership_id is not null
+                  and (lower(user_name) = lower(%(user_name)s) or user_name is null and email = lower(%(user_name)s)))
             select exists (
                 select 1 from scim_users
-                where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s
+                where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s and membership_id is null
                 union all
                 select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
                 left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id

@@ -83,8 +83,7 @@ class Members(Repository):
                 returning org_id),
             forgotten as (
                 delete from scim_users s using users u
-                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
-                      and not exists (select 1 from directory_blocks b where b.org_id = s.org_id and b.user_id = s.user_id)),
+                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)

@@ -54,7 +54,7 @@ async def test_a_replacement_that_deactivates_is_applied_as_far_as_it_can_be(dir
 
 
 @pytest.mark.parametrize("method", ["put", "patch"])
-@pytest.mark.parametrize("reason", ["taken", "reserved", "domain of another organization"])
+@pytest.mark.parametrize("reason", ["taken", "domain of another organization"])
 async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
     acme: Tenant, other_tenant: Tenant, directory: Directory, reason: str, method: str
 ) -> None:
@@ -68,11 +68,8 @@ async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
             "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
             other_tenant.org,
         )
-    elif reason == "taken":
-        await add_account(acme.ports, "wanted@acme.example", None)
     else:
-        await directory.create_user("wanted@acme.example", active=False)
-        await run_sql(acme.pool, "update users set email = 'other@example.com' where email = 'wanted@acme.example'")
+        await add_account(acme.ports, "wanted@acme.example", None)
     if method == "put":
         answer = await directory.put(user["id"], userName="wanted@acme.example", displayName="Old", active=False)
     else:
