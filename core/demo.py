@@ -16,6 +16,7 @@ from core.accounts import accounts, mailbox, mfa
 from core.accounts import events as accounts_events
 from core.accounts.mfa_rules import MfaEvent
 from core.applications import api_keys, plans, services, services_rules
+from core.applications.access_rules import EnrollmentOrigin
 from core.applications.services_rules import ServiceSettings, ServiceType
 from core.authentication import events as authentication_events
 from core.authentication import sessions
@@ -347,7 +348,9 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         context = await tx.services.context_by_slug(caller.acts_in.slug, service.slug)
         start = SessionStart(user_id=user.id, caller=SYSTEM, service=context, provider="password")
         session = sessions.new_session(seeding.ports, start, now)
-        await tx.end_users.enroll(service.id, user.id, now, signed_in=True)
+        # Assigned, so that SAML admits the customers, too.
+        await tx.assignments.add(service.org_id, service.id, user.id, EnrollmentOrigin.ADMIN, now)
+        await tx.end_users.enroll(service.id, user.id, now)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.record_success(session, "password")
         tx.record(authentication_events.signed_in(user.id, "password", context))

@@ -78,6 +78,7 @@ PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
 POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
 DNS_DEADLINE: Final = 2.0
+MAX_LISTED_SERVICES: Final = 100
 
 
 def examine(settings: Settings, say: Callable[[str], object]) -> int:
@@ -314,6 +315,7 @@ async def _connect_and_check(settings: Settings, conninfo: str) -> list[Finding]
         else:
             results.append(Finding("migrations", Health.GOOD, "up to date"))
             results.append(await _keys(storage, clock))
+            results.extend(await check_saml_access(storage, clock))
     finally:
         await pool.aclose()
     is_in_sync = skew <= CLOCK_TOLERANCE
@@ -325,6 +327,14 @@ async def _connect_and_check(settings: Settings, conninfo: str) -> list[Finding]
         )
     )
     return results
+
+
+async def check_saml_access(storage: Storage, clock: Clock) -> list[Finding]:
+    """Report each service with users that SAML refuses because they enrolled themselves."""
+    async with storage.reading() as read:
+        listed = await read.end_users.services_with_refused_users(MAX_LISTED_SERVICES, clock.now())
+    text = "users enrolled themselves, and SAML refuses them: assign them to the service, or set saml_self_enrolled in its access settings"
+    return [Finding("SAML access", Health.WARNING, f"{org_slug}/{slug}: {text}") for org_slug, slug in listed]
 
 
 async def _keys(storage: Storage, clock: Clock) -> Finding:

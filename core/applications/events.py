@@ -10,6 +10,7 @@ from core.kernel.values import rfc3339
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.applications.access_rules import EnrollmentOrigin
     from core.applications.api_keys_rules import ApiKey
     from core.applications.cancellations_rules import Cancellation
     from core.applications.plans_rules import Plan
@@ -53,6 +54,25 @@ def service_updated(old: Service, new: Service) -> Event:
     scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
     changes = field_changes(old, new, "name", "service_type", *scopes, "redirect_uris", "device_activation_uri", "pkce_without_secret")
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
+
+
+def access_updated(old: Service, new: Service) -> Event:
+    """The access settings of a service were changed. The event contains the old and new value of each changed setting."""
+    changes = field_changes(old.access, new.access, "policy", "saml_self_enrolled", "launch_url")
+    details = {**service_details(new), "changes": changes}
+    return Event(EVENT_KINDS["service.access.updated"], str(new.id), org_id=new.org_id, details=details)
+
+
+def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:
+    """A user was assigned to a service."""
+    details = {**service_details(service), "assigned_by": origin.value}
+    return Event(EVENT_KINDS["service.user.assigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:
+    """The assignment of a user to a service ended. The event says who had assigned the user."""
+    details = {**service_details(service), "assigned_by": origin.value}
+    return Event(EVENT_KINDS["service.user.unassigned"], str(user_id), org_id=service.org_id, details=details)
 
 
 def client_secret_rotated(service: Service) -> Event:

@@ -13,6 +13,7 @@ from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.applications import api_keys, events
+from core.applications.access_rules import EnrollmentOrigin
 from core.applications.service_users_rules import ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
@@ -44,9 +45,9 @@ async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
 
 
 async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
-    """Return the account with this email address, or create it and enroll it as a user of the service.
+    """Return the account with this email address, or create it and assign it to the service.
 
-    An existing account is returned unchanged and is not enrolled, even if the organization created
+    An existing account is returned unchanged and is not assigned, even if the organization created
     it. No email is sent: the user of a new account requests a reset link and sets a password
     (decision 63).
 
@@ -57,8 +58,8 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
         account, is_new = await accounts.find_or_add(tx, email, now, origin=AccountOrigin.API_KEY, org_id=organization.id)
         if is_new:
-            is_enrolled = await tx.end_users.enroll(service.id, account.id, now, signed_in=False)
-            assert is_enrolled, "deleting the service needs the lock on its organization"
+            is_assigned = await tx.assignments.add(organization.id, service.id, account.id, EnrollmentOrigin.API_KEY, now)
+            assert is_assigned, "deleting the service needs the lock on its organization"
             tx.record(accounts_events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
     return _to_service_user(account)

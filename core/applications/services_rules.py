@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.applications.access_rules import AccessSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
@@ -96,6 +97,7 @@ class Service:
     created_at: datetime
     updated_at: datetime
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret (decision 92)
+    access: AccessSettings = field(default_factory=AccessSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

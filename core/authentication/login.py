@@ -177,7 +177,7 @@ async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: Verified
     A trusted device skips the second factor. A pending identity is linked only when all required
     factors are verified, because the link gives permanent access to the account (security A-10).
 
-    Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory.
+    Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService.
     """
     account, method, identity = sign_in.account, sign_in.method, sign_in.pending_identity
     if account.mfa_enabled_at is None or sign_in.device.is_trusted:

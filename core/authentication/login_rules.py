@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.accounts.devices_rules import PresentedDevice
+from core.applications.access_rules import NoAccessToService
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.principals import BlockedByDirectory
 
@@ -52,7 +53,7 @@ class PreAuthInvalid(Unauthenticated):
 
 
 # The errors that end a sign-in to a service although the user's secret was right.
-SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory)
+SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,15 @@
 """Access to the services of an organization: one rule for all protocols, and the enrollment of end users.
 
-A password login to a service, an OAuth authorization, a code exchange, a device approval and a SAML
-sign-on all call `may_use_service`. A refresh applies the same rule inside the statement that
-rotates the token (`RefreshTokenRotation.rotate`), because it must be atomic.
+A user that the organization's directory blocks may not use its services. Otherwise the policy of the
+service decides: it admits anyone, the members, or the assigned users. Assigned are the users that an
+admin, an API key or the directory assigned, and those with a live subscription to the service.
+
+SAML has no sign-up. Under the policy `anyone` it admits members and assigned users only, and users who
+enrolled themselves if the service allows it.
+
+The SQL of the rule is in one module (`adapters/postgres/applications/service_access.py`). The
+statement that enrolls a user who signs in applies it, and so does the one that rotates a refresh token
+(`RefreshTokenRotation.rotate`). An OAuth authorization and a device approval ask before.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
+from core.applications.access_rules import NoAccessToService
 from core.applications.services_rules import ServiceNotFound
 from core.authentication.login_rules import NeedsCodeFlow
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -25,19 +33,15 @@ if TYPE_CHECKING:
     from ports.storage import Reading, Transaction
 
 
-async def may_use_service(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> bool:
-    """Return whether this user may use the services of this organization. A user that its directory blocks may not.
-
-    The directory blocks a user by deactivating or deleting them. The block ends when the directory
-    activates them or creates them again, or when an admin removes it.
-    """
-    return not await read.directory_blocks.exists(org_id, user_id)
+async def may_use_service(read: Reading | Transaction, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+    """Return whether this user may use this service."""
+    return not await read.end_users.is_refused(service_id, user_id, now)
 
 
-async def require_service_access(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> None:
-    """Check that this user may use the services of this organization. Raises: BlockedByDirectory."""
-    if not await may_use_service(read, org_id, user_id):
-        raise BlockedByDirectory
+async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Check that this user may use this service of this organization. Raises: BlockedByDirectory, NoAccessToService."""
+    if not await may_use_service(read, service_id, user_id, now):
+        raise BlockedByDirectory if await read.directory_blocks.exists(org_id, user_id) else NoAccessToService
 
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
@@ -45,12 +49,12 @@ async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUI
 
     The statement that enrolls the user applies the rule of `may_use_service`, so that the usual case needs no further query.
 
-    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory.
+    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
     """
     is_enrolled = tx.end_users.enroll_deferred(service.id, user_id, now)
     current, entitlement = await tx.services.context_and_entitlement(service.id, user_id, now) or refuse(ServiceNotFound)
     if is_enrolled.value is None:
-        await require_service_access(tx, service.org_id, user_id)
+        await require_service_access(tx, service.org_id, service.id, user_id, now)
         raise ServiceNotFound  # it is being deleted
     if current.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive

@@ -59,7 +59,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
 async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
     """Start the session of an application that redeemed an authorization code or a device code.
 
-    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory.
+    Raises: the errors of `enroll_end_user`.
     """
     account, service, provider, device = redeemed.account, redeemed.service, redeemed.provider, redeemed.new_device
     entitlement = NO_ENTITLEMENT

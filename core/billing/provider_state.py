@@ -86,8 +86,7 @@ async def _create_subscription(
         provider_subscription_id=facts.id,
         created_at=now,
     )
-    await tx.subscriptions.add(subscription)
-    tx.record(events.subscription_created(subscription))
+    await subscriptions.add(tx, subscription, now)
     assigned = facts.assigned_to(subscription.org_id)
     await tx.billing.save_facts(assigned, now, check_at=next_check(assigned, now))
     await tx.checkouts.stop_checks(subscription.org_id, facts.id)

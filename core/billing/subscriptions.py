@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import api_keys, cancellations
+from core.applications.access_rules import EnrollmentOrigin
 from core.applications.cancellations_rules import Cancellation
 from core.applications.plans_rules import PlanNotFound
 from core.applications.service_users_rules import ServiceUserNotFound
@@ -108,9 +109,15 @@ async def create(
             provider_subscription_id=None,
             created_at=now,
         ).at(now)
-        await tx.subscriptions.add(subscription)
-        tx.record(events.subscription_created(subscription))
+        await add(tx, subscription, now)
     return subscription
+
+
+async def add(tx: Transaction, subscription: Subscription, now: datetime) -> None:
+    """Add a subscription of a locked account, and make its user an end user of the service."""
+    await tx.assignments.add(subscription.org_id, subscription.service_id, subscription.user_id, EnrollmentOrigin.SUBSCRIPTION, now)
+    await tx.subscriptions.add(subscription)
+    tx.record(events.subscription_created(subscription))
 
 
 async def update(

@@ -20,16 +20,16 @@ BATCH_SIZE: Final = 2000  # members per statement
 
 
 class GroupNotFound(NotFound):
-    """This group does not exist. The only group is the organization of the token."""
+    """This group does not exist. The groups are the organization of the token, and its applications that only assigned users may use."""
 
 
 class GroupCreationUnsupported(Unsupported):
-    """Groups cannot be created by SCIM. The only group is the organization of the token."""
+    """Groups cannot be created by SCIM. The groups are the organization of the token and its applications."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScimGroup:
-    """The organization as a group. Times are UTC."""
+    """The organization, or one of its services, as a group. Times are UTC."""
 
     id: UUID
     name: str

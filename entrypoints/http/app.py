@@ -19,7 +19,17 @@ from core.kernel.uris import origin_of
 from core.kernel.values import is_printable
 from entrypoints.http.api import operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
-from entrypoints.http.api.applications import analytics, api_keys, end_users, plans, service_info, service_users, services
+from entrypoints.http.api.applications import (
+    analytics,
+    api_keys,
+    end_users,
+    own_applications,
+    plans,
+    service_access,
+    service_info,
+    service_users,
+    services,
+)
 from entrypoints.http.api.authentication import identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, siem, webhooks
@@ -69,6 +79,8 @@ BLUEPRINTS: Final = (
     (audit, "The audit log of an organization."),
     (analytics, "Sign-ins of an organization and its services."),
     (services, "Applications of an organization. The API calls them services."),
+    (own_applications, "Applications of the signed-in user."),
+    (service_access, "Who may use a service: its policy, and assigned users."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
     (end_users, "Users of an organization's services, and their sessions."),
@@ -101,7 +113,7 @@ BLUEPRINTS: Final = (
     (sign_in, "Pages: sign in and sign out."),
     (email_links, "Pages: the links in emails about accounts."),
     (account, "Pages: the user's account."),
-    (account_access, "Pages: the devices, linked accounts and sessions of the user."),
+    (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.applications.access_rules import AccessPolicy, Assignment, EnrollmentOrigin
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
 from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
+from core.applications.own_applications_rules import OwnApplication
 from core.applications.plans_rules import Plan
 from core.applications.service_users_rules import ServiceUser
 from core.applications.services_rules import Service, ServiceSummary, ServiceType
@@ -39,6 +41,10 @@ class ServicesRead(Protocol):
 
         A `service_type` of None means all types. An `after` of None means the start of the list.
         """
+        ...
+
+    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
+        """Return the services with this policy, oldest first."""
         ...
 
     async def count(self, org_id: UUID) -> int: ...
@@ -163,14 +169,59 @@ class ServiceUsers(ServiceUsersRead, Protocol):
         ...
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Remove former members of the organization from services that they used only as members.
+        """Remove former members of the organization from services that they used only as members, and end their assignments to the others.
 
-        Users with a subscription to the service stay, because the subscription belongs to them.
+        Users with a subscription to the service stay, because the subscription belongs to them. This
+        is two statements.
         """
         ...
 
     async def remove_everywhere(self, user_id: UUID) -> None:
         """Remove a user from all services, including those of deleted organizations."""
+        ...
+
+
+class AssignmentsRead(Protocol):
+    """Read access to the assignments of users to services."""
+
+    async def page(self, org_id: UUID, service_id: UUID, page: Page) -> PageResult[Assignment]:
+        """Return a page of the users that are assigned to the service, in the order in which they came to it."""
+        ...
+
+    async def origin(self, org_id: UUID, service_id: UUID, user_id: UUID) -> EnrollmentOrigin | None:
+        """Return how the user came to the service, or None if they do not use it."""
+        ...
+
+    async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of these users that are end users or confirmed members of the organization."""
+        ...
+
+    async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
+        """Return those of these users that the directory assigned to the service. None means all users."""
+        ...
+
+    async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        """Return the next ids, in order, of users that the directory assigned to the service."""
+        ...
+
+
+class Assignments(AssignmentsRead, Protocol):
+    """Write access to the assignments of users to services. Callers lock the account before calling any method."""
+
+    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> bool:
+        """Make the user an end user of the service without a sign-in. A weaker origin of an earlier enrollment becomes this one.
+
+        A member who is new to the service loses it when the membership ends. Returns False if the
+        service does not exist or is being deleted.
+        """
+        ...
+
+    async def end(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        """End the user's assignment. They remain an end user of the service, as if they had enrolled themselves."""
+        ...
+
+    async def remove_unused(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        """Remove an unassigned user from the service if they never signed in and have no subscription."""
         ...
 
 
@@ -192,6 +243,21 @@ class EndUsersRead(Protocol):
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
+    async def is_refused(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Return whether the user may not use the service. False if the service does not exist."""
+        ...
+
+    async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
+        """Return the services that admit anyone, while SAML refuses some of their users: the slugs of organization and service.
+
+        This reads all users of these services.
+        """
+        ...
+
+    async def is_refused_by_saml(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Return whether the user may not use the service with SAML. False if the service does not exist."""
+        ...
+
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         """Return whether the user is an end user or a member of the organization."""
         ...
@@ -200,23 +266,35 @@ class EndUsersRead(Protocol):
 class EndUsers(EndUsersRead, Protocol):
     """Write access to the end users of an organization. Callers lock the account before calling any method.
 
-    All methods maintain the counters. They return False or None if the service does not exist, is
-    being deleted, or if the organization's directory has deactivated the user. Otherwise the
-    deletion of the service waits until the transaction ends.
+    All methods maintain the counters. They return False or None if the service does not exist or is
+    being deleted. Otherwise the deletion of the service waits until the transaction ends. The
+    result is also False or None if the user may not use the service
+    (`core.authentication.service_access`).
     """
 
-    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        """Make the user an end user of the service, independent of any membership. `signed_in`: whether they are signing in to it now."""
+    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Make a user who is signing in an end user of the service, independent of any membership."""
         ...
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """Enroll a user who is signing in; the result is available after the next statement."""
+        """Enroll a user as `enroll` does; the result is available after the next statement."""
         ...
 
-    def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """Enroll a member who is signing in to the service with this slug; the result is available after the next statement.
+    def enroll_by_saml_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
+        """Enroll a user who is signing in with SAML to the service with this slug; the result is available after the next statement.
 
-        A user who is new to the service uses it as a member, and loses it when the membership ends.
+        A member who is new to the service uses it as a member, and loses it when the membership ends.
+        """
+        ...
+
+
+class OwnApplications(Protocol):
+    """The applications of users, in all organizations."""
+
+    async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
+        """Return the applications that the user may use, and has used or is a member of the organization of.
+
+        They are ordered by organization and name.
         """
         ...
 
@@ -259,7 +337,11 @@ class ApplicationsReading(Protocol):
     @property
     def api_keys(self) -> ApiKeysRead: ...
     @property
+    def assignments(self) -> AssignmentsRead: ...
+    @property
     def end_users(self) -> EndUsersRead: ...
+    @property
+    def own_applications(self) -> OwnApplications: ...
     @property
     def plans(self) -> PlansRead: ...
     @property
@@ -273,6 +355,8 @@ class ApplicationsTransaction(Protocol):
 
     @property
     def api_keys(self) -> ApiKeys: ...
+    @property
+    def assignments(self) -> Assignments: ...
     @property
     def end_users(self) -> EndUsers: ...
     @property

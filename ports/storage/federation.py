@@ -222,10 +222,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """Make the sign-on pending again, because its response was not sent."""
         ...
 
-    def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        """Lock the user's membership and account, and read the session and the use of the service under these locks.
+    def lock_user_deferred(self, org_id: UUID, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
+        """Lock the user's membership and account, and read the session under these locks.
 
-        This queues four statements, which run with the next statement.
+        This queues three statements, which run with the next statement.
         """
         ...
 

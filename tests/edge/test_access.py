@@ -119,12 +119,13 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         named[access_of(view).name].add(route)
     assert named["verified_person"] == {"POST /api/organizations"}
     assert named["person_anywhere"] == {
-        *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations"),
+        *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations", "GET /api/user/applications"),
         *("GET /api/privacy/export/<user_id>", "DELETE /api/privacy/forget/<user_id>"),
     }
     assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
     assert {route for route in named["page_session"] if route.split()[1].split("/")[1] != "app"} == {"GET /auth/device/verify"}
     assert named["person_or_browser"] == {"POST /auth/device/verify"}
+    assert named["member_or_browser"] == {"GET /api/organizations/<org_slug>/services/<service_slug>/saml/login"}
     assert {route for route, view in routes(app) if not access_of(view).limited} == {
         "GET /",
         "GET /health",

@@ -195,8 +195,14 @@ GET    /api/organizations                                         401 403
 GET    {org}                                                      401 403 404
 PATCH  {org}                                                      400 401 403 404
 DELETE {org}                                                      401 403 404
+GET    /api/user/applications                                     401 403
 GET    {org}/services                                             400 404
 GET    {service}                                                  404
+GET    {service}/access                                           404
+PUT    {service}/access                                           400 404
+GET    {service}/assignments                                      400 404
+PUT    {service}/assignments/{user_id}                            404
+DELETE {service}/assignments/{user_id}                            404
 POST   {service}/rotate-secret                                    400 404
 DELETE {service}                                                  404
 POST   {service}/plans                                            404

@@ -112,6 +112,10 @@ PAGES: dict[str, dict[str, object]] = {
     "account_backup_codes.html": {"done": "It was done.", "codes": ["ABCD-2345"], "switched_on": True},
     "account_devices.html": {"done": "It was done.", "devices": [DEVICE]},
     "account_device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "account_applications.html": {
+        "done": "It was done.",
+        "applications": [{"name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],
+    },
     "account_organizations.html": {
         **ACCOUNT,
         "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME}],

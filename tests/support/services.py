@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
+from core.applications.access_rules import EnrollmentOrigin
 from core.authentication.sessions_rules import Session
 from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest, new_id, new_secret
@@ -52,7 +53,12 @@ async def add_api_key(
 async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:
     """Enroll the account in the service, as a login does, or the service's API key."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(service, user, ports.clock.now(), signed_in=signed_in)
+        if signed_in:
+            assert await tx.end_users.enroll(service, user, ports.clock.now())
+        else:
+            context = await tx.services.context_by_id(service)
+            assert context is not None
+            assert await tx.assignments.add(context.org_id, service, user, EnrollmentOrigin.API_KEY, ports.clock.now())
 
 
 async def add_subscription(
@@ -113,7 +119,7 @@ async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) 
         service=context,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(service, account.id, now, signed_in=True)
+        assert await tx.end_users.enroll(service, account.id, now)
         await tx.sessions.begin(session, digest(refresh_token))
     claims = Claims(
         user_id=account.id,

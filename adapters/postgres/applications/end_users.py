@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.applications.service_access import is_blocked
+from adapters.postgres.applications.service_access import ORIGINS, is_member, may_sign_on, may_use
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.applications.access_rules import EnrollmentOrigin
 from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
 from core.kernel.values import Email, Page, PageResult
@@ -60,6 +61,17 @@ END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
+IS_REFUSED: Final = f"select 1 from services v where v.id = %(service_id)s and not {may_use('v', '%(user_id)s')}"
+SERVICES_WITH_REFUSED_USERS: Final = f"""
+    select o.slug, v.slug from services v join organizations o on o.id = v.org_id
+    join saml_configurations f on f.service_id = v.id and f.enabled
+    where v.access_policy = 'anyone' and not v.saml_self_enrolled and exists (
+        select 1 from service_users r
+        where r.service_id = v.id and {may_use("v", "r.user_id")} and not {may_sign_on("v", "r.user_id")})
+    order by o.slug, v.slug limit %(limit)s"""
+IS_REFUSED_BY_SAML: Final = f"select 1 from services v where v.id = %(service_id)s and not {may_sign_on('v', '%(user_id)s')}"
+
+
 def to_end_user_summary(row: Row) -> EndUserSummary:
     return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()))
 
@@ -86,31 +98,32 @@ def to_identity(row: Row) -> LinkedIdentity:
 #
 # Keep "try" and "skip locked". Otherwise all sign-ins to a service would wait for its deletion, and
 # occupy the connections of other requests. So a locked service counts as deleted, even if the
-# deletion fails later. A service also counts as deleted for users that the organization's directory
-# blocks.
+# deletion fails later. A service also counts as deleted for users that `admits` refuses.
 #
 # A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
 # locks it, so that a transaction that removes it has to wait.
 #
-# `by_membership` is true in a new row for a user who signs in as a member. It becomes false when
-# the user comes to the service by any other means. Then they stay a user of the service after the
-# membership ends. It never becomes true again.
-def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
+# `by_membership` is true in a new row for a member who is assigned, or who signs in with SAML. It
+# becomes false when the user signs in by any other means. Then they stay a user of the service after
+# the membership ends. It never becomes true again.
+def _enroll(which: LiteralString, *, admits: LiteralString = "true", by_membership: LiteralString = "false") -> LiteralString:
     return f"""
         with held as (
             select id, org_id from services
-            where {which} and not {is_blocked("services.org_id", "%(user_id)s")}
+            where {which} and {admits}
               and pg_try_advisory_xact_lock_shared({SERVICES}, hashtext(id::text))
             for key share skip locked),
         used as (
-            insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, created_at, first_login_at,
-                                            last_login_at)
-            select held.id, a.id, held.org_id, a.email, a.deactivated, {by_membership}, %(now)s, %(login_at)s, %(login_at)s
+            insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, enrolled_by, created_at,
+                                            first_login_at, last_login_at)
+            select held.id, a.id, held.org_id, a.email, a.deactivated, {by_membership}, %(origin)s, %(now)s, %(login_at)s, %(login_at)s
             from held join users a on a.id = %(user_id)s
             on conflict (service_id, user_id) do update set
                 first_login_at = least(u.first_login_at, excluded.first_login_at),
                 last_login_at = greatest(u.last_login_at, excluded.last_login_at),
-                by_membership = u.by_membership and excluded.by_membership
+                by_membership = u.by_membership and excluded.by_membership,
+                enrolled_by = case when array_position({ORIGINS}, excluded.enrolled_by) > array_position({ORIGINS}, u.enrolled_by)
+                                   then excluded.enrolled_by else u.enrolled_by end
             returning service_id, user_id, org_id, email, deactivated, xmax = 0 as is_new),
         known as (
             insert into end_users as e (org_id, user_id, email, deactivated, created_at)
@@ -127,12 +140,17 @@ def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> 
         select 1 from held"""
 
 
-ENROLL: Final = _enroll("id = %(service_id)s")
-ENROLL_MEMBER: Final = _enroll("org_id = %(org_id)s and slug = %(slug)s", by_membership="true")
+IS_MEMBER: Final = is_member("held.org_id", "%(user_id)s")
+ENROLL: Final = _enroll("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
+ENROLL_BY_SAML: Final = _enroll(
+    "org_id = %(org_id)s and slug = %(slug)s", admits=may_sign_on("services", "%(user_id)s"), by_membership=IS_MEMBER
+)
+# An enrollment without a sign-in
+ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", by_membership=IS_MEMBER)
 
 
-def _enrollment(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
-    return {"user_id": user_id, "now": now, "login_at": now if signed_in else None}
+def _enrollment(user_id: UUID, now: datetime) -> dict[str, object]:
+    return {"user_id": user_id, "now": now, "login_at": now, "origin": EnrollmentOrigin.SELF}
 
 
 class EndUsers(Repository):
@@ -183,6 +201,15 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
+    async def is_refused(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(IS_REFUSED, service_id=service_id, user_id=user_id, now=now)
+
+    async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
+        return await self._all(lambda row: (row[0], row[1]), SERVICES_WITH_REFUSED_USERS, limit=limit, now=now)
+
+    async def is_refused_by_saml(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(IS_REFUSED_BY_SAML, service_id=service_id, user_id=user_id, now=now)
+
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
             """
@@ -192,13 +219,11 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        return await self._exists(ENROLL, service_id=service_id, **_enrollment(user_id, now, signed_in=signed_in))
+    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(ENROLL, service_id=service_id, **_enrollment(user_id, now))
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now, signed_in=True))
+        return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now))
 
-    def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(
-            lambda _: True, ENROLL_MEMBER, org_id=org_id, slug=service_slug, **_enrollment(user_id, now, signed_in=True)
-        )
+    def enroll_by_saml_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, ENROLL_BY_SAML, org_id=org_id, slug=service_slug, **_enrollment(user_id, now))

@@ -2,7 +2,9 @@
 
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
+from adapters.postgres.applications.assignments import Assignments
 from adapters.postgres.applications.end_users import EndUsers
+from adapters.postgres.applications.own_applications import OwnApplications
 from adapters.postgres.applications.plans import Plans
 from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import Services
@@ -14,7 +16,9 @@ class ApplicationsRepositories(Scope):
 
     analytics = repository(Analytics)
     api_keys = repository(ApiKeys)
+    assignments = repository(Assignments)
     end_users = repository(EndUsers)
+    own_applications = repository(OwnApplications)
     plans = repository(Plans)
     service_users = repository(ServiceUsers)
     services = repository(Services)

@@ -1,8 +1,49 @@
-"""The SQL of the rule in `core.authentication.service_access`, for statements that must check it atomically."""
+"""The SQL of the rule in `core.authentication.service_access`, for statements that must check it atomically.
 
-from typing import LiteralString
+The conditions refer to a row of `services` by its alias, and to the parameter `now`.
+"""
+
+from typing import Final, LiteralString
+
+from adapters.postgres.billing.subscriptions import STATUS
+
+# The origins of `EnrollmentOrigin`, weakest first, and those that are assignments
+ORIGINS: Final = "array['self', 'subscription', 'directory', 'admin', 'api_key']"
+ASSIGNED: Final = "('directory', 'admin', 'api_key')"
 
 
 def is_blocked(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if the directory of this organization blocks this user."""
     return f"exists (select 1 from directory_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
+
+
+def is_member(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user is a member of this organization."""
+    return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id})"
+
+
+def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user may use this service."""
+    return f"""(not {is_blocked(f"{service}.org_id", user_id)} and case {service}.access_policy
+        when 'anyone' then true
+        when 'members' then {is_member(f"{service}.org_id", user_id)}
+        else {_is_assigned(service, user_id)} end)"""
+
+
+def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user may use this service with SAML.
+
+    Under the policy `anyone`, SAML admits no strangers: only members, assigned users and, if the
+    service allows it, users who enrolled themselves.
+    """
+    return f"""({may_use(service, user_id)} and case when {service}.access_policy <> 'anyone' then true else
+        {is_member(f"{service}.org_id", user_id)} or {_is_assigned(service, user_id)}
+        or {service}.saml_self_enrolled and exists (
+            select 1 from service_users e where e.service_id = {service}.id and e.user_id = {user_id} and not e.by_membership) end)"""
+
+
+def _is_assigned(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    return f"""(exists (select 1 from service_users a
+                 where a.service_id = {service}.id and a.user_id = {user_id} and a.enrolled_by in {ASSIGNED})
+         or exists (select 1 from subscriptions s
+                    where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due')))"""

@@ -1,9 +1,10 @@
 """Users of a service as its API keys see them, and their removal from services."""
 
 from collections.abc import Collection
-from typing import LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.service_users_rules import ServiceUser
 from core.kernel.values import Email, PageResult
@@ -62,37 +63,50 @@ class ServiceUsers(Repository):
         )
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        # Lock order: as in `_removal`. These users signed in to the service only with SAML, as
-        # members. So they have no identities there.
+        users = {"org_id": org_id, "user_ids": list(user_ids)}
         await self._run(
-            """
-            with parted as (
-                delete from service_users r
-                where org_id = %(org_id)s and user_id = any(%(user_ids)s) and by_membership and not exists (
-                    select 1 from subscriptions b where b.service_id = r.service_id and b.user_id = r.user_id)
-                returning service_id, user_id),
-            counted as (
-                update services v set user_count = user_count - fewer.users
-                from (select service_id, count(*) as users from parted group by service_id) fewer
-                where v.id = fewer.service_id
-                returning v.id),
-            gone as (
-                delete from end_users e
-                where e.org_id = %(org_id)s and e.user_id in (select user_id from parted) and not exists (
-                    select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
-                    and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
-                returning 1)
-            update end_user_totals set total = total - fewer.people
-            from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
-            where org_id = %(org_id)s and fewer.people > 0""",
-            org_id=org_id,
-            user_ids=list(user_ids),
+            f"""
+            update service_users set enrolled_by = 'self'
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by in {ASSIGNED}""",
+            **users,
         )
+        await self._run(REMOVE_FORMER_MEMBERS, **users)
 
     async def remove_everywhere(self, user_id: UUID) -> None:
         # No rows remain, even if the housekeeper removes rows of deleted organizations at the same
         # time.
         await self._run(_removal("", "", ""), user_id=user_id)
+
+
+def remove_without_subscription(which: LiteralString) -> LiteralString:
+    """Return a statement that removes the users %(user_ids)s from those services `r` of an organization where they have no subscription.
+
+    They never signed in to these services, or only with SAML. So they have no identities there.
+    """
+    # Lock order: as in `_removal`.
+    return f"""
+        with parted as (
+            delete from service_users r
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and {which} and not exists (
+                select 1 from subscriptions b where b.service_id = r.service_id and b.user_id = r.user_id)
+            returning service_id, user_id),
+        counted as (
+            update services v set user_count = user_count - fewer.users
+            from (select service_id, count(*) as users from parted group by service_id) fewer
+            where v.id = fewer.service_id
+            returning v.id),
+        gone as (
+            delete from end_users e
+            where e.org_id = %(org_id)s and e.user_id in (select user_id from parted) and not exists (
+                select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
+                and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
+            returning 1)
+        update end_user_totals set total = total - fewer.people
+        from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
+        where org_id = %(org_id)s and fewer.people > 0"""
+
+
+REMOVE_FORMER_MEMBERS: Final = remove_without_subscription("by_membership")
 
 
 def _removal(of_organization: LiteralString, of_service: LiteralString, no_longer: LiteralString) -> LiteralString:

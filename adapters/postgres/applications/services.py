@@ -8,6 +8,7 @@ from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
+from core.applications.access_rules import AccessPolicy, AccessSettings
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
@@ -21,9 +22,9 @@ CONTEXT_WIDTH: Final = 7
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
-    "v.pkce_without_secret"
+    "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url"
 )
-COLUMN_COUNT: Final = 16
+COLUMN_COUNT: Final = 19
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Selects users `r` of a service who use no other service of its organization. Keep the limit: it
 # makes the planner look up each user by index. With a plain join it may read all users of the
@@ -65,6 +66,7 @@ def to_service(row: Row) -> Service:
         created_at=row[13],
         updated_at=row[14],
         pkce_without_secret=row[15],
+        access=AccessSettings(AccessPolicy(row[16]), row[17], row[18]),
     )
 
 
@@ -151,6 +153,14 @@ class Services(Repository):
             offset=offset,
         )
 
+    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
+        return await self._all(
+            to_service,
+            f"select {COLUMNS} from services v where v.org_id = %(org_id)s and v.access_policy = %(policy)s order by v.created_at, v.id",
+            org_id=org_id,
+            policy=policy,
+        )
+
     async def count(self, org_id: UUID) -> int:
         return await self._one(lambda row: int(row[0]), "select count(*) from services where org_id = %(org_id)s", org_id=org_id) or 0
 
@@ -159,10 +169,10 @@ class Services(Repository):
             """
             insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
                                   websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
-                                  pkce_without_secret)
+                                  pkce_without_secret, access_policy, saml_self_enrolled, launch_url)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
-                    %(updated_at)s, %(pkce_without_secret)s)""",
+                    %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -176,7 +186,8 @@ class Services(Repository):
                 name = %(name)s, service_type = %(service_type)s, client_secret_hash = %(client_secret_hash)s,
                 codehost_scopes = %(codehost_scopes)s, websuite_scopes = %(websuite_scopes)s, officesuite_scopes = %(officesuite_scopes)s,
                 redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s,
-                pkce_without_secret = %(pkce_without_secret)s
+                pkce_without_secret = %(pkce_without_secret)s, access_policy = %(access_policy)s,
+                saml_self_enrolled = %(saml_self_enrolled)s, launch_url = %(launch_url)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -261,6 +272,9 @@ def _changeable(service: Service) -> dict[str, object]:
         "device_activation_uri": service.device_activation_uri,
         "updated_at": service.updated_at,
         "pkce_without_secret": service.pkce_without_secret,
+        "access_policy": service.access.policy,
+        "saml_self_enrolled": service.access.saml_self_enrolled,
+        "launch_url": service.access.launch_url,
     }
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from adapters.postgres.applications.service_access import is_blocked
+from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.authentication.live_sessions import (
     ACCOUNT_IS_USABLE,
@@ -102,8 +102,8 @@ PRESENTER_MAY_USE: Final = """
 
 # The rule of `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
-    (exists (select 1 from services v join service_users r on r.service_id = v.id where v.id = s.service_id and r.user_id = s.user_id)
-     and not {is_blocked("s.org_id", "s.user_id")})"""
+    exists (select 1 from services v join service_users r on r.service_id = v.id
+            where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")})"""
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,

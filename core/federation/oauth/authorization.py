@@ -128,15 +128,12 @@ async def authorization_at(ports: Ports, path: str) -> Authorization | None:
 
 
 async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
-    """Return whether the user may use the service.
-
-    A user blocked by the organization's directory gets no code.
-    """
+    """Return whether the user may use the service. Other users get no code."""
     context = authorization.context
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return await may_use_service(read, context.org_id, visitor.user_id)
+        return await may_use_service(read, context.id, visitor.user_id, ports.clock.now())
 
 
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:

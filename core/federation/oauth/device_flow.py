@@ -229,7 +229,7 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     Return the request as it was before the decision (security V-3). To approve it, the user needs a
     session in which all required factors were verified.
 
-    Raises: MfaMissing, BlockedByDirectory, SessionEnded; the errors of `find_request`.
+    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, SessionEnded; the errors of `find_request`.
     UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
@@ -239,7 +239,7 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
         if decision is DeviceDecision.APPROVE:
-            await require_service_access(tx, request.org_id, caller.user_id)
+            await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
         session_id = caller.session_id if decision is DeviceDecision.APPROVE else None
         if not await tx.device_codes.decide(digest(normalize_user_code(user_code) or ""), decision.status, session_id, now):
             raise UserCodeUnknown

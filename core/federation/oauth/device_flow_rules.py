@@ -119,6 +119,7 @@ class DeviceAuthorization:
 class DeviceRequest:
     """A device's request as shown to the person who entered its user code. Times are UTC."""
 
+    service_id: UUID
     service: str  # its name
     org_id: UUID
     organization: str  # its name

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.applications.access_rules import NoAccessToService
 from core.authentication import events
-from core.authentication.service_access import may_use_service
 from core.authentication.sessions import new_session
 from core.authentication.sessions_rules import SessionStart
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import AttributeSource, NameIdFormat, SamlDisabled
 from core.federation.saml.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
-from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, NoAccessToService, SubjectMismatch
+from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, SubjectMismatch
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import AddressNotVerified, require_mfa
 
@@ -46,29 +46,27 @@ async def authorize_assertion(
 
     Lock order: membership, account.
 
-    Members of the organization and end users of the service may get one, while the session with
-    this id is alive (decision 178, security X-8). A member who is not an end user of the service
-    yet becomes one until the membership ends.
+    A user who may use the service with SAML (`core.authentication.service_access`) gets one, while
+    the session with this id is alive (decision 178, security X-8). A member who is not an end user
+    of the service yet becomes one until the membership ends.
 
     Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of
     `configuration.find_provider`.
     """
     require_mfa(person)
     now = ports.clock.now()
-    locks = tx.saml_sign_ons.lock_user_deferred(org_id, service_slug, person.user_id, session_id, now)
-    enrolled = tx.end_users.enroll_member_deferred(org_id, service_slug, person.user_id, now)
+    locks = tx.saml_sign_ons.lock_user_deferred(org_id, person.user_id, session_id, now)
+    enrolled = tx.end_users.enroll_by_saml_deferred(org_id, service_slug, person.user_id, now)
     provider = await saml.find_provider(tx, org_slug, service_slug, now)
     # While this transaction waited for the account lock, another one may have ended the session
     # (security Z-5).
     account = locks.account.value or refuse(SessionEnded)
     if locks.session_lives.value is None:
         raise SessionEnded
-    if locks.membership.value is None and (locks.own_use.value is None or not await may_use_service(tx, org_id, account.id)):
-        raise NoAccessToService
+    if enrolled.value is None:  # refused by the rule, or the service is being deleted
+        raise NoAccessToService if await tx.end_users.is_refused_by_saml(provider.service.id, account.id, now) else SamlDisabled
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
-    if enrolled.value is None:
-        raise SamlDisabled  # the service is being deleted
     return AuthorizedUser(person, account, provider)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from core.applications.access_rules import NoAccessToService
 from core.authentication.login_failures import LoginFailure
 from core.authentication.sessions import end_replaced, new_session
 from core.authentication.sessions_rules import SessionStart
@@ -26,7 +27,6 @@ from core.federation.saml.sign_on_rules import (
     STATE_TTL,
     AuthnRequestReplayed,
     LoginRequired,
-    NoAccessToService,
     SamlSignOn,
     SignOnNotFound,
     SignOnResult,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from core.authentication.sessions_rules import Session
     from core.federation.saml.configuration_rules import SamlIdentityProvider
-    from core.kernel.principals import Caller, Member
+    from core.kernel.principals import Caller, Person
     from ports import Ports
 
 
@@ -243,19 +243,21 @@ async def _sign(
     return SignOnResult(provider.acs_url, encoded, sign_on.relay_state, response.assertion is None, signed_in)
 
 
-async def idp_initiated(ports: Ports, caller: Member, service_slug: str, relay_state: str | None) -> SignOnResult:
+async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slug: str, relay_state: str | None) -> SignOnResult:
     """Return a response for a sign-in that the service did not request (decision 177).
 
-    It is not bound to a browser session, so single logout does not reach the session at the service.
+    In a browser with a session, the response is bound to it, so that single logout reaches the
+    session at the service. The response to an access token is not bound to a browser session.
 
-    Raises: the errors of `authorize_assertion` and `check_relay_state`.
+    Raises: the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
     """
     saml_bindings.check_relay_state(relay_state)
-    now = ports.clock.now()
+    now, browser = ports.clock.now(), caller.browser if isinstance(caller, Visitor) else None
+    async with ports.storage.reading() as read:
+        service = (await saml.find_provider(read, org_slug, service_slug, now)).service
     async with ports.storage.transaction(by=caller) as tx:
-        organization = caller.acts_in
-        user = await authorize_assertion(ports, tx, caller, organization.id, organization.slug, service_slug, caller.session_id)
-        assertion = await create_assertion(ports, tx, user, await new_name_id(tx, user, now), now)
+        user = await authorize_assertion(ports, tx, caller, service.org_id, org_slug, service_slug, caller.session_id)
+        assertion = await create_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
     response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=assertion)
     document = await ports.saml.response(user.provider, response)
     return SignOnResult(user.provider.acs_url, saml_bindings.encode_post(document), relay_state)

@@ -28,10 +28,6 @@ class SignOnNotFound(Invalid):
     """This sign-in has expired or is already finished, or it was started in another browser. Start again at the application."""
 
 
-class NoAccessToService(Forbidden):
-    """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
-
-
 class SubjectMismatch(Forbidden):
     """The application asked for another user. Sign in as that user."""
 
@@ -114,4 +110,3 @@ class SignOnLocks:
     membership: Deferred[bool]
     account: Deferred[Account]
     session_lives: Deferred[bool]
-    own_use: Deferred[bool]  # the user is an end user of the service by registration, not by membership

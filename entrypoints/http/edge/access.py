@@ -176,6 +176,17 @@ async def _as_person_or_browser(access: Access) -> None:
         raise NotSignedIn
 
 
+async def _as_member_or_browser(access: Access) -> Response | None:
+    if "Authorization" in request.headers:
+        await _as_member(access)
+        return None
+    request_record().organization = (request.view_args or {})["org_slug"]
+    redirect = await _as_browser(access)
+    if redirect is not None and "text/html" not in request.accept_mimetypes.values():
+        raise NotSignedIn
+    return redirect
+
+
 def to_sign_in() -> Response:
     """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
     query = request.query_string.decode("ascii", "replace")
@@ -273,6 +284,16 @@ def member(capability: Capability, *, outlives: bool | None = None, inactive: bo
     """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
     access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive)
     return AccessDecorator(access, _as_member)
+
+
+def member_or_browser(capability: Capability, *, outlives: bool) -> AccessDecorator:
+    """Return the decorator for members with an access token, and for browsers with a session on our pages.
+
+    A browser needs neither a membership nor a form token: the use case decides, and the route must
+    be safe to open from any page. A browser without a session is redirected to the sign-in page.
+    """
+    access = Access("member_or_browser", "bearer", or_cookie=True, capability=capability, outlives=outlives)
+    return AccessDecorator(access, _as_member_or_browser)
 
 
 def service_key(permission: Permission) -> AccessDecorator:

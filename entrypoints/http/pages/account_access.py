@@ -1,4 +1,4 @@
-"""The pages of the user's account for devices, linked accounts and sessions (decisions 53, 176; security G-1, G-2)."""
+"""The pages of the user's account for applications, devices, linked accounts and sessions (decisions 53, 176; security G-1, G-2)."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 
 from core.accounts import devices
 from core.accounts.devices_rules import ListedDevice
+from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.sessions_rules import LiveSession
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
@@ -16,6 +17,7 @@ from core.kernel.errors import Invalid
 from core.kernel.page_paths import IDENTITIES_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
 from core.tenancy import members, organizations
+from entrypoints.http.api.applications.own_applications import launch_url
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.context import ports, signed_in
@@ -35,6 +37,7 @@ from entrypoints.http.pages.sign_in import redirect
 
 routes = Blueprint("account_access", __name__)
 
+APPLICATIONS: Final = "/app/account/applications"
 DEVICES: Final = "/app/account/devices"
 ORGANIZATIONS: Final = "/app/account/organizations"
 SESSIONS: Final = "/app/account/sessions"
@@ -236,6 +239,24 @@ async def leave_organization(org_slug: str) -> Response:
     await read_account_form()
     await members.leave(ports(), signed_in(), org_slug)
     return redirect_with_notice("left", ORGANIZATIONS)
+
+
+# Applications
+
+
+@routes.get(APPLICATIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_applications() -> Response:
+    """List the applications that you may use.
+
+    Each application that can be opened from here has a link.
+    """
+    listed = [
+        {"name": application.name, "organization": application.organization, "launch_url": launch_url(application)}
+        for application in await own_applications.list_own(ports(), signed_in())
+    ]
+    return account_page_response("account_applications.html", applications=listed)
 
 
 # Sessions

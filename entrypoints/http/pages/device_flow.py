@@ -9,6 +9,7 @@ from pydantic import Field
 from quart import Blueprint, Response, jsonify, request
 from quart_schema import document_response
 
+from core.applications.access_rules import NoAccessToService
 from core.authentication import browser
 from core.federation.oauth import device_flow
 from core.federation.oauth.device_flow_rules import (
@@ -23,7 +24,7 @@ from core.federation.oauth.device_flow_rules import (
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
-from core.kernel.principals import Person, Visitor
+from core.kernel.principals import BlockedByDirectory, Person, Visitor
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import page_session, person_or_browser, to_sign_in
@@ -105,6 +106,9 @@ async def _verify_by_form(user: Visitor) -> Response:
         device = await device_flow.decide(ports(), user, text, decision, _network())
     except (Invalid, Limited) as refusal:
         return _refused_form(refusal, user, user_code=user_code)
+    except (BlockedByDirectory, NoAccessToService) as refusal:
+        next_path = safe_next(verification_url(user_code))
+        return refused_page(refusal, "no_access.html", form_token=_form_token(), next=next_path, email=user.email)
     is_approved = decision is DeviceDecision.APPROVE
     return page_response(render("device_done.html", approved=is_approved, service=device.service, organization=device.organization))
 

@@ -4,9 +4,10 @@ from functools import partial
 
 from quart import Blueprint, Response, after_this_request, request
 
+from core.applications.access_rules import NoAccessToService
 from core.authentication import browser
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult, SignOnReturn
+from core.federation.saml.sign_on_rules import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel import uris
 from core.kernel.errors import Refusal, refuse
 from core.kernel.principals import AddressNotVerified

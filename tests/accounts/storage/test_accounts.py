@@ -115,7 +115,7 @@ async def test_a_change_of_address_locks_service_users_before_end_users(storage:
     """Deleting a service locks them in this order. The foreign keys that copy the address have no fixed order."""
     user = await add(storage, account())
     service = await add_service(pool, await add_organization(pool, "acme"))
-    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW))
 
     async def change() -> None:
         await within(storage, lambda tx: tx.accounts.change_email(user.id, EVE, NOW))

@@ -4,11 +4,16 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.storage import Postgres
+from core.applications.access_rules import EnrollmentOrigin
 from core.kernel.principals import SYSTEM
 from tests.support.rows import NOW
 
 
 async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
+    """Enroll a user who signs in, or whom an API key creates."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock(user)
-        return await tx.end_users.enroll(service, user, at, signed_in=signed_in)
+        if signed_in:
+            return await tx.end_users.enroll(service, user, at)
+        context = await tx.services.context_by_id(service)
+        return context is not None and await tx.assignments.add(context.org_id, service, user, EnrollmentOrigin.API_KEY, at)

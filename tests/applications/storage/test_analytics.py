@@ -9,6 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.applications.access_rules import EnrollmentOrigin
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
@@ -189,9 +190,9 @@ async def test_new_and_active_users_are_counted_since_the_given_time(
     async def use(service: ServiceContext, user: UUID, *login_times: Any, born: Any = None) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
             if born is not None:
-                await tx.end_users.enroll(service.id, user, born, signed_in=False)
+                await tx.assignments.add(service.org_id, service.id, user, EnrollmentOrigin.API_KEY, born)
             for at in login_times:
-                await tx.end_users.enroll(service.id, user, at, signed_in=True)
+                await tx.end_users.enroll(service.id, user, at)
 
     await use(shop, people[0], since - DAY, since)  # an old user who signed in again
     await use(shop, people[1], since)  # new, and signed in

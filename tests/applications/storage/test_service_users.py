@@ -19,7 +19,7 @@ from tests.support.services import add_service
 async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
-            assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
+            assert await tx.end_users.enroll(service, user, NOW + number * SECOND)
 
 
 async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:

@@ -1,75 +1,148 @@
-"""Tests that every protocol applies the one rule for access to services (security C-5)."""
+"""Tests that every protocol applies the one rule for access to services (security C-5, decisions 57, 178)."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
-from adapters.postgres.engine.pool import Pool
+import pytest
+
 from core.accounts.accounts_rules import Account
-from core.authentication.service_access import may_use_service
-from ports import Ports
+from core.applications.access_rules import AccessPolicy
+from core.kernel.values import digest
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import DeviceClient
-from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
+from tests.federation.api.relying import SECRET, RelyingParty
 from tests.support.browser import ACCOUNT, leads_to
-from tests.support.builders import EMAIL, PASSWORD, add_provisioned, log_in, sign_in
+from tests.support.builders import EMAIL, PASSWORD, Answer, add_member, add_provisioned, run_sql, sign_in
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlBrowser
-from tests.support.services import add_service_user, service_context
+from tests.support.services import add_plan, add_service_user, add_subscription, service_context, sign_in_to
 from tests.support.tenants import Tenant
 
 
-@dataclass(slots=True)
-class Grants:
-    """What a user has from before: a code, refresh tokens, and a device that they approved."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the organization knows about a user."""
 
-    code: str
-    refresh_token_of_code: str
-    refresh_token_of_password: str
-    approved: DeviceClient
+    origin: str | None = None  # of the enrollment, or None if the user does not use the service
+    member: bool = False
+    subscription: str | None = None  # its status
+    blocked: bool = False
 
 
-async def test_every_protocol_refuses_a_user_that_the_directory_blocks(
-    acme: Tenant, user: Account, browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
-) -> None:
-    """Only the block changes: sessions, codes and approvals from before it are still live."""
-    party: RelyingParty = await add_relying_party(acme, browser, "store")
-    await add_service_user(ports, party.service, user.id)
-    service = await service_context(pool, party.service)
-    token = (await sign_in(ports, user)).access_token
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+STATES: Final = {
+    "stranger": State(),
+    "end user": State("self"),
+    "member": State(member=True),
+    "of an API key": State("api_key"),
+    "of the directory": State("directory"),
+    "of an admin": State("admin"),
+    "subscriber": State("subscription", subscription="active"),
+    "former subscriber": State("subscription", subscription="expired"),
+    "blocked": State("admin", member=True, subscription="active", blocked=True),
+}
+ASSIGNED: Final = {"of an API key", "of the directory", "of an admin", "subscriber"}
+MEMBERS: Final = {"member"}
+ADMITTED: Final = {"anyone": set(STATES) - {"blocked"}, "members": MEMBERS, "assigned": ASSIGNED}
+# SAML, under the policy and with or without `saml_self_enrolled`
+ADMITTED_BY_SAML: Final = {
+    ("anyone", False): MEMBERS | ASSIGNED,
+    ("anyone", True): set(STATES) - {"blocked", "stranger"},
+    ("members", True): MEMBERS,
+    ("assigned", True): ASSIGNED,
+}
 
-    async def new_device() -> DeviceClient:
-        device = DeviceClient(acme.api, pool, clock, service)
+
+class Protocols:
+    """All ways of one user into one service. Each starts from the given state and answers whether it let the user in."""
+
+    def __init__(self, party: RelyingParty, browser: SamlBrowser, application: SamlApplication, user: Account, clock: FakeClock) -> None:
+        self._tenant, self._party, self._browser, self._application = party.tenant, party, browser, application
+        self._user, self._clock = user, clock
+
+    async def put(self, policy: str, state: State, *, saml_self_enrolled: bool = False) -> None:
+        """Set the policy and the state directly, so that the sessions, codes and approvals of the user stay."""
+        pool, service, user = self._tenant.pool, self._party.service, self._user.id
+        set_policy = "update services set access_policy = %s, saml_self_enrolled = %s where id = %s"
+        await run_sql(pool, set_policy, policy, saml_self_enrolled, service)
+        for table in ("service_users", "end_users", "memberships", "subscriptions", "scim_users"):
+            await run_sql(pool, f"delete from {table} where user_id = %s", user)  # noqa: S608
+        if state.origin is not None:
+            await add_service_user(self._tenant.ports, service, user, signed_in=False)
+            await run_sql(pool, "update service_users set enrolled_by = %s where user_id = %s", state.origin, user)
+        if state.member:
+            await add_member(pool, self._tenant.org, user)
+        if state.subscription is not None:
+            ends = self._clock.now() + timedelta(days=1)
+            await add_subscription(self._tenant.ports, pool, service, user, self._plan, state.subscription, ends=ends)
+        if state.blocked:
+            await add_provisioned(pool, self._tenant.org, user, provisioned=False, blocked=True)
+
+    async def prepare(self) -> None:
+        self._plan = await add_plan(self._tenant.pool, self._party.service)
+        self._service = await service_context(self._tenant.pool, self._party.service)
+        self._token = (await sign_in(self._tenant.ports, self._user)).access_token
+        assert leads_to(await self._browser.sign_in()) == ACCOUNT
+
+    async def _new_device(self) -> DeviceClient:
+        device = DeviceClient(self._tenant.api, self._tenant.pool, self._clock, self._service)
         await device.begin()
         return device
 
-    async def grant() -> Grants:
-        approved = await new_device()
-        assert (await approved.decide(token)).status == 200
-        of_code, of_password = await party.tokens(), await log_in(ports, service=service)
-        return Grants(await party.code(), of_code["refresh_token"], of_password.refresh_token, approved)
-
-    async def allowed(grants: Grants) -> dict[str, bool]:
+    async def outcomes(self, policy: str, state: State) -> dict[str, bool]:
         """Return the protocols and whether they let the user in."""
-        login = {"email": EMAIL, "password": PASSWORD, "org_slug": acme.slug, "service_slug": party.slug}
-        renewal = {"refresh_token": grants.refresh_token_of_password}
-        answers = {
-            "password login": await acme.api.post("/api/auth/login", login),
-            "code exchange": await party.exchange(grants.code),
-            "OAuth refresh": await party.refresh(grants.refresh_token_of_code),
-            "API refresh": await acme.api.post("/api/auth/refresh", renewal),
-            "device approval": await (await new_device()).decide(token),
-            "device redemption": await grants.approved.poll_after_interval(),
+        await self.put("anyone", State("self"))
+        code, of_code = await self._party.code(), await self._party.tokens()
+        of_password = await sign_in_to(self._tenant.ports, self._tenant.pool, self._party.service, self._user)
+        approved, waiting = await self._new_device(), await self._new_device()
+        assert (await approved.decide(self._token)).status == 200
+        login = {"email": EMAIL, "password": PASSWORD, "org_slug": self._tenant.slug, "service_slug": self._party.slug}
+        calls: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "password login": lambda: self._tenant.api.post("/api/auth/login", login),
+            "code exchange": lambda: self._party.exchange(code),
+            "OAuth refresh": lambda: self._party.refresh(of_code["refresh_token"]),
+            "API refresh": lambda: self._tenant.api.post("/api/auth/refresh", {"refresh_token": of_password.refresh_token}),
+            "device approval": lambda: waiting.decide(self._token),
+            "device redemption": approved.poll_after_interval,
         }
-        return {
-            **{protocol: answer.status == 200 for protocol, answer in answers.items()},
-            "OAuth authorization": "code" in redirect_parts(await party.open_request())[1],
-            "SAML sign-on": (await browser.sign_on(shop, IsPassive="true")).statuses == ["Success"],
-        }
+        outcomes = {}
+        for protocol, call in calls.items():
+            await self.put(policy, state)
+            outcomes[protocol] = (await call()).status == 200
+        await self.put(policy, state)
+        outcomes["OAuth authorization"] = "error=access_denied" not in (await self._party.open_request()).headers.get("Location", "")
+        return outcomes
 
-    before, after = await grant(), await grant()
-    outcome = await allowed(before)
-    assert outcome == dict.fromkeys(outcome, True)
-    await add_provisioned(pool, acme.org, user.id, provisioned=False, blocked=True)
-    assert await allowed(after) == dict.fromkeys(outcome, False)
-    async with ports.storage.reading() as read:
-        assert not await may_use_service(read, acme.org, user.id)
+    async def admits_by_saml(self, policy: str, state: State, *, self_enrolled: bool) -> bool:
+        await self.put(policy, state, saml_self_enrolled=self_enrolled)
+        return (await self._browser.sign_on(self._application, IsPassive="true")).statuses == ["Success"]
+
+
+@pytest.fixture
+async def protocols(acme: Tenant, user: Account, browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> Protocols:
+    """The protocols of one application, which uses OAuth and SAML."""
+    await run_sql(acme.pool, "update services set client_secret_hash = %s where id = %s", digest(SECRET), shop.id)
+    service = await service_context(acme.pool, shop.id)
+    party = RelyingParty(acme, browser, shop.id, shop.slug, service.client_id, f"https://{shop.slug}.example.com/callback", SECRET)
+    protocols = Protocols(party, browser, shop, user, clock)
+    await protocols.prepare()
+    return protocols
+
+
+@pytest.mark.parametrize("policy", AccessPolicy)
+async def test_the_policy_of_the_service_decides_in_every_protocol(protocols: Protocols, policy: AccessPolicy) -> None:
+    """Also for a session, a code and an approval from before the change. A refresh also needs an end user."""
+    for name, state in STATES.items():
+        outcomes = await protocols.outcomes(policy.value, state)
+        is_admitted = name in ADMITTED[policy.value]
+        expected = dict.fromkeys(outcomes, is_admitted)
+        for refresh in ("OAuth refresh", "API refresh"):
+            expected[refresh] = is_admitted and state.origin is not None
+        assert outcomes == expected, (policy, name)
+
+
+@pytest.mark.parametrize(("policy", "self_enrolled"), ADMITTED_BY_SAML)
+async def test_saml_admits_no_strangers(protocols: Protocols, policy: str, self_enrolled: bool) -> None:
+    admitted = {name for name, state in STATES.items() if await protocols.admits_by_saml(policy, state, self_enrolled=self_enrolled)}
+    assert admitted == ADMITTED_BY_SAML[policy, self_enrolled]

@@ -11,4 +11,4 @@ async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
     """Make these accounts users of the service."""
     async with storage.transaction(by=SYSTEM) as tx:
         for user in users:
-            assert await tx.end_users.enroll(service, user, NOW, signed_in=True)
+            assert await tx.end_users.enroll(service, user, NOW)

@@ -220,7 +220,7 @@ async def test_a_returning_member_becomes_a_user_again(
     await check_counts(pool)
 
 
-async def test_a_subscription_survives_but_gives_no_access(
+async def test_a_subscription_survives_and_gives_access_while_it_is_live(
     browser: SamlBrowser,
     shop: SamlApplication,
     directory: Directory,
@@ -238,6 +238,9 @@ async def test_a_subscription_survives_but_gives_no_access(
     await remove_by_admin(acme, directory, member.id)
     assert await service_uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
+    assert (await browser.sign_on(shop)).name_id == MEMBER
+    await run_sql(pool, "update subscriptions set status = 'expired'")
+    await run_sql(pool, "update services set saml_self_enrolled = false")
     assert (await try_to_sign_on(browser, shop)).status == 403
     key = await add_api_key(pool, shop.id)
     answer = await acme.api.get("/api/service/users", headers={"X-API-Key": key})

@@ -5,7 +5,7 @@ Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 
 """
 
 from datetime import timedelta
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_toke
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url
-from tests.support.saml_browser import SamlBrowser, sign_in_over_api
+from tests.support.saml_browser import SamlBrowser, request_logout, sign_in_over_api
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -275,6 +275,41 @@ async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplica
     assert answer.json.keys() == {"acs_url", "saml_response", "relay_state"}
     assert (answer.json["acs_url"], answer.json["relay_state"]) == (shop.acs_url, None)
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_bookmark_starts_a_sign_in_from_the_browser_session(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    """Of any user who may use the service, with SAML. Without a session, the sign-in page leads back to the bookmark."""
+    bookmark = f"{shop.management}/login?RelayState=there%26back"
+    sign_in_page = leads_to(await browser.open(bookmark))
+    assert sign_in_page.startswith(f"{SIGN_IN}?next=")
+    assert leads_to(await browser.sign_in(after=unquote(sign_in_page.partition("next=")[2]))) == bookmark
+    response = posted_response(await browser.open(bookmark))
+    assert (response.url, response.relay_state, response.name_id) == (shop.acs_url, "there&back", EMAIL)
+    again = posted_response(await browser.open(bookmark))
+    assert again.session_index == response.session_index, "bound to the browser session"
+    await request_logout(browser, shop, EMAIL, response.session_index)
+    assert not await browser.is_in(), "single logout reaches the browser session"
+
+
+async def test_a_bookmark_of_an_application_without_access_offers_another_account(
+    browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, api: Api, pool: Pool
+) -> None:
+    bookmark = f"{shop.management}/login"
+    await run_sql(pool, "update services set saml_self_enrolled = false")
+    await browser.sign_in()
+    page = await browser.open(bookmark)
+    assert (page.status, f'value="{bookmark}?"' in page.text or f'value="{bookmark}"' in page.text) == (403, True), page.text
+    assert "Sign in with another account" in page.text
+    answer = await api.get(bookmark, headers={"Accept": "application/json"})
+    assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
+    assert (await browser.open(f"{acme.path}/services/unknown/saml/login")).status == 404
+
+
+async def test_a_bookmark_waits_for_the_second_factor(browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
+    await browser.sign_in()
+    await run_sql(pool, "update users set mfa_enabled_at = now()")
+    await run_sql(pool, "update sessions set mfa_missing = true")
+    assert leads_to(await browser.open(f"{shop.management}/login")).startswith(SIGN_IN)
 
 
 async def test_sign_ins_that_start_at_the_identity_provider_need_a_member(

@@ -96,7 +96,7 @@ async def test_memberships_are_locked_until_the_transaction_ends(
 
 async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: Pool, acme: UUID, user: Account) -> None:
     service = await add_service(pool, acme)
-    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW))
     await within(storage, lambda tx: tx.privacy.replace_email(user.id, PLACEHOLDER, NOW))
     account = await within(storage, lambda tx: tx.accounts.by_id(user.id))
     assert account is not None

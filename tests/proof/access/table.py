@@ -108,6 +108,7 @@ PATCH  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403 
 DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 
+GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
@@ -154,6 +155,11 @@ GET    {org}/services                         401  403  403  403  200  200  200 
 GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {service}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/access                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/access                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/assignments                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -178,7 +184,6 @@ GET    {service}/saml                         401  403  403  403  200  200  200 
 DELETE {service}/saml                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/saml/certificate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/saml/certificate             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
-GET    {service}/saml/login                   401  403  403  403  200  200  200  403  403  403  403* 403* 403  403  403  403  403  401  200
 GET    {saml}/metadata                        200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 GET    {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
 POST   {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
@@ -357,6 +362,7 @@ GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
 POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
+GET    /app/account/applications                     303* 200  200  200  303*
 GET    /app/account/organizations                    303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
@@ -369,6 +375,7 @@ POST   /app/account/sessions/end-others              303* 303  303  303  303*
 ALIKE: Final = """
                                       ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa  bro  b-m  b-s  b-x
 
+GET    {service}/saml/login           401  403  403  403  200  200  200  403  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 POST   /auth/device/verify            401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  415  415  415  401
 POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 """  # noqa: E501  (a table)
@@ -446,6 +453,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
+    f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"DELETE {SERVICE}/assignments/<user_id>": Request(
+        things={"user_id": "{end_user_id}"},
+        setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
+    ),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
     f"POST {SERVICE}/checkout": Request(

@@ -74,6 +74,7 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
     "POST /auth/device/verify": "the organization of the device",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "the service, for browsers",
     **{
         f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service, for all callers (decision 179)"
         for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
@@ -94,6 +95,8 @@ REFUSES_INSIDE = {
 }
 
 
+# Routes that also accept the cookie of our pages, which the inventory does not know.
+BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
 REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 
@@ -174,7 +177,7 @@ def test_the_table_agrees_with_the_inventory() -> None:
         if documented["auth"] == "platform_owner_jwt":
             may_call = {caller: caller == "platform" for caller in row}
         elif documented["auth"] == "jwt":
-            may_call |= {"anonymous": False, "browser": False, "waiting": False}
+            may_call |= {"anonymous": False, "browser": name in BROWSERS_TOO, "waiting": False}
         elif documented["auth"] == "preauth_jwt":
             may_call = {caller: caller == "waiting" for caller in row}
         elif documented["auth"] == "none":

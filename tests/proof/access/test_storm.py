@@ -88,7 +88,7 @@ class Storm:
             who = self._tokens[owner] if self._random.random() < 0.7 else self._one_of(self._tokens.values())
             target = self._one_of(self._tokens)
             invitation, secret = self._one_of(self.invitations)
-            role = self._one_of(("admin", "member"))
+            role, policy = self._one_of(("admin", "member")), self._one_of(("anyone", "anyone", "members", "assigned"))
             service, (user, email) = f"{self.base}/services/{self._one_of(self.services)}", self._one_of(self.users)
             first, plan, number = f"{self.base}/services/{self.services[0]}", self._one_of(self.plans), self._invited // 2
             subscription = {"user_id": user, "plan_id": plan}
@@ -111,6 +111,9 @@ class Storm:
                 ("POST", f"{first}/plans", {"name": "Storm", "price_cents": 1, "currency": "eur"}, who),
                 ("DELETE", f"{first}/plans/{plan}", None, who),
                 ("POST", f"{first}/checkout", {"plan_id": plan, "success_url": "http://a/", "cancel_url": "http://a/"}, who),
+                ("PUT", f"{first}/access", {"policy": policy, "saml_self_enrolled": True}, who),
+                ("PUT", f"{first}/assignments/{user}", None, who),
+                ("DELETE", f"{first}/assignments/{user}", None, who),
                 ("POST", f"{service}/api-keys", {"name": "Storm", "permissions": ["read:users"]}, who),
                 ("DELETE", f"{self.base}/users/{user}/sessions", None, who),
                 ("GET", f"{self.base}/users", None, who),

@@ -59,16 +59,17 @@ def to_poll(row: Row) -> DevicePoll:
 
 def to_device_request(row: Row) -> DeviceRequest:
     return DeviceRequest(
-        service=row[0],
-        org_id=row[1],
-        organization=row[2],
-        organization_status=OrganizationStatus(row[3]),
-        address=row[4],
-        agent=row[5],
-        created_at=row[6],
-        expires_at=row[7],
-        status=DeviceRequestStatus(row[8]),
-        is_locked=row[9],
+        service_id=row[0],
+        service=row[1],
+        org_id=row[2],
+        organization=row[3],
+        organization_status=OrganizationStatus(row[4]),
+        address=row[5],
+        agent=row[6],
+        created_at=row[7],
+        expires_at=row[8],
+        status=DeviceRequestStatus(row[9]),
+        is_locked=row[10],
     )
 
 
@@ -105,7 +106,7 @@ class DeviceCodes(Repository):
         return await self._one(
             to_device_request,
             """
-            select v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
+            select v.id, v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s""",
             user_code_hash=user_code_hash,

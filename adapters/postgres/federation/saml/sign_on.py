@@ -159,7 +159,7 @@ class SamlSignOns(Repository):
             state_hash=state_hash,
         )
 
-    def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
+    def lock_user_deferred(self, org_id: UUID, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
         return SignOnLocks(
@@ -179,15 +179,6 @@ class SamlSignOns(Repository):
                 session_id=session_id,
                 user_id=user_id,
                 now=now,
-            ),
-            own_use=self._one_deferred(
-                lambda _: True,
-                """
-                select 1 from service_users r join services v on v.id = r.service_id
-                where v.org_id = %(org_id)s and v.slug = %(slug)s and r.user_id = %(user_id)s and not r.by_membership""",
-                org_id=org_id,
-                slug=service_slug,
-                user_id=user_id,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""SCIM groups. Each organization has one: itself (RFC 7643 section 4.2)."""
+"""SCIM groups: the organization, and its services with the policy `assigned` (RFC 7643 section 4.2)."""
 
 import json
 from collections.abc import Callable
@@ -10,8 +10,9 @@ from quart import Blueprint, Response
 from core.kernel.errors import Forbidden
 from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
+from core.provisioning import service_groups
 from core.provisioning.group_patches import GroupChanges, parse_group, parse_group_patch
-from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup, require_own_group
+from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup
 from core.provisioning.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.models import (
     GROUP_LIST_RESPONSE,
@@ -44,14 +45,14 @@ routes = Blueprint("scim_groups", __name__)
 
 
 class GroupDeletionForbidden(Forbidden):
-    """The group cannot be deleted by SCIM, because it is the organization. An owner can delete the organization."""
+    """Groups cannot be deleted by SCIM, because they are the organization and its applications. An admin or owner can delete these."""
 
 
 @routes.get("/scim/v2/Groups")
 @scim_client
 @refuses(400)
 @describes(
-    {200: "A list response with the group."},
+    {200: "A list response with the groups."},
     content_type=SCIM_JSON,
     response_schema=GROUP_LIST_RESPONSE,
     optional={
@@ -62,15 +63,21 @@ class GroupDeletionForbidden(Forbidden):
 async def list_groups() -> Response:
     """List the groups.
 
-    There is one group, which is the organization. With `excludedAttributes=members`, the response
-    is small and fast for any number of members.
+    The first group is the organization. Each application with the access policy `assigned` is a
+    group, too: its members are the users that your directory assigned. In this list, groups of
+    applications are without members. With `excludedAttributes=members`, the response is small and
+    fast for any number of members.
     """
     (start, count), filter_ = read_page(), read_filter(scim_filters.parse_group_filter)
-    group = await scim_groups.find_matching(ports(), acting_directory(), filter_)
-    if group is None or start > 1 or count == 0:
-        return json_response(list_body([], 0 if group is None else 1, start))
-    envelope = json.dumps({**list_body([{}], 1, start), "Resources": []})
-    return await _group_response(group, Projection(GROUP), (envelope[:-2], envelope[-2:]))
+    caller, projection = acting_directory(), Projection(GROUP)
+    organization = await scim_groups.find_matching(ports(), caller, filter_)
+    groups = [*([organization] if organization else []), *await service_groups.list_matching(ports(), caller, filter_)]
+    page = groups[start - 1 : start - 1 + count]
+    if not page or page[0].id != caller.org_id:
+        return json_response(list_body([_resource(group, projection) for group in page], len(groups), start))
+    envelope = json.dumps({**list_body([{}] * len(page), len(groups), start), "Resources": []})
+    others = "".join(f", {json.dumps(_resource(group, projection))}" for group in page[1:])
+    return await _group_response(page[0], projection, (envelope[:-2], others + envelope[-2:]))
 
 
 @routes.get("/scim/v2/Groups/<group_id>")
@@ -80,10 +87,11 @@ async def list_groups() -> Response:
 async def get(group_id: str) -> Response:
     """Get the group with all its members.
 
-    Users that your directory deactivated are members, too. `excludedAttributes=members` leaves the
+    Users that your directory deactivated are no members. `excludedAttributes=members` leaves the
     members out.
     """
-    group = await scim_groups.find(ports(), acting_directory(), path_id(group_id))
+    caller, id_ = acting_directory(), path_id(group_id)
+    group = await (scim_groups if id_ == caller.org_id else service_groups).find(ports(), caller, id_)
     return await _group_response(group, Projection(GROUP))
 
 
@@ -94,7 +102,7 @@ async def get(group_id: str) -> Response:
 async def create() -> Response:
     """Not supported.
 
-    Each organization has one group. It cannot have others.
+    The groups are the organization and its applications.
     """
     raise GroupCreationUnsupported
 
@@ -150,14 +158,18 @@ async def delete(group_id: str) -> Response:
 
 async def _change(group_id: str, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:
     caller, id_ = acting_directory(), path_id(group_id)
-    require_own_group(caller, id_)  # an unknown id is 404, whatever the body is
+    is_organization = id_ == caller.org_id
+    if not is_organization:
+        await service_groups.find(ports(), caller, id_)  # an unknown id is 404, whatever the body is
     projection = Projection(GROUP)
     changes = await read_in_thread(parse)
-    return await _group_response(await scim_groups.change(ports(), caller, id_, changes), projection)
+    if is_organization:
+        return await _group_response(await scim_groups.change(ports(), caller, id_, changes), projection)
+    return await _group_response(await service_groups.change_members(ports(), caller, id_, changes.provisioned), projection)
 
 
-async def _group_response(group: ScimGroup, projection: Projection, around: tuple[str, str] = ("", "")) -> Response:
-    resource = projection.apply(
+def _resource(group: ScimGroup, projection: Projection) -> dict[str, Any]:
+    return projection.apply(
         {
             "schemas": [GROUP_URN],
             "id": str(group.id),
@@ -166,6 +178,10 @@ async def _group_response(group: ScimGroup, projection: Projection, around: tupl
             "displayName": group.name,
         }
     )
+
+
+async def _group_response(group: ScimGroup, projection: Projection, around: tuple[str, str] = ("", "")) -> Response:
+    resource, caller = _resource(group, projection), acting_directory()
     if not projection.includes("members"):
         text = f"{around[0]}{json.dumps(resource)}{around[1]}"
         return Response(text.encode(), content_type=SCIM_JSON)
@@ -175,4 +191,6 @@ async def _group_response(group: ScimGroup, projection: Projection, around: tupl
         members = projection.apply({"members": [{"value": str(user_id), "$ref": f"{users_url}/{user_id}", "type": "User"}]})
         return dict(members["members"][0])
 
-    return await stream_with_list(resource, "members", scim_groups.list_member_ids(ports(), acting_directory()), to_member, around)
+    is_organization = group.id == caller.org_id
+    ids = scim_groups.list_member_ids(ports(), caller) if is_organization else service_groups.list_member_ids(ports(), caller, group.id)
+    return await stream_with_list(resource, "members", ids, to_member, around)

@@ -168,6 +168,17 @@ async def test_devices_of_a_suspended_organization_are_not_shown(signed_in_brows
     assert "Shop" not in page.text
 
 
+async def test_a_user_without_access_can_continue_with_another_account(
+    signed_in_browser: FakeBrowser, cli: DeviceClient, pool: Pool
+) -> None:
+    user_code = await cli.begin()
+    await run_sql(pool, "update services set access_policy = 'members'")
+    page = await send_form(signed_in_browser, user_code, action="approve")
+    assert (page.status, "Sign in with another account" in page.text) == (403, True)
+    assert f"user_code={user_code}" in page.text, "the sign-in leads back to the code"
+    assert await cli.status() == ["pending"]
+
+
 # Form tokens
 
 

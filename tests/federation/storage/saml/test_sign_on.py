@@ -133,24 +133,21 @@ async def test_a_request_id_works_once_per_service(saml_rows: StoredSaml, desk: 
 
 
 async def test_the_user_is_looked_up_in_one_organization(saml_rows: StoredSaml, foreign: ServiceContext, pool: Pool) -> None:
-    """Also if another organization has a service with the same slug."""
     shop, user, session_id = saml_rows.service, saml_rows.user, saml_rows.session
     member = "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
     await run_sql(pool, member, uuid4(), shop.org_id, user, NOW, NOW)
-    await within(saml_rows.storage, lambda tx: tx.end_users.enroll(shop.id, user, NOW, signed_in=True))
     eve = await add(saml_rows.storage, account(EVE))
 
-    async def lock_user(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
+    async def lock_user(org_id: UUID, user_id: UUID) -> tuple[object, ...]:
         async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-            locks = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
+            locks = tx.saml_sign_ons.lock_user_deferred(org_id, user_id, session_id, NOW)
             await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
             person = locks.account.value
-            return locks.membership.value, person and person.email, locks.session_lives.value, locks.own_use.value
+            return locks.membership.value, person and person.email, locks.session_lives.value
 
-    assert await lock_user(shop.org_id, user) == (True, ADA, True, True)
-    assert await lock_user(shop.org_id, user, "desk") == (True, ADA, True, None)
-    assert await lock_user(foreign.org_id, user) == (None, ADA, True, None)
-    assert await lock_user(shop.org_id, eve.id) == (None, EVE, None, None), "the session belongs to another user"
+    assert await lock_user(shop.org_id, user) == (True, ADA, True)
+    assert await lock_user(foreign.org_id, user) == (None, ADA, True)
+    assert await lock_user(shop.org_id, eve.id) == (None, EVE, None), "the session belongs to another user"
 
 
 async def test_each_service_knows_a_user_by_another_name(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:

@@ -34,6 +34,7 @@ PAGES: Final = [
     "guides/mobile-and-desktop.md",
     "guides/device-flow.md",
     "guides/saml.md",
+    "guides/access.md",
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",

@@ -7,20 +7,24 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response, validate_querystring
 
+from core.applications.access_rules import NoAccessToService
+from core.authentication import browser
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.principals import AddressNotVerified, Capability, Visitor
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access import anyone, member_or_browser, to_sign_in
 from entrypoints.http.edge.bodies import ResponseModel, Text
-from entrypoints.http.edge.context import acting_member, app_context, caller, ports
-from entrypoints.http.edge.openapi import describes_page, refuses, succeeds_with_page
+from entrypoints.http.edge.context import app_context, caller, ports, signed_in
+from entrypoints.http.edge.errors import wants_page
+from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.saml import result_page
+from entrypoints.http.pages.sign_in import refused_page, safe_next
 
 routes = Blueprint("saml_sign_on", __name__)
 
@@ -83,8 +87,10 @@ class SamlLoginResponse(ResponseModel):
 
 
 @routes.get(f"{SAML}/login")
-@member(Capability.ORGANIZATION_VIEW, outlives=True)
+@member_or_browser(Capability.ORGANIZATION_VIEW, outlives=True)
 @refuses(400)
+@describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
+@serves_both
 @succeeds_with_page
 @validate_querystring(SamlLoginQuery)
 @document_response(SamlLoginResponse)
@@ -92,10 +98,22 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
     """Sign in to an application that did not send a SAML request.
 
     Returns a page that posts the SAML response to the application, or, with `Accept:
-    application/json`, the fields to post. Single logout does not reach the session at the
-    application, because this sign-in is not bound to a browser session.
+    application/json`, the fields to post. A member can send an access token; then single logout
+    does not reach the session at the application. A browser needs only its session on our pages, so
+    that users can bookmark this URL, and single logout reaches the session at the application.
     """
-    result = await saml_sign_on.idp_initiated(ports(), acting_member(), service_slug, query_args.relay_state)
+    user = signed_in()
+    if user.mfa_missing and isinstance(user, Visitor):
+        return to_sign_in()
+    try:
+        result = await saml_sign_on.idp_initiated(ports(), user, org_slug, service_slug, query_args.relay_state)
+    except (NoAccessToService, AddressNotVerified) as refusal:
+        cookie = cookies.session_cookie()
+        if not isinstance(user, Visitor) or cookie is None or not wants_page():
+            raise
+        return refused_page(
+            refusal, "no_access.html", form_token=browser.form_token(cookie), next=safe_next(request.full_path), email=user.email
+        )
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return result_page(result)
     body = SamlLoginResponse(acs_url=result.acs_url, saml_response=result.saml_response, relay_state=result.relay_state)

@@ -1,0 +1,102 @@
+"""Assignments of users to services."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.applications.end_users import ASSIGN
+from adapters.postgres.applications.service_access import ASSIGNED
+from adapters.postgres.applications.service_users import remove_without_subscription
+from adapters.postgres.applications.services import BEFORE_ALL
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.access_rules import Assignment, EnrollmentOrigin
+from core.kernel.values import Email, Page, PageResult
+
+OF_SERVICE: Final = f"org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by in {ASSIGNED}"
+BY_DIRECTORY: Final = "org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by = 'directory'"
+REMOVE_UNUSED: Final = remove_without_subscription("service_id = %(service_id)s and enrolled_by = 'self' and first_login_at is null")
+
+
+def to_assignment(row: Row) -> Assignment:
+    return Assignment(row[0], Email(row[1]), EnrollmentOrigin(row[2]), row[3], row[4])
+
+
+class Assignments(Repository):
+    """Implements `ports.storage.applications.Assignments`."""
+
+    async def page(self, org_id: UUID, service_id: UUID, page: Page) -> PageResult[Assignment]:
+        # The outer join returns one row with the total if the page is empty.
+        rows = await self._all(
+            lambda row: row,
+            f"""
+            select counted.total, r.user_id, r.email, r.enrolled_by, r.first_login_at, r.last_login_at
+            from (select count(*) as total from service_users where {OF_SERVICE}) counted
+            left join (
+                select * from service_users where {OF_SERVICE}
+                order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
+            order by r.created_at, r.user_id""",
+            org_id=org_id,
+            service_id=service_id,
+            limit=page.limit,
+            offset=page.offset,
+        )
+        return PageResult([to_assignment(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def origin(self, org_id: UUID, service_id: UUID, user_id: UUID) -> EnrollmentOrigin | None:
+        return await self._one(
+            lambda row: EnrollmentOrigin(row[0]),
+            """
+            select enrolled_by from service_users
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+        )
+
+    async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        rows = await self._all(
+            lambda row: row[0],
+            """
+            select user_id from end_users where org_id = %(org_id)s and user_id = any(%(user_ids)s)
+            union select user_id from memberships
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and confirmed_at is not null""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+        )
+        return set(rows)
+
+    async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
+        those = "" if user_ids is None else "and user_id = any(%(user_ids)s)"
+        rows = await self._all(
+            lambda row: row[0],
+            f"select user_id from service_users where {BY_DIRECTORY} {those}",
+            org_id=org_id,
+            service_id=service_id,
+            user_ids=list(user_ids or ()),
+        )
+        return set(rows)
+
+    async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        return await self._all(
+            lambda row: row[0],
+            f"select user_id from service_users where {BY_DIRECTORY} and user_id > %(after)s order by user_id limit %(limit)s",
+            org_id=org_id,
+            service_id=service_id,
+            after=after or BEFORE_ALL,
+            limit=limit,
+        )
+
+    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> bool:
+        return await self._exists(ASSIGN, org_id=org_id, service_id=service_id, user_id=user_id, origin=origin, now=now, login_at=None)
+
+    async def end(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        await self._run(
+            f"update service_users set enrolled_by = 'self' where {OF_SERVICE} and user_id = %(user_id)s",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+        )
+
+    async def remove_unused(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        await self._run(REMOVE_UNUSED, org_id=org_id, service_id=service_id, user_ids=[user_id])

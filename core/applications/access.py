@@ -1,0 +1,102 @@
+"""Access to services: settings, and the assignment of users (decision 57)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core.applications import events, services
+from core.applications.access_rules import AssigneeNotFound, EnrollmentOrigin, NotAssigned
+from core.applications.services_rules import ServiceNotFound
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.applications.access_rules import AccessSettings, Assignment
+    from core.applications.services_rules import Service
+    from core.kernel.principals import Member
+    from core.kernel.values import Page, PageResult
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def save_settings(ports: Ports, caller: Member, slug: str, settings: AccessSettings) -> AccessSettings:
+    """Replace the access settings of a service, and return them.
+
+    Sessions continue. A user who loses access loses it at the next refresh or sign-in.
+
+    Raises: LaunchUrlInvalid, ServiceNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    settings.validate()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, old = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
+        if settings != old.access:
+            new = replace(old, access=settings, updated_at=ports.clock.now())
+            await tx.services.save(new)
+            tx.record(events.access_updated(old, new))
+    return settings
+
+
+async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page) -> PageResult[Assignment]:
+    """Return a page of the users that are assigned to the service. Raises: ServiceNotFound."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        return await read.assignments.page(service.org_id, service.id, page)
+
+
+async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
+    """Assign a confirmed member or end user of the organization to a service.
+
+    Other users are refused: being an end user would show the organization more about them, although
+    they took no part. Nothing changes if an admin or an API key has assigned the user.
+
+    Raises: ServiceNotFound, AssigneeNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
+        # Checked before the lock, so that callers cannot lock accounts of other organizations.
+        # Checked again after it, because the user may have been removed from the services meanwhile.
+        await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
+        await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+        await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
+        await assign_user(tx, service, user_id, EnrollmentOrigin.ADMIN, now)
+
+
+async def assign_user(tx: Transaction, service: Service, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> None:
+    """Assign a locked account to a service of a locked organization, unless it has an assignment of this origin or a stronger one."""
+    old = await tx.assignments.origin(service.org_id, service.id, user_id)
+    if old is None or origin.replaces(old):
+        is_assigned = await tx.assignments.add(service.org_id, service.id, user_id, origin, now)
+        assert is_assigned, "deleting the service needs the lock on its organization"
+        tx.record(events.user_assigned(service, user_id, origin))
+
+
+async def unassign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
+    """End the assignment of a user to a service. Sessions continue until the next refresh.
+
+    The user remains an end user of the service if they have signed in to it, or if an API key
+    created them.
+
+    Raises: ServiceNotFound, NotAssigned; the errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
+        # Checked before the lock, as in `assign`. While the organization is locked, no other
+        # transaction ends an assignment.
+        origin = await tx.assignments.origin(service.org_id, service.id, user_id)
+        if origin is None or not origin.is_assigned:
+            raise NotAssigned
+        await tx.accounts.lock(user_id) or refuse(NotAssigned)
+        await unassign_user(tx, service, user_id, origin)
+
+
+async def unassign_user(tx: Transaction, service: Service, user_id: UUID, origin: EnrollmentOrigin) -> None:
+    """End the assignment, of this origin, of a locked account to a service of a locked organization."""
+    await tx.assignments.end(service.org_id, service.id, user_id)
+    if origin is not EnrollmentOrigin.API_KEY:
+        await tx.assignments.remove_unused(service.org_id, service.id, user_id)
+    tx.record(events.user_unassigned(service, user_id, origin))

@@ -1,0 +1,22 @@
+"""The applications that a user may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from core.applications.own_applications_rules import OwnApplication
+    from core.kernel.principals import Person
+    from ports import Ports
+
+MAX_LISTED: Final = 200
+
+
+async def list_own(ports: Ports, caller: Person) -> list[OwnApplication]:
+    """Return the applications that the caller may use, by organization and name, at most MAX_LISTED.
+
+    These are applications that the caller has used or is assigned to, and those of the
+    organizations that the caller is a member of.
+    """
+    async with ports.storage.reading() as read:
+        return await read.own_applications.of_user(caller.user_id, MAX_LISTED, ports.clock.now())

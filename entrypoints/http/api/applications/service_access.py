@@ -1,0 +1,142 @@
+"""Access to the services of an organization: settings, and assigned users."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+from quart_schema import validate_querystring, validate_request, validate_response
+
+from core.applications import access, services
+from core.applications.access_rules import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
+from core.kernel.principals import Capability
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+
+routes = Blueprint("service_access", __name__)
+
+SELF_ENROLLED = "Whether SAML also admits users who enrolled themselves. It matters under the policy `anyone`."
+LAUNCH_URL = 'The page of the application that "My applications" opens, unless SAML opens it; null if there is none.'
+
+
+class ServiceAccessRequest(RequestModel):
+    """The access settings of a service. They replace the previous ones."""
+
+    policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
+        description="The users that the service admits. `anyone`: every account, which becomes an end user by signing in. `members`: "
+        "members of the organization. `assigned`: users that an admin, an API key or the directory assigned, and subscribers.",
+        examples=["assigned"],
+    )
+    saml_self_enrolled: bool = Field(default=False, description=SELF_ENROLLED)
+    launch_url: Text | None = Field(default=None, description=LAUNCH_URL, examples=["https://shop.example.com/"])
+
+
+class ServiceAccessResponse(ResponseModel):
+    """The access settings of a service."""
+
+    policy: AccessPolicy = Field(description="The users that the service admits.")
+    saml_self_enrolled: bool = Field(description=SELF_ENROLLED)
+    launch_url: str | None = Field(description=LAUNCH_URL)
+
+
+def _to_response(settings: AccessSettings) -> ServiceAccessResponse:
+    return ServiceAccessResponse(policy=settings.policy, saml_self_enrolled=settings.saml_self_enrolled, launch_url=settings.launch_url)
+
+
+@routes.get("/api/organizations/<org_slug>/services/<service_slug>/access")
+@member(Capability.SERVICES_VIEW)
+@validate_response(ServiceAccessResponse)
+async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
+    """Get the access settings of a service."""
+    return _to_response((await services.find(ports(), acting_member(), service_slug)).access)
+
+
+@routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@existing_service
+@validate_request(ServiceAccessRequest)
+@validate_response(ServiceAccessResponse)
+async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
+    """Replace the access settings of a service.
+
+    Sessions continue. A user who loses access loses it at the next refresh or sign-in. Users that
+    the organization's directory blocks are never admitted.
+    """
+    settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
+    return _to_response(await access.save_settings(ports(), acting_member(), service_slug, settings))
+
+
+class AssignmentResponse(ResponseModel):
+    """A user that is assigned to the service."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    assigned_by: EnrollmentOrigin = Field(description="Who assigned the user: `admin`, `api_key` or `directory`.")
+    first_login_at: Timestamp | None = Field(description="The time of the first login, in UTC, or null if there was none.")
+    last_login_at: Timestamp | None = Field(description="The time of the last login, in UTC, or null if there was none.")
+
+
+class AssignmentListResponse(ResponseModel):
+    """A page of the users that are assigned to the service."""
+
+    assignments: list[AssignmentResponse] = Field(description="The assigned users, in the order in which they came to the service.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+def _to_assignment(assignment: Assignment) -> AssignmentResponse:
+    return AssignmentResponse(
+        user_id=assignment.user_id,
+        email=assignment.email,
+        assigned_by=assignment.assigned_by,
+        first_login_at=assignment.first_login_at,
+        last_login_at=assignment.last_login_at,
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
+@member(Capability.END_USERS_VIEW)
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(AssignmentListResponse)
+async def list_assignments(org_slug: str, service_slug: str, query_args: PageQuery) -> AssignmentListResponse:
+    """List the users that are assigned to a service.
+
+    Users with a subscription are admitted like assigned users, but are not in this list.
+    """
+    page = query_args.page_request()
+    result = await access.list_assignments(ports(), acting_member(), service_slug, page)
+    return AssignmentListResponse(
+        assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
+    )
+
+
+@routes.put("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@describes({204: "The user is assigned to the service."})
+async def assign(org_slug: str, service_slug: str, user_id: str) -> Response:
+    """Assign a user to a service.
+
+    The user must be an end user or a confirmed member of the organization. A membership is
+    confirmed when the member uses the organization. Assigning a user again changes nothing. When a
+    user's membership ends, their assignments end, too.
+    """
+    await access.assign(ports(), acting_member(), service_slug, path_id(user_id))
+    return no_content()
+
+
+@routes.delete("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
+@member(Capability.END_USERS_MANAGE, outlives=False)
+@describes({204: "The user is not assigned to the service any more."})
+async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
+    """End the assignment of a user to a service.
+
+    Under the policy `assigned`, the user loses access at the next refresh or sign-in, unless they
+    have a subscription. To end their sessions immediately, use
+    `DELETE /api/organizations/{org_slug}/users/{user_id}/sessions`.
+    """
+    await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
+    return no_content()
