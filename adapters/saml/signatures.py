@@ -16,7 +16,7 @@ from lxml import etree
 
 from core.federation.saml.bindings import encode_post
 from core.federation.saml.configuration_rules import SamlCertificate
-from core.federation.saml.messages import QuerySignature, SignatureInvalid
+from core.federation.saml.messages import LogoutSignatureInvalid, QuerySignature
 
 DSIG: Final = "http://www.w3.org/2000/09/xmldsig#"
 ENVELOPED: Final = f"{DSIG}enveloped-signature"
@@ -87,13 +87,13 @@ def _load_key(private_key: bytes) -> Any:
 
 
 def verify_query(signature: QuerySignature, certificate: str) -> bool:
-    """Return True if the query is signed with the key of this certificate. Raises: SignatureInvalid."""
+    """Return True if the query is signed with the key of this certificate. Raises: LogoutSignatureInvalid."""
     context = xmlsec.SignatureContext()
     context.key = _load_certificate(certificate)
     try:
         context.verify_binary(signature.signed, RSA_ALGORITHMS[signature.algorithm], base64.b64decode(signature.value, validate=True))
     except (KeyError, binascii.Error, ValueError, xmlsec.Error):
-        raise SignatureInvalid from None
+        raise LogoutSignatureInvalid from None
     return True
 
 
@@ -104,20 +104,20 @@ def verify(root: Any, certificate: str) -> bool:
     signature covers the elements that are read, and signed elements cannot be moved (signature
     wrapping). KeyInfo is ignored.
 
-    Raises: SignatureInvalid.
+    Raises: LogoutSignatureInvalid.
     """
     signatures = list(root.iter(f"{{{DSIG}}}Signature"))
     if not signatures:
         return False
     if len(signatures) != 1 or signatures[0].getparent() is not root or not _covers(signatures[0], root):
-        raise SignatureInvalid
+        raise LogoutSignatureInvalid
     context = xmlsec.SignatureContext()
     context.key = _load_certificate(certificate)
     try:
         context.register_id(root, "ID")
         context.verify(signatures[0])
     except xmlsec.Error:
-        raise SignatureInvalid from None
+        raise LogoutSignatureInvalid from None
     return True
 
 

@@ -186,10 +186,16 @@ def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[s
     return set(read_member_ids(target.attribute, value))
 
 
+_ONLY_VALUE: Final = {"value"}
+
+
 def read_member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
     """Return the ids in a value of the attribute `members`. Raises: AttributeValueInvalid."""
     ids: list[str] = []
     for item in [] if value is None else value if isinstance(value, list) else [value]:
+        if isinstance(item, dict) and item.keys() == _ONLY_VALUE and isinstance(item["value"], str):
+            ids.append(item["value"].strip())  # most members of large groups
+            continue
         member_id = (read_single_value(attribute, item) or {}).get("value")
         if member_id is None:
             raise AttributeValueInvalid("members", "a list of objects with a value each")

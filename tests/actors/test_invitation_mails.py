@@ -66,6 +66,8 @@ async def test_the_email_contains_the_link_and_goes_to_the_invited_address(ports
     token = await invite(ports, owner)
     await deliver(ports)
     [message] = sent.emails
+    assert token not in message.text, "the inviter does not know the token of the email"
+    token = link(message)
     assert message.to == ADA
     assert message.subject == "You are invited to Acme - Gatehouse"
     assert f"\n{BASE_URL}/invitations/accept?token={token}\n" in message.text
@@ -132,13 +134,13 @@ async def test_an_unreadable_token_cannot_be_emailed(ports: Ports, owner: Member
 
 
 async def test_a_second_attempt_sends_the_same_message(ports: Ports, owner: Member, clock: FakeClock) -> None:
-    token = await invite(ports, owner)
+    await invite(ports, owner)
     first, message = await prepared(ports, await claim(ports))
     clock.advance(HOUR)
     assert await email_queue.record_failure(ports, first, "421 try later", 0.5)
     clock.advance(HOUR)
     _, again = await prepared(ports, await claim(ports))
-    assert link(message) == link(again) == token
+    assert link(message) == link(again)
     assert message.message_id == again.message_id
 
 

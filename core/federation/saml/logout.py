@@ -97,7 +97,7 @@ async def receive_request(
     an event. Their other services cannot be notified without these browsers, and then the result is
     partial.
 
-    Raises: SloUrlMissing; SignatureInvalid; Limited, as in `resume`; the errors of
+    Raises: SloUrlMissing; LogoutSignatureInvalid; Limited, as in `resume`; the errors of
     `configuration.find_provider`, `check_relay_state` and `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()

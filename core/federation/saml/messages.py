@@ -67,7 +67,7 @@ class AcsUrlMismatch(SamlMessageInvalid):
     """The application requests a response at an unregistered address. No response was sent. Tell the administrators of the application."""
 
 
-class SignatureInvalid(SamlMessageInvalid):
+class LogoutSignatureInvalid(SamlMessageInvalid):
     """The application's signature is wrong. It must be RSA with SHA-256 or better, by the key of the registered certificate."""
 
 

@@ -112,6 +112,8 @@ async def test_all_purchases_are_canceled_when_their_service_or_user_is_deleted(
         await run_sql(pool, "delete from subscriptions")
     if deleted == "user":
         await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from service_users where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from end_users where user_id = %s", till.tenant.id("member"))
         await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
     for _ in range(2):
         till.clock.advance(SOON)
@@ -137,6 +139,8 @@ async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_c
     if deleted == "users":
         await run_sql(pool, "delete from subscriptions")
         await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from service_users where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from end_users where user_id = %s", till.tenant.id("member"))
         await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
     else:
         await run_sql(pool, "delete from services" if deleted == "services" else "delete from organizations")

@@ -154,7 +154,7 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
     assert await emails(storage, acme, service_id=services["wiki"], search="two") == (["f-two"], 1)
     assert (await emails(storage, other_tenant))[1] == 5
     await run_sql(pool, "update users set deactivated_at = null")
-    await run_sql(pool, "delete from scim_users")
+    await run_sql(pool, "delete from directory_blocks")
     assert (await emails(storage, acme))[1] == 7
 
 
