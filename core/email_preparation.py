@@ -2,7 +2,7 @@
 
 The mailer does this outside of any request. A request for an unknown address therefore takes
 exactly as long as one for a known address (security B-2). Two kinds of email have their token in
-the queue from the start: an invitation, because the inviter sees its link too, and a notice about
+the queue from the start: an invitation, because its hash is stored with it, and a notice about
 an invoice, which has the invoice's URL. The token stays in the queue, sealed, until the email is
 sent, so that a second attempt sends the same text.
 """
@@ -19,7 +19,6 @@ from core.accounts.email_queue_rules import (
     INVITATION_EMAILS,
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
-    SENT_BY_ORGANIZATIONS,
     WELCOME_EMAILS,
     EmailKind,
     EmailOutcome,
@@ -53,7 +52,9 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
             return prepared
         if email.org_id is not None:
             prepared = replace(prepared, design=await tx.branding.design(email.org_id))
-            if email.kind in SENT_BY_ORGANIZATIONS:
+            invitation = prepared.invitation
+            # The organization's own server must not see a token that proves the mailbox.
+            if invitation is not None and invitation.invitation.inviter_token_hash is None:
                 prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
     return prepared, ports.email_templates.compose(prepared)
 
@@ -96,7 +97,7 @@ async def _add_token(
     if account is None:
         return None
     # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
-    if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.is_unclaimed(account.id)):
+    if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.can_be_freed(account.id)):
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None

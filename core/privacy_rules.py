@@ -32,7 +32,7 @@ class ExportNotAllowed(Forbidden):
 
 
 class AnonymizationNotAllowed(Forbidden):
-    """You can only anonymize users who are confirmed members of one or more organizations, and only if you own all of these."""
+    """You can only anonymize confirmed members of organizations that you all own, if no other organization has them as users."""
 
 
 class CannotAnonymizePlatformOwner(Forbidden):

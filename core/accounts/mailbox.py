@@ -25,21 +25,28 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
     If no address of the account was verified before, another person may have registered it. Nothing
     that they left behind survives.
 
-    A closed account without credentials of its own was created by an organization, and deactivated
-    by its directory. It becomes the user's own account. The organization keeps its block. Return
-    None if the account is closed and has credentials, or was anonymized. Then nothing changes.
+    A deactivated account that has no credentials, or whose credentials belong to an owner of another
+    address, was created by an organization and deactivated by its directory. It becomes the user's own
+    account. The organization keeps its block. Return None for any other deactivated account, and for
+    an anonymized one. Then nothing changes.
     """
     if not account.is_usable:
-        if not await tx.accounts.is_unclaimed(account.id):
+        if not await tx.accounts.can_be_freed(account.id):
             return None
         await tx.accounts.reactivate(account.id, now)
         await tx.accounts.set_origin(account.id, AccountOrigin.PLATFORM, None, now)
-        if account.origin_org_id is not None:
-            tx.record(events.released(account.origin_org_id, account.id))
-    if account.first_verified_at is None:
+        await record_release(tx, account)
+    if account.first_verified_at is None or not account.is_usable:
         await revoke_all_access(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id)
+
+
+async def record_release(tx: Transaction, account: Account) -> None:
+    """Record in the log of the organization that created the account, if it still exists, that the account is no longer its own."""
+    org_id = account.origin_org_id
+    if org_id is not None and await tx.organizations.by_id(org_id) is not None:
+        tx.record(events.released(org_id, account.id))
 
 
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:

@@ -51,12 +51,13 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 
 
 async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: datetime) -> bool:
-    """Remove the block of a locked account, and activate the account if the organization controls it.
+    """Remove the block of a locked account, and activate the account if the organization created it.
 
-    Return whether the account was activated.
+    Only the organization that created an account can have deactivated it. Return whether it was
+    activated.
     """
     await tx.directory_blocks.remove(org_id, account.id)
-    if account.deactivated_at is None or not (await tx.accounts.account_control(account.id, org_id)).controls_account:
+    if account.deactivated_at is None or account.origin_org_id != org_id:
         return False
     await tx.accounts.reactivate(account.id, now)
     return True

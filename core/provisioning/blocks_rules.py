@@ -21,5 +21,5 @@ class DirectoryBlock:
     """A user that the organization's directory blocks. `since` is UTC."""
 
     user_id: UUID
-    email: str | None  # the address that the user had when they left, or None if the directory deleted them
+    email: str | None  # the address that the user had when they left, or None if the directory forgot them
     since: datetime

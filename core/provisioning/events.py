@@ -61,7 +61,7 @@ def user_unblocked(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event
 
 
 def user_deprovisioned(org_id: UUID, user_id: UUID, role: Role | None, *, permanently: bool) -> Event:
-    """The directory deleted a user: the whole account if `permanently`, or only the membership."""
+    """The directory deleted a user: the whole account if `permanently`, or else it ended the membership and blocked the user."""
     details: dict[str, Any] = {"permanently": permanently}
     return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
 

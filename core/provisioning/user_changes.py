@@ -77,7 +77,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 
     Raises: DomainOfAnother, UserNameTaken.
     """
-    if await tx.domains.verified_owner(email) not in (None, org_id):
+    owner = await tx.domains.verified_owner(email)
+    if owner not in (None, org_id):
         raise DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
     try:
@@ -85,15 +86,14 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     except EmailNotFree:
         raise UserNameTaken from None
     await tx.sessions.end_all(account.id, now)
-    can_sign_in = control.has_password or control.has_identity
-    if user.active and not can_sign_in:
+    if user.active and not control.can_sign_in:
         # The change made the link in the old welcome email invalid, and the user has no other way
         # to sign in.
         await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
         await queue_email(ports, tx, EmailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
         await queue_email(ports, tx, EmailKind.EMAIL_CHANGED, account.email, org_id, now)
-    if not can_sign_in or (await tx.accounts.account_control(account.id, org_id)).at_verified_domain:
+    if not control.can_sign_in or owner == org_id:
         await tx.accounts.mark_verified(account.id, now)
     else:
         await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
@@ -122,14 +122,16 @@ async def activate(ports: Ports, tx: Transaction, account: Account, organization
     require_member_capacity(organization, 1)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
     await tx.scim_users.restore_members(organization.id, [account.id], now)
-    if reopened:
-        control = await tx.accounts.account_control(account.id, organization.id)
-        can_sign_in = control.has_password or control.has_identity
-        # A user who was created inactive got no welcome email, and the link in an old one may have
-        # expired.
-        if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, account.email, organization.id):
-            await queue_email(ports, tx, EmailKind.WELCOME, account.email, organization.id, now)
+    if reopened:  # a user who was created inactive got no welcome email, and the link in an old one may have expired
+        await queue_welcome(ports, tx, account, organization.id, now)
     tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))
+
+
+async def queue_welcome(ports: Ports, tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
+    """Queue a welcome email to a user who cannot sign in yet, unless one is waiting."""
+    control = await tx.accounts.account_control(account.id, org_id)
+    if not control.can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, account.email, org_id):
+        await queue_email(ports, tx, EmailKind.WELCOME, account.email, org_id, now)
 
 
 async def queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.accounts import events as accounts_events
 from core.accounts import mailbox
 from core.accounts.accounts_rules import AccountOrigin, new_account
 from core.accounts.email_queue_rules import EmailKind
@@ -143,7 +142,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         is_takeover = domain_owner == organization.id and account.origin_org_id not in (None, organization.id)
         if not (is_blocked or is_takeover):
             raise UserNameTaken
-        if account.is_platform_owner:
+        if account.is_platform_owner or (membership is not None and membership.role is Role.OWNER):
             raise ProtectedUser
         is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
@@ -151,11 +150,14 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         await tx.scim_users.mark_provisioned(organization.id, account.id, now)
         if is_taken.value:
             raise UserNameTaken
-        if is_blocked:
+        if data.active is False:
+            pass  # `apply_changes` blocks the user, or changes nothing of a block
+        elif is_blocked:
             await user_changes.activate(ports, tx, account, organization, now)
         elif membership is None:
             require_member_capacity(organization, 1)
             await tx.scim_users.restore_members(organization.id, [account.id], now)
+            await user_changes.queue_welcome(ports, tx, account, organization.id, now)
             tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
         user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
         return await user_changes.apply_changes(ports, tx, user, account, organization, data, now)
@@ -164,8 +166,10 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
 async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
     """Make a locked account one that this organization created, and return it.
 
-    Its sessions end. If its address is not verified, somebody else may know its credentials, so
-    nothing of them survives (security A-7).
+    Its sessions end, and it is activated. If its address is not verified, another person may know its
+    credentials, so nothing of them survives (security A-7).
+
+    Raises: UserNameTaken.
     """
     assert account.origin_org_id is not None, "another organization created the account"
     if account.email_verified_at is None:
@@ -175,7 +179,7 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
     if account.deactivated_at is not None:  # by the directory of the organization that created it
         await tx.accounts.reactivate(account.id, now)
     await tx.accounts.set_origin(account.id, AccountOrigin.SCIM, organization.id, now)
-    tx.record(accounts_events.released(account.origin_org_id, account.id))
+    await mailbox.record_release(tx, account)
     tx.record(events.user_taken_over(organization.id, account.id))
     return await tx.accounts.lock(account.id) or refuse(UserNameTaken)
 

@@ -234,7 +234,7 @@ def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
     """
     resource, skipped, names = result.resource, result.skipped, (user.profile.user_name, user.email)
     if "active" not in result.named:
-        # A patch without `active` changes nobody's access.
+        # A patch without `active` changes no access.
         resource.pop("active", None)
     try:
         names = _patched_names(user, result)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AccountControl:
     """The facts that decide what an organization may do with an account.
 
-    They do not change while the account is locked.
+    Except for the domain, they do not change while the account is locked.
     """
 
     org_id: UUID
@@ -41,6 +41,11 @@ class AccountControl:
         return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
+    def can_sign_in(self) -> bool:
+        """Return whether the user has a password, or an identity at an identity provider."""
+        return self.has_password or self.has_identity
+
+    @property
     def used_elsewhere(self) -> bool:
         """Return whether another organization or the platform itself uses the account, too."""
         return self.member_elsewhere or self.end_user_elsewhere or self.is_platform_owner
@@ -53,8 +58,7 @@ class AccountControl:
         change the address only if the present address is at a domain that it has verified.
         """
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
-        can_sign_in = self.has_password or self.has_identity
-        return provisioned and not self.used_elsewhere and (not can_sign_in or self.at_verified_domain)
+        return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
 
     @property
     def is_manager(self) -> bool:
@@ -69,8 +73,8 @@ class AccountControl:
     def controls_account(self) -> bool:
         """Return whether the organization controls the account, and not only what belongs to the organization.
 
-        An organization controls an account that it created, that nobody else uses, and that does
-        not own it. Its directory deactivates and deletes the whole account, and its API keys delete
+        An organization controls an account that it created and that no other organization uses, unless
+        it is the account of its owner. Its directory deactivates and deletes the whole account, and its API keys delete
         it (security C-5, K-4).
         """
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

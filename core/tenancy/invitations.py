@@ -65,7 +65,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     """Invite an email address to the organization, and return the invitation with a token.
 
     Only this result contains this token. It joins, and proves nothing. The email has another token,
-    which proves the mailbox (security R-3). If the pending invitation for the address has
+    which proves the mailbox. If the organization has a mail server, it can read the email, so there is
+    one token for both, which proves nothing (security R-3). If the pending invitation for the address has
     passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
 
     During an impersonation, only members can be invited.
@@ -78,7 +79,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     if caller.impersonator_id is not None and invited_role is not Role.MEMBER:
         raise NotWhileImpersonating
     now = ports.clock.now()
-    token, mail_token = str(new_id()), str(new_id())  # clients expect the form of a UUID; it has 122 random bits
+    token = mail_token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         _require_grantable(invited_role, membership)
@@ -95,6 +96,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             raise InvitationAlreadySent
         inviter = await tx.accounts.by_id(caller.user_id)
         assert inviter is not None, "a member has an account"
+        if await tx.smtp.settings(organization.id) is None:
+            mail_token = str(new_id())
         invitation = Invitation(
             id=new_id(),
             org_id=organization.id,
@@ -102,8 +105,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             role=invited_role,
             invited_by=inviter.id,
             status=InvitationStatus.PENDING,
-            token_hash=digest(token),
-            mail_token_hash=digest(mail_token),
+            token_hash=digest(mail_token),
+            inviter_token_hash=None if mail_token == token else digest(token),
             expires_at=now + ports.policy.invitation_ttl,
             created_at=now,
         )
@@ -233,7 +236,7 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
         _require_pending(invitation)
         expired = await _expire_if_due(tx, invitation, now)
         if not expired:
-            by_mail = invitation.mail_token_hash == digest(token)
+            by_mail = invitation.is_proved_by(digest(token))
             await add_invited_member(tx, organization, invitation, now, person=person, by_mail=by_mail)
     if expired:
         raise InvitationExpired
@@ -334,14 +337,14 @@ async def add_invited_member(
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
-    if existing is not None and await tx.directory_blocks.exists(organization.id, account.id):
+    if await tx.directory_blocks.exists(organization.id, account.id):
         if on_behalf:
             raise InviteeBlocked(account.id)
         raise InviteeCannotJoin if person is None else BlockedByDirectory
     # An unproven account must not accept invitations. Otherwise the owner of the address would let
     # a squatter in (security A-9). One error for both cases, because the person who has the token
     # must not learn which one it is.
-    if account.is_unproven:
+    if account.is_usable and account.is_unproven:
         raise InviteeCannotJoin
     if by_mail:
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)

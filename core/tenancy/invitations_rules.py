@@ -79,7 +79,7 @@ class InviteeBlocked(Conflict):
 
 
 class MailTokenRequired(Invalid):
-    """There is no account with this address, and another organization owns its domain. The invitee must open the link in the email."""
+    """The domain of this address belongs to another organization. The invitee must register first, or open the link in the email."""
 
 
 class InviteeCannotJoin(Invalid):
@@ -110,12 +110,21 @@ class Invitation:
     role: Role
     invited_by: UUID
     status: InvitationStatus
-    # SHA-256, 32 bytes: of the token in the response to the inviter, and of the token in the email.
-    # An invitation of an earlier release has only the first, for both. The tokens are not stored.
+    # SHA-256, 32 bytes: of the token in the email, and of the one in the response to the inviter. None
+    # if the inviter could read the email: then there is one token for both. They are not stored.
     token_hash: bytes = field(repr=False)
-    mail_token_hash: bytes | None = field(default=None, repr=False)
+    inviter_token_hash: bytes | None = field(default=None, repr=False)
     expires_at: datetime
     created_at: datetime
+
+    @property
+    def shown_hash(self) -> bytes:
+        """The hash of the token in the response to the inviter."""
+        return self.inviter_token_hash or self.token_hash
+
+    def is_proved_by(self, token_hash: bytes) -> bool:
+        """Return whether the token with this hash proves the mailbox, because only the email contains it."""
+        return self.inviter_token_hash is not None and token_hash == self.token_hash
 
     @property
     def is_pending(self) -> bool:

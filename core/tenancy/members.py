@@ -128,8 +128,8 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     """End a membership and everything that the user had because of it.
 
     This removes the user from services that they used only as a member, ends their sessions in the
-    organization, and revokes invitations from and to them. The directory can no longer restore the
-    membership. The user can only come back with an invitation.
+    organization, and revokes invitations from and to them. The directory forgets the user. Unless it
+    blocks them, they can come back with an invitation.
 
     The caller has locked the membership and the account, and has recorded the event.
     """

@@ -110,8 +110,8 @@ class Accounts(AccountsRead, Protocol):
         """Allow sign-ins to a deactivated account again."""
         ...
 
-    async def is_unclaimed(self, user_id: UUID) -> bool:
-        """Return whether the account is deactivated and has no credentials. Nobody has ever signed in to it."""
+    async def can_be_freed(self, user_id: UUID) -> bool:
+        """Return whether the account is deactivated, and has no credentials or an address that is not verified."""
         ...
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:

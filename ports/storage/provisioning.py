@@ -113,7 +113,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Store that the directory provisioned this user, who may be unknown to it."""
+        """Make the directory know this user as one that it provisioned."""
         ...
 
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
@@ -167,8 +167,8 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
         """Block a user. A user who is blocked already stays so, since the earlier time."""
         ...
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> bool:
-        """Remove the block of a user, and return whether there was one."""
+    async def remove(self, org_id: UUID, user_id: UUID) -> None:
+        """Remove the block of a user, if there is one."""
         ...
 
 

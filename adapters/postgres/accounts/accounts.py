@@ -231,12 +231,13 @@ class Accounts(Repository):
         )
         self._signals.figures_changed()
 
-    async def is_unclaimed(self, user_id: UUID) -> bool:
+    async def can_be_freed(self, user_id: UUID) -> bool:
         return await self._exists(
             """
             select 1 from users u
-            where u.id = %(user_id)s and u.deactivated_at is not null and u.anonymized_at is null and u.password_hash is null
-              and not exists (select 1 from identities i where i.user_id = u.id)""",
+            where u.id = %(user_id)s and u.deactivated_at is not null and u.anonymized_at is null
+              and (u.email_verified_at is null
+                   or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))""",
             user_id=user_id,
         )
 

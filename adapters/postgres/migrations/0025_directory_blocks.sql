@@ -7,7 +7,6 @@ create table directory_blocks (
     primary key (org_id, user_id)
 );
 create index directory_blocks_of_user on directory_blocks (user_id);
-insert into directory_blocks select org_id, user_id, deactivated_at from scim_users where deactivated_at is not null;
 
 -- In scim_users, this release no longer uses deactivated_at, whole_account, role and confirmed_at. While processes of the previous release
 -- run, triggers copy its blocks to the new table, and ours to these columns. The next release drops the triggers and the columns.
@@ -23,6 +22,9 @@ end $$;
 create trigger copy_block_of_previous_release after insert or update of deactivated_at on scim_users
     for each row when (pg_trigger_depth() = 0) execute function copy_block_of_previous_release();
 
+-- After the trigger, whose lock makes other writers wait: so no block is lost in between.
+insert into directory_blocks select org_id, user_id, deactivated_at from scim_users where deactivated_at is not null;
+
 create function copy_block_to_previous_release() returns trigger language plpgsql as $$
 begin
     if tg_op = 'INSERT' then
@@ -36,3 +38,8 @@ begin
 end $$;
 create trigger copy_block_to_previous_release after insert or delete on directory_blocks
     for each row when (pg_trigger_depth() = 0) execute function copy_block_to_previous_release();
+
+-- Directories could deactivate whole accounts that their organization had not created. Now only the organization that created an account
+-- can activate it again.
+update users u set deactivated_at = null from scim_users s
+where s.user_id = u.id and s.whole_account and u.origin_org_id is distinct from s.org_id;

@@ -41,7 +41,5 @@ class DirectoryBlocks(Repository):
             since=since,
         )
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "delete from directory_blocks where org_id = %(org_id)s and user_id = %(user_id)s returning 1", org_id=org_id, user_id=user_id
-        )
+    async def remove(self, org_id: UUID, user_id: UUID) -> None:
+        await self._run("delete from directory_blocks where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)

@@ -173,8 +173,14 @@ class ScimUsers(Repository):
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         await self._run(
             """
-            insert into scim_users (org_id, user_id, provisioned, updated_at) values (%(org_id)s, %(user_id)s, true, %(now)s)
-            on conflict (org_id, user_id) do update set provisioned = true""",
+            insert into scim_users as s (org_id, user_id, provisioned, membership_id, joined_at, email, updated_at)
+            select %(org_id)s, u.id, true, case when m.id is null then gen_random_uuid() end,
+                   case when m.id is null then %(now)s::timestamptz end, case when m.id is null then u.email end, %(now)s
+            from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            where u.id = %(user_id)s
+            on conflict (org_id, user_id) do update set
+                provisioned = true, membership_id = coalesce(s.membership_id, excluded.membership_id),
+                joined_at = coalesce(s.joined_at, excluded.joined_at), email = coalesce(s.email, excluded.email)""",
             org_id=org_id,
             user_id=user_id,
             now=now,
@@ -228,7 +234,7 @@ class ScimUsers(Repository):
             f"""
             with joining as (
                 select u.id, s.membership_id, s.joined_at,
-                       case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then %(now)s::timestamptz end as confirmed_at
+                       case when u.origin_org_id = %(org_id)s then %(now)s::timestamptz end as confirmed_at
                 from users u left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
                 where u.id = any(%(user_ids)s) and u.anonymized_at is null and not {is_blocked("%(org_id)s", "u.id")}),
             added as (

@@ -12,7 +12,7 @@ from core.kernel.values import Email, Page, PageResult
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 
 # In the order that `to_invitation` expects.
-COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.mail_token_hash, i.expires_at, i.created_at"
+COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.inviter_token_hash, i.expires_at, i.created_at"
 # COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the
 # sweeper marks it.
 COLUMNS_NOW: Final = COLUMNS.replace(
@@ -24,7 +24,7 @@ RECEIVED: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
 # One of the two tokens of the invitation.
-HAS_TOKEN: Final = "(i.token_hash = %(token_hash)s or i.mail_token_hash = %(token_hash)s)"  # noqa: S105
+HAS_TOKEN: Final = "(i.token_hash = %(token_hash)s or i.inviter_token_hash = %(token_hash)s)"  # noqa: S105
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
 # Maps a current status to conditions on the stored rows. For each condition, an index returns the
 # rows in the order of the page.
@@ -47,7 +47,7 @@ def to_invitation(row: Row) -> Invitation:
         invited_by=row[4],
         status=InvitationStatus(row[5]),
         token_hash=row[6],
-        mail_token_hash=row[7],
+        inviter_token_hash=row[7],
         expires_at=row[8],
         created_at=row[9],
     )
@@ -86,8 +86,8 @@ class Invitations(Repository):
     async def add(self, invitation: Invitation) -> None:
         await self._run(
             """
-            insert into invitations (id, org_id, email, role, invited_by, status, token_hash, mail_token_hash, expires_at, created_at)
-            values (%(id)s, %(org_id)s, %(email)s, %(role)s, %(invited_by)s, %(status)s, %(token_hash)s, %(mail_token_hash)s,
+            insert into invitations (id, org_id, email, role, invited_by, status, token_hash, inviter_token_hash, expires_at, created_at)
+            values (%(id)s, %(org_id)s, %(email)s, %(role)s, %(invited_by)s, %(status)s, %(token_hash)s, %(inviter_token_hash)s,
                     %(expires_at)s, %(created_at)s)""",
             id=invitation.id,
             org_id=invitation.org_id,
@@ -96,7 +96,7 @@ class Invitations(Repository):
             invited_by=invitation.invited_by,
             status=invitation.status,
             token_hash=invitation.token_hash,
-            mail_token_hash=invitation.mail_token_hash,
+            inviter_token_hash=invitation.inviter_token_hash,
             expires_at=invitation.expires_at,
             created_at=invitation.created_at,
         )

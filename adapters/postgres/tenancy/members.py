@@ -83,7 +83,8 @@ class Members(Repository):
                 returning org_id),
             forgotten as (
                 delete from scim_users s using users u
-                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id),
+                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.user_id <> u.id and s.membership_id is not null
+                      and (s.user_name is null and s.email = u.email or lower(s.user_name) = u.email)),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)

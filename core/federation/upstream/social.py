@@ -353,7 +353,7 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         return account
     if is_new:
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
-    elif account.is_unproven:
+    elif account.is_usable and account.is_unproven:
         raise ProviderEmailTaken
     return await mailbox.prove_mailbox(tx, account, now) or account
 

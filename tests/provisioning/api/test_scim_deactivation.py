@@ -223,6 +223,27 @@ async def test_a_user_whom_the_directory_creates_again_inactive_stays_blocked(ac
     assert (await acme.api.post(acme.invitations, {"email": "ada@example.com", "role": "member"}, token=acme.token("owner"))).status == 409
 
 
+async def test_a_user_is_created_again_inactive_in_a_full_organization(acme: Tenant, directory: Directory) -> None:
+    user_id = await add_own_account(acme)
+    assert (await directory.delete(user_id)).status == 204
+    await acme.set_member_limit(3)
+    assert problem(await directory.try_create_user("ada@example.com")) == (400, None)
+    assert (await directory.create_user("ada@example.com", active=False))["active"] is False
+    actions = [entry["action"] for entry in await acme.log()]
+    assert not {"user.reactivated", "user.deactivated"} & set(actions)
+
+
+async def test_the_end_of_a_block_activates_an_account_that_is_used_elsewhere_by_now(
+    acme: Tenant, other_tenant: Tenant, directory: Directory
+) -> None:
+    user_id = (await directory.create_user("ada@example.com"))["id"]
+    await set_password(acme, user_id)
+    await directory.deactivate(user_id)
+    await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
+    assert (await directory.activate(user_id)).json["active"] is True
+    assert (await acme.api.login("ada@example.com")).status == 200
+
+
 async def test_an_earlier_invitation_does_not_bring_a_blocked_user_back(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
@@ -295,7 +316,7 @@ async def test_an_anonymized_user_cannot_rejoin_the_group(acme: Tenant, director
     assert await directory.group_member_ids() == {*(acme.id(name) for name in acme.people), other}
 
 
-async def test_another_organization_cannot_anonymize_a_user_with_a_suspended_membership(
+async def test_another_organization_cannot_anonymize_a_user_that_a_directory_deactivated(
     acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     shared = (await directory.create_user())["id"]

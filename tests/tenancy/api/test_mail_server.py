@@ -191,9 +191,7 @@ async def test_only_invitations_use_the_mail_server_of_the_organization(
     await real_servers.deliver()
     [message] = real_servers.served
     assert (str(message["From"]), message["To"]) == ("Acme Post <post@acme.example>", "grace@example.com")
-    text = message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
-    assert "/invitations/accept?token=" in text
-    assert response["token"] not in text
+    assert response["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
     assert "reset-password" not in str(message)
     assert real_servers.server.envelopes[0].mail_from == "post@acme.example"
     # The other two use the platform's server: the invitation of another organization, and the

@@ -81,6 +81,20 @@ async def test_the_token_of_the_response_joins_and_confirms_nothing(acme: Tenant
     assert (row["verified"], row["has_password"]) == (False, True)
 
 
+async def test_an_invitation_through_the_organizations_own_mail_server_proves_nothing(
+    acme: Tenant, api: Api, sent: FakeMailTransport
+) -> None:
+    """Whoever runs the server can read the email."""
+    server = """
+        insert into smtp_settings (org_id, host, port, from_email, from_name, tls, updated_at)
+        values (%s, 'mail.acme.example', 25, 'a@acme.example', 'A', false, now())"""
+    await run_sql(acme.pool, server, acme.org)
+    token = (await acme.invite(CEO))["token"]
+    assert (await accept(api, token)).status == 200
+    assert (await acme.members())[CEO] == ("member", False)
+    assert (await account_row(acme))["verified"] is False
+
+
 @pytest.mark.slow
 async def test_one_of_twenty_answers_with_either_token_counts(acme: Tenant, api: Api, sent: FakeMailTransport) -> None:
     tokens = [(await acme.invite(CEO))["token"], await mail_token(acme, sent)]
@@ -113,6 +127,13 @@ async def reset_password(acme: Tenant, sent: FakeMailTransport) -> None:
     assert answer.status == 200, answer.text
 
 
+async def change_address(acme: Tenant, user_id: str) -> None:
+    """The account got another mailbox and a password first, and then the address of another person."""
+    hashed = await acme.ports.passwords.hash(PASSWORD)
+    change = "update users set password_hash = %s, email_verified_at = null where id = %s"
+    await run_sql(acme.pool, change, hashed, UUID(user_id))
+
+
 async def by_reset(acme: Tenant, other: Tenant, sent: FakeMailTransport, provider: ProviderSignIn) -> None:
     await reset_password(acme, sent)
     assert (await acme.api.login(CEO, NEW_PASSWORD)).status == 200
@@ -131,6 +152,7 @@ async def by_invitation(acme: Tenant, other: Tenant, sent: FakeMailTransport, pr
     assert (await other.members())[CEO] == ("member", True)
 
 
+@pytest.mark.parametrize("has_other_credentials", [False, True])
 @pytest.mark.parametrize("prove", [by_reset, by_provider, by_invitation])
 async def test_the_owner_of_the_mailbox_frees_an_account_that_an_organization_created_and_closed(
     acme: Tenant,
@@ -138,14 +160,18 @@ async def test_the_owner_of_the_mailbox_frees_an_account_that_an_organization_cr
     sent: FakeMailTransport,
     provider_sign_in: ProviderSignIn,
     prove: Callable[[Tenant, Tenant, FakeMailTransport, ProviderSignIn], Awaitable[None]],
+    has_other_credentials: bool,
 ) -> None:
     directory = await directory_of(acme)
     user_id = (await directory.create_user(CEO, active=False))["id"]
+    if has_other_credentials:
+        await change_address(acme, user_id)
     await prove(acme, other_tenant, sent, provider_sign_in)
     row = await account_row(acme)
     assert (str(row["id"]), row["verified"], row["origin"], row["origin_org_id"], row["deactivated"]) == (
         user_id, True, "platform", None, False,
     )  # fmt: skip
+    assert (await acme.api.login(CEO, PASSWORD)).status == 401
     # The organization keeps its block, and nothing else.
     assert CEO not in await acme.members()
     assert await run_sql(acme.pool, "select org_id, user_id from directory_blocks") == [(acme.org, UUID(user_id))]
@@ -223,6 +249,10 @@ async def test_the_owner_of_a_domain_sees_what_others_did_there_and_takes_over(a
     assert [(await other_tenant.members())[f"{name}@victim.example"] for name in ids] == [("member", True)] * 2
     for tenant, action in ((acme, "user.released"), (other_tenant, "user.taken_over")):
         assert {entry["target_id"] for entry in await tenant.log() if entry["action"] == action} == set(ids.values())
+    welcomes = await run_sql(
+        acme.pool, "select address from mails where kind = 'welcome' and org_id = %s order by address", other_tenant.org
+    )
+    assert welcomes == [("away@victim.example",), (CEO,)]
     assert (await seen("accounts")).json["accounts"] == []
     # The former creator controls its membership only.
     assert (await squatter.delete(ids["ceo"])).status == 204

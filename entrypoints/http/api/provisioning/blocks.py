@@ -21,7 +21,7 @@ class DirectoryBlockResponse(ResponseModel):
     """A user that the organization's directory blocks."""
 
     user_id: UUID = Field(description="The user's id.")
-    email: str | None = Field(description="The address that the user had when they left, or null if the directory deleted the user.")
+    email: str | None = Field(description="The address that the user had when they left, or null if the directory forgot the user.")
     since: Timestamp = Field(description="The time when the directory deactivated or deleted the user.")
 
 

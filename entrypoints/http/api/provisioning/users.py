@@ -103,7 +103,9 @@ async def create() -> Response:
     """Create a user who is a member of the organization.
 
     This creates an account and sends a welcome email. If there already is an account with this
-    email address, the request is refused with 409: invite the user instead.
+    email address, the request is refused with 409: invite the user instead. Two kinds of accounts are
+    taken instead, and get the new data: that of a user that your directory blocks, and one that another
+    organization created at a domain that you have verified.
     """
     projection = Projection(USER)
     user = await scim_users.create(ports(), acting_directory(), await read_in_thread(_parse_body))
@@ -157,8 +159,9 @@ async def patch(user_id: str) -> Response:
 async def delete(user_id: str) -> Response:
     """Delete a user.
 
-    This deletes the account permanently if only this organization uses it. Otherwise it ends the
-    membership and blocks the user from the organization's services until they join again.
+    This deletes the account permanently if your organization created it and no other organization uses
+    it. Otherwise it ends the membership, and blocks the user until your directory creates them again or
+    an admin removes the block.
     """
     await scim_users.delete(ports(), acting_directory(), path_id(user_id))
     return no_content()

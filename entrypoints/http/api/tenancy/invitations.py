@@ -35,7 +35,10 @@ class InvitationResponse(ResponseModel):
     role: Role = Field(description="The role that the recipient gets.")
     invited_by: UUID = Field(description="The user id of the inviter.")
     status: InvitationStatus = Field(description="The invitation's status. All except `pending` are final.")
-    token: str = Field(description="The SHA-256 of the token in the email, in hexadecimal. Only the signed-in recipient can use it.")
+    token: str = Field(
+        description="The SHA-256, in hexadecimal, of the token in the response that created the invitation. Only the signed-in recipient "
+        "can use it."
+    )
     expires_at: Timestamp = Field(description="When the invitation expires.")
     created_at: Timestamp = Field(description="When the invitation was sent.")
 
@@ -58,7 +61,7 @@ class ListedInvitationResponse(ResponseModel):
 class CreatedInvitationResponse(ListedInvitationResponse):
     """A new invitation and its inviter.
 
-    Only this response and the email contain the token itself.
+    Only this response contains this token. The email has another one, which also proves the mailbox.
     """
 
     token: str = Field(description="The one-time token, which accepts or declines the invitation.")
@@ -152,7 +155,7 @@ def _to_response(invitation: Invitation) -> InvitationResponse:
         role=invitation.role,
         invited_by=invitation.invited_by,
         status=invitation.status,
-        token=invitation.token_hash.hex(),
+        token=invitation.shown_hash.hex(),
         expires_at=invitation.expires_at,
         created_at=invitation.created_at,
     )
@@ -199,7 +202,7 @@ def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationRes
         id=invitation.id,
         email=invitation.email,
         role=invitation.role,
-        token=invitation.token_hash.hex(),
+        token=invitation.shown_hash.hex(),
         expires_at=invitation.expires_at,
         created_at=invitation.created_at,
         organization=InvitingOrganizationResponse(slug=received.organization_slug, name=received.organization_name),
@@ -209,7 +212,10 @@ def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationRes
 class InvitationTokenRequest(RequestModel):
     """The token of an invitation."""
 
-    token: Text = Field(description="The token from the email. If you are signed in, the `token` from GET /api/invitations works, too.")
+    token: Text = Field(
+        description="The token from the email, or from the response that created the invitation. If you are signed in, the `token` from "
+        "GET /api/invitations works, too."
+    )
 
 
 @routes.post("/api/invitations/accept")
@@ -221,7 +227,8 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 
     You need no access token. If you send one, it must be for the invited address. If there is no
     account with the invited address, one is created without a password: set it with POST
-    /api/auth/forgot-password.
+    /api/auth/forgot-password. At a domain that another organization has verified, only the token of the
+    email creates one.
     """
     await invitations.accept(ports(), caller(), data.token)
     return Empty()
