@@ -138,7 +138,7 @@ class EdgeMiddleware:
         self._body_limit = options.body_limit
         self._trusted = tuple(options.trusted_proxies)
         self._cors_origin = options.cors_origin.encode() if options.cors_origin else None
-        self._body_within = options.body_within
+        self.body_within = options.body_within
         self._render_error = options.render_error
         self._monotonic = options.monotonic
         self._always: Headers = [(b"x-content-type-options", b"nosniff")]
@@ -222,8 +222,7 @@ class EdgeMiddleware:
         return None
 
     def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
-        """Limit size and time of the body. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
-        call.deadline = trio.current_time() + self._body_within
+        """Limit the size of the body. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
         call.remaining_bytes = self._body_limit(call.record.path)
         return _TOO_LARGE if int(headers.get(b"content-length", b"0")) > call.remaining_bytes else None
 
@@ -327,6 +326,10 @@ class _Call:
         self.remaining_bytes = 0  # of the body limit
 
     async def receive(self) -> Message:
+        if self.has_body and not self.body_received and self.deadline == math.inf:
+            # The time starts when the application reads the body, because it may wait before it
+            # does, such as a directory for its turn (security N-10).
+            self.deadline = trio.current_time() + self._middleware.body_within
         with trio.move_on_at(self.deadline) as waiting:
             message = await self._receive()
         if waiting.cancelled_caught:
@@ -369,6 +372,8 @@ class _Call:
             await self._send(message)
         except OSError:  # ASGI's signal that the client is gone; let the application stop
             self.client_gone = self.record.aborted = True
+            if message["type"] == "http.response.start":
+                self.started = False
             raise
         if last:
             self._sent = True

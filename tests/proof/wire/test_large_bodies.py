@@ -63,6 +63,10 @@ async def begin(client: Client, directory: Directory, size: int = LARGE) -> Repl
     return await client.reply()
 
 
+def large_bodies(app: QuartTrio, directory: Directory) -> int:
+    return app_context(app).large_bodies.held_by(directory.tenant.org)
+
+
 def assert_refused(reply: Reply) -> None:
     assert (reply.status, reply.headers["retry-after"], reply.headers["connection"]) == (429, str(RETRY_AFTER), "close")
     assert json.loads(reply.body)["schemas"] == [ERROR_URN]
@@ -113,7 +117,7 @@ async def test_the_place_of_a_large_body_becomes_free_however_its_request_ends(
         for ending, body in endings.items():
             with monkeypatch.context() as patch:
                 if ending == "too slow":
-                    patch.setattr(cast("Application", app).middleware, "_body_within", 0.05)
+                    patch.setattr(cast("Application", app).middleware, "body_within", 0.05)
                 async with server.client() as client:
                     assert (await begin(client, directory, size)).status == 100, ending
                     await client.send(body)
@@ -153,9 +157,25 @@ async def test_requests_that_wait_for_their_organization_leave_connections_to_ot
     assert statuses == [200] * (2 * POOL_SIZE)
 
 
-def large_bodies(app: QuartTrio, directory: Directory) -> int:
-
-    return app_context(app).large_bodies.held_by(directory.tenant.org)
+async def test_the_time_for_a_body_starts_when_the_organization_has_its_turn(
+    app: QuartTrio, server: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = app_context(app).directory_turns.of(directory.tenant.org)
+    others = [object() for _ in range(int(turns.total_tokens))]
+    for other in others:
+        turns.acquire_on_behalf_of_nowait(other)
+    body, body_within = group(directory, LARGE), 0.05
+    async with server.client() as client, trio.open_nursery() as nursery:
+        with monkeypatch.context() as patch:
+            patch.setattr(cast("Application", app).middleware, "body_within", body_within)
+            await client.send(head(directory, f"Content-Length: {LARGE}"))
+            nursery.start_soon(client.send, body)
+            await eventually(lambda: turns.statistics().tasks_waiting == 1)
+            too_late = trio.current_time() + body_within
+            await eventually(lambda: trio.current_time() > too_late)
+        for other in others:
+            turns.release_on_behalf_of(other)
+        assert (await client.reply()).status == 200
 
 
 @pytest.mark.parametrize("sends", ["nothing", "everything"])
