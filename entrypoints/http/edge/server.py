@@ -31,6 +31,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -41,7 +42,7 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body, Request
+from hypercorn.protocol.events import Body, Request, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
@@ -58,7 +59,7 @@ HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connectio
 KEEP_ALIVE = 5.0  # seconds without a request until a connection is closed
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
-LINGER = 2.0  # seconds without data after the last response of a connection, until the connection of a client that still sends is closed
+LINGER = 2.0  # seconds without data after which a closing connection is closed for good
 LINGER_WITHIN = 30.0  # seconds for a client that still sends, from the last response of its connection
 LINGER_BYTES = 2 * MAX_SCIM_GROUP_BODY  # discarded bytes of such a client
 LINGER_PIECE = 1024 * 1024  # bytes; with LINGER_PAUSE, discarding takes little time from other requests
@@ -120,7 +121,7 @@ def listen(bind: str) -> socket.socket:
 
 
 class ClientGone(ConnectionError):
-    """The client is gone. ASGI signals this to applications with an OSError."""
+    """The client is gone, or its request is broken. ASGI signals this to applications with an OSError."""
 
 
 async def serve_http(
@@ -332,6 +333,19 @@ class _Connection:
         self._reading.cancel()
 
 
+class _Parser(h11.Connection):
+    """h11 that stops parsing at the end of a connection's last request.
+
+    If more data follows, h11 would raise, and the connection would be closed in the middle of the
+    response.
+    """
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.MUST_CLOSE and self.trailing_data[0]:
+            return h11.PAUSED if self.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY) else h11.NEED_DATA
+        return super().next_event()
+
+
 class _Http1(H11Protocol):
     """Hypercorn's HTTP/1.1 without upgrades, and with our response to unparsable input."""
 
@@ -343,8 +357,10 @@ class _Http1(H11Protocol):
         peer: tuple[str, int] | None,
         local: tuple[str, int] | None,
     ) -> None:
-        spawner = cast("TaskGroup", _Applications(applications, self.send_continue))
+        self._applications = _Applications(applications, self)
+        spawner = cast("TaskGroup", self._applications)
         super().__init__(server.app, server.config, server.context, spawner, ConnectionState({}), False, peer, local, connection.handle)
+        self.connection = _Parser(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BLOCK)
         self._connection = connection
         self._malformed = server.malformed
         self._method = b""
@@ -376,7 +392,14 @@ class _Http1(H11Protocol):
         )
         self.keep_alive_requests += 1
 
+    @property
+    def is_broken(self) -> bool:
+        """Return whether the request has a malformed or truncated body. The client gets 400 then, and no other response."""
+        return self.connection.their_state is h11.ERROR
+
     async def stream_send(self, event: StreamEvent) -> None:
+        if self.is_broken and not isinstance(event, StreamClosed):
+            raise ClientGone
         await super().stream_send(event)
         if isinstance(event, Body) and self._connection.gone:
             # Stop a streaming application by an exception instead of a cancellation.
@@ -408,9 +431,10 @@ class _Http1(H11Protocol):
     async def _send_error_response(self, status_code: int) -> None:
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
         if self._malformed is not None:
-            # If there is a stream, its application records the request when it learns that the
-            # client is gone.
-            headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=self.stream is None)
+            # An application that runs records the request itself: as one without a response,
+            # because it cannot send its own.
+            observed = self.stream is None or not self._applications.has_begun
+            headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=observed)
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers + self.config.response_headers("h11")))
         if body and (self.stream is None or self._method != b"HEAD"):
             await self._send_h11_event(h11.Data(data=body))
@@ -420,18 +444,23 @@ class _Http1(H11Protocol):
 class _Applications:
     """The part of Hypercorn's TaskGroup that an HTTP stream uses: it starts the application for each request."""
 
-    def __init__(self, nursery: trio.Nursery, send_continue: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, nursery: trio.Nursery, protocol: _Http1) -> None:
         self._nursery = nursery
-        self._send_continue = send_continue
+        self._protocol = protocol
+        self.has_begun = False  # for the current request
 
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Callable[..., Awaitable[None]]) -> Any:
-        inbox = _Inbox(self._send_continue)
+        inbox = _Inbox(self._protocol.send_continue)
+        self.has_begun = False
         self._nursery.start_soon(self._run, app, scope, inbox, send)
         return inbox.put
 
-    @staticmethod
-    async def _run(app: Any, scope: Any, inbox: "_Inbox", send: Callable[..., Awaitable[None]]) -> None:
+    async def _run(self, app: Any, scope: Any, inbox: "_Inbox", send: Callable[..., Awaitable[None]]) -> None:
         try:
+            # The part of the body that came with the headers was parsed before this task runs.
+            if self._protocol.is_broken:
+                return
+            self.has_begun = True
             await app(scope, inbox.get, send, trio.to_thread.run_sync, trio.from_thread.run)
         except* ClientGone:
             pass
@@ -439,7 +468,8 @@ class _Applications:
             log.exception("application_failed")
         finally:
             inbox.close()
-            await send(None)
+            with suppress(ClientGone):
+                await send(None)
 
 
 class _Inbox:

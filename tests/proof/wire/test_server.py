@@ -466,6 +466,67 @@ async def test_a_response_before_the_end_of_the_body_closes_the_connection(app: 
         assert [(exchange.status, exchange.aborted) for exchange in await server.observed()] == [(401, False)]
 
 
+async def test_a_request_with_a_malformed_body_does_not_reach_the_application(application: SmallApplication, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(POST.replace(b"echo", b"refuse") + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n")
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (400, "BAD_REQUEST")
+        assert await client.is_closed()
+        [exchange] = await server.observed()
+        assert (exchange.status, exchange.request_id) == (400, reply.headers["x-request-id"])
+    assert application.calls == []
+
+
+@pytest.mark.parametrize("rest", [b"ZZ\r\n", b""], ids=["malformed", "truncated"])
+async def test_a_body_that_breaks_while_the_application_runs_is_recorded_without_a_response(rest: bytes) -> None:
+    entered, leave = trio.Event(), trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.set()
+        await leave.wait()
+        await say(send)
+
+    with structlog.testing.capture_logs() as lines:
+        async with serving(bare(answer)) as server, server.client() as client:
+            await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+            await entered.wait()
+            await client.send(rest)
+            if not rest:
+                await client.stream.send_eof()
+            assert (await client.reply()).status == 400
+            leave.set()
+            [exchange] = await server.observed()
+            assert (exchange.status, exchange.aborted, exchange.error) == (499, True, None)
+            assert await client.is_closed()
+    assert lines == []
+
+
+@pytest.mark.parametrize("reason", ["unread body", "header"])
+async def test_data_after_the_last_request_of_a_connection_does_not_cut_its_response(reason: str) -> None:
+    entered, leave = trio.Event(), trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        entered.set()
+        await leave.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with serving(bare(answer)) as server, server.client() as client:
+        if reason == "header":
+            await client.send(b"GET /api/quick HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        else:
+            await client.send(POST + b"Content-Length: 4\r\n\r\n")
+        await entered.wait()
+        await client.send((b"" if reason == "header" else b"body") + b"GET /api/quick HTTP/1.1\r\nHost: test\r\n\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        leave.set()
+        reply = await client.reply()
+        assert (reply.body, reply.headers["connection"]) == (b"onetwo", "close")
+        assert await client.is_closed()
+        assert [(exchange.status, exchange.aborted) for exchange in await server.observed()] == [(200, False)]
+
+
 async def test_an_application_that_reads_no_body_does_not_hang() -> None:
     """Hypercorn queues up to ten pieces of a body, and then waits for room forever."""
 
