@@ -79,7 +79,7 @@ def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
     """Add and remove members, and set the external id: all of it or nothing.
 
-    New members get the role member; other roles stay. A user whom the directory blocks becomes a
+    New members get the role member; other roles stay. A user that the directory blocks becomes a
     member when it activates them, so adding them changes nothing. A change that replaces all members keeps the
     owner and platform owners even if it does not name them (decision 135).
 

@@ -79,7 +79,7 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     The account has no password, and its email address counts as verified. With `active` false, the
     user is created deactivated.
 
-    Two kinds of existing accounts are taken instead, and get the new data: that of a user whom the
+    Two kinds of existing accounts are taken instead, and get the new data: that of a user that the
     directory blocks, and one that another organization created at a domain that this organization
     has verified. Other existing accounts are never changed here (security C-2).
 

@@ -181,7 +181,7 @@ def to_resource(user: ScimUser) -> Resource:
 def to_response(user: ScimUser) -> Resource:
     """Return the attributes of a response, with those of the extension in an object of their own.
 
-    Users whom the directory did not create may have no name. They get the part of the address before
+    Users that the directory did not create may have no name. They get the part of the address before
     the @ as their name, because directories such as Okta cannot read users without a name.
     """
     resource = to_resource(user)

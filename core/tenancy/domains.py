@@ -24,11 +24,13 @@ from core.tenancy.domains_rules import (
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.kernel.principals import Member
-    from core.kernel.values import Page, PageResult
+    from core.kernel.values import Email, Page, PageResult
     from core.tenancy.domains_rules import ForeignAccount, ForeignInvitation
     from ports import Ports
-    from ports.storage import Reading
+    from ports.storage import Reading, Transaction
 
 
 async def get(ports: Ports, caller: Member) -> DomainClaim:
@@ -111,6 +113,11 @@ async def list_foreign_invitations(ports: Ports, caller: Member, page: Page) -> 
 async def _verified_domain(read: Reading, caller: Member) -> Domain:
     claim = await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
     return claim.domain if claim.verified_at is not None else refuse(DomainNotVerified)
+
+
+async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
+    """Return whether an organization other than this one has verified the domain of this address."""
+    return await tx.domains.verified_owner(email) not in (None, org_id)
 
 
 async def remove(ports: Ports, caller: Member) -> None:

@@ -18,7 +18,7 @@ from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import BlockedByDirectory, Capability, NotWhileImpersonating, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
 from core.maintenance import housekeeping
-from core.tenancy import events, members_rules, organizations
+from core.tenancy import domains, events, members_rules, organizations
 from core.tenancy.invitations_rules import (
     BATCH,
     DAY,
@@ -331,7 +331,7 @@ async def add_invited_member(
     if on_behalf:
         account = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount)
     else:
-        if existing is None and not by_mail and await tx.domains.verified_owner(invitation.email) not in (None, organization.id):
+        if existing is None and not by_mail and await domains.is_of_another(tx, invitation.email, organization.id):
             raise MailTokenRequired
         account, _ = await accounts.find_or_add(tx, invitation.email, now)
     # Another account may have got the address since the request began.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import Member, Person
     from core.kernel.values import Page
-    from core.tenancy.organizations_rules import Limit
+    from core.tenancy.organizations_rules import Limit, Membership
     from ports import Ports
     from ports.storage import Transaction
 
@@ -100,11 +100,7 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
             raise CannotRemoveSelf
         if membership.role is Role.OWNER:
             raise CannotRemoveOwner
-        # Lock order: the account before its sessions. Otherwise two transactions that each end
-        # several sessions of one user could wait for each other.
-        await tx.accounts.lock(user_id)
-        tx.record(events.user_removed(organization.id, user_id, membership.role))
-        await end_membership(tx, organization.id, user_id, now)
+        await _end_locked_membership(tx, membership, now)
 
 
 async def leave(ports: Ports, caller: Person, slug: str) -> None:
@@ -119,9 +115,15 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
         if membership.role is Role.OWNER:
             raise OwnerCannotLeave
-        await tx.accounts.lock(caller.user_id)
-        tx.record(events.user_removed(org_id, caller.user_id, membership.role))
-        await end_membership(tx, org_id, caller.user_id, now)
+        await _end_locked_membership(tx, membership, now)
+
+
+async def _end_locked_membership(tx: Transaction, membership: Membership, now: datetime) -> None:
+    # Lock order: the account before its sessions. Otherwise two transactions that each end several
+    # sessions of one user could wait for each other.
+    await tx.accounts.lock(membership.user_id)
+    tx.record(events.user_removed(membership.org_id, membership.user_id, membership.role))
+    await end_membership(tx, membership.org_id, membership.user_id, now)
 
 
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -22,7 +22,7 @@ class PrivacyRead(Protocol):
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
         """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id.
 
-        A user whom the directory of the organization that created the account blocks counts as a
+        A user that the directory of the organization that created the account blocks counts as a
         confirmed member.
         """
         ...
@@ -85,7 +85,8 @@ class Privacy(PrivacyRead, Protocol):
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Return the organizations to lock first, ordered by id.
 
-        These are the organizations that the user is a member of, or that have invited one of the user's email addresses.
+        These are the organizations that the user is a member of, whose directory knows the user, or that have
+        invited one of the user's email addresses.
         """
         ...
 

@@ -139,7 +139,7 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """End the memberships of these users, and decrement the member count.
 
-        The directory still knows those whom it provisioned or blocks.
+        The directory still knows those that it provisioned or blocks.
         """
         ...
 

@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED
 
-# The users that a directory knows: the members, and others, who are blocked or whom the directory
+# The users that a directory knows: the members, and others, that are blocked or that the directory
 # provisioned. The others are listed with the address that they had when they left.
 MEMBERS: Final = """
     select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email

@@ -72,15 +72,15 @@ class Domains(Repository):
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
         rows = await self._all(lambda row: row, _page(FOREIGN_ACCOUNTS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset)
-        found = [ForeignAccount(row[1], Email(row[2]), row[3], row[5], row[6]) for row in rows if row[1] is not None]
-        return PageResult(found, rows[0][0])
+        accounts = [ForeignAccount(row[1], Email(row[2]), row[3], row[5], row[6]) for row in rows if row[1] is not None]
+        return PageResult(accounts, rows[0][0])
 
     async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
         rows = await self._all(
             lambda row: row, _page(FOREIGN_INVITATIONS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset, now=now
         )
-        found = [ForeignInvitation(Email(row[2]), row[3], row[5], row[6], row[7]) for row in rows if row[1] is not None]
-        return PageResult(found, rows[0][0])
+        invitations = [ForeignInvitation(Email(row[2]), row[3], row[5], row[6], row[7]) for row in rows if row[1] is not None]
+        return PageResult(invitations, rows[0][0])
 
     async def put(self, claim: DomainClaim) -> None:
         await self._run(

@@ -13,11 +13,14 @@ ADA = "ada@example.com"
 
 
 @pytest.mark.slow
-async def test_a_blocked_user_is_never_a_member(acme: Tenant) -> None:
+@pytest.mark.parametrize("origin", ["platform", "scim"])
+async def test_a_blocked_user_is_never_a_member(acme: Tenant, origin: str) -> None:
     """The directory and the members deactivate, delete, activate, create, invite and unblock one user, all at the same time."""
     directory = await directory_of(acme)
     user_id = str((await add_account(acme.ports, ADA)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
+    if origin == "scim":
+        await run_sql(acme.pool, "update users set origin = 'scim', origin_org_id = %s where id = %s", acme.org, UUID(user_id))
     block = f"{acme.path}/directory-blocks/{user_id}"
 
     async def invite_and_accept() -> Answer:
@@ -30,7 +33,7 @@ async def test_a_blocked_user_is_never_a_member(acme: Tenant) -> None:
                 return await directory.deactivate(user_id)
             case 2:
                 return await directory.activate(user_id)
-            case 3:
+            case 3 if origin == "platform":  # otherwise the account would be deleted
                 return await directory.delete(user_id)
             case 4:
                 return await directory.try_create_user(ADA)
@@ -47,5 +50,7 @@ async def test_a_blocked_user_is_never_a_member(acme: Tenant) -> None:
         members = await acme.members()  # also checks the count
         is_blocked = await run_sql(acme.pool, "select 1 from directory_blocks where user_id = %s", UUID(user_id)) != []
         assert not (is_blocked and ADA in members)
+        [(deactivated,)] = await run_sql(acme.pool, "select deactivated_at is not null from users where id = %s", UUID(user_id))
+        assert is_blocked or not deactivated
         status = (await directory.call("GET", f"/Users/{user_id}")).status
         assert status == 200 or ADA not in members

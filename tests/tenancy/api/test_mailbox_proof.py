@@ -1,4 +1,4 @@
-"""Who has the mailbox decides whose account it is (security A-7, R-3, R-5, T-6).
+"""The owner of the mailbox owns the account (security A-7, R-3, R-5, T-6).
 
 An organization can name addresses of people who have not arrived yet: it invites them, or its
 directory creates them. Neither may cost these people anything.
@@ -59,7 +59,7 @@ async def account_row(acme: Tenant, email: str = CEO) -> dict[str, Any]:
 
 
 async def test_only_the_token_of_the_email_proves_the_mailbox(acme: Tenant, api: Api, sent: FakeMailTransport) -> None:
-    """The account was registered by a squatter, whose password does not survive."""
+    """A squatter registered the account. Their password does not survive."""
     await api.post("/api/auth/register", {"email": CEO, "password": PASSWORD})
     token = (await acme.invite(CEO))["token"]
     by_mail = await mail_token(acme, sent)
@@ -106,7 +106,7 @@ async def test_one_of_twenty_answers_with_either_token_counts(acme: Tenant, api:
 async def test_an_organization_destroys_no_account_that_others_use(
     acme: Tenant, other_tenant: Tenant, api: Api, sent: FakeMailTransport
 ) -> None:
-    """The organization invites an address that nobody has registered, and accepts with its own token."""
+    """The organization invites an unregistered address, and accepts with its own token."""
     assert (await accept(api, (await acme.invite(CEO))["token"])).status == 200
     user_id = (await account_row(acme))["id"]
     await reset_password(acme, sent)
@@ -193,10 +193,12 @@ async def test_an_account_with_credentials_stays_closed(acme: Tenant, sent: Fake
     assert (await acme.api.login(CEO, NEW_PASSWORD)).status == 401
 
 
-# Proved domains
+# Verified domains
 
 
-async def test_nobody_else_creates_accounts_at_a_verified_domain(acme: Tenant, other_tenant: Tenant, sent: FakeMailTransport) -> None:
+async def test_another_directory_cannot_create_accounts_at_a_verified_domain(
+    acme: Tenant, other_tenant: Tenant, sent: FakeMailTransport
+) -> None:
     await verify_domain(other_tenant, "victim.example")
     directory = await directory_of(acme)
     for email in (CEO, "ceo@mail.victim.example"):

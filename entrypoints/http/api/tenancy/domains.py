@@ -10,7 +10,7 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 from core.kernel.principals import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
-from core.tenancy.domains_rules import DomainClaim
+from core.tenancy.domains_rules import DomainClaim, ForeignAccount
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -143,20 +143,15 @@ async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> Foreign
     """
     page = query_args.page_request()
     listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
-    found = [
-        ForeignAccountResponse(
-            user_id=account.user_id,
-            email=account.email,
-            created_at=account.created_at,
-            organization=(
-                None
-                if account.org_slug is None or account.org_name is None
-                else ForeignOrganizationResponse(slug=account.org_slug, name=account.org_name)
-            ),
-        )
-        for account in listed.items
-    ]
-    return ForeignAccountListResponse(accounts=found, pagination=pagination(page, listed.total))
+    accounts = [_to_account_response(account) for account in listed.items]
+    return ForeignAccountListResponse(accounts=accounts, pagination=pagination(page, listed.total))
+
+
+def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
+    organization = None
+    if account.org_slug is not None and account.org_name is not None:
+        organization = ForeignOrganizationResponse(slug=account.org_slug, name=account.org_name)
+    return ForeignAccountResponse(user_id=account.user_id, email=account.email, created_at=account.created_at, organization=organization)
 
 
 class ForeignInvitationResponse(ResponseModel):
@@ -187,7 +182,7 @@ async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> Fore
     """
     page = query_args.page_request()
     listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
-    found = [
+    invitations = [
         ForeignInvitationResponse(
             email=invitation.email,
             created_at=invitation.created_at,
@@ -196,4 +191,4 @@ async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> Fore
         )
         for invitation in listed.items
     ]
-    return ForeignInvitationListResponse(invitations=found, pagination=pagination(page, listed.total))
+    return ForeignInvitationListResponse(invitations=invitations, pagination=pagination(page, listed.total))
