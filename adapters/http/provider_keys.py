@@ -27,9 +27,14 @@ class ProviderKeys:
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
         """Return the keys, and whether they were fetched now because the cached ones are older than CACHE_TTL."""
+        if self._is_fresh():  # without the lock, which another request may hold during a slow fetch
+            return self._keys, False
         async with self._lock:
-            is_new = self._fetched_at is None or self._clock.now() >= self._fetched_at + CACHE_TTL
+            is_new = not self._is_fresh()
             return await self._fetch(fetch) if is_new else self._keys, is_new
+
+    def _is_fresh(self) -> bool:
+        return self._fetched_at is not None and self._clock.now() < self._fetched_at + CACHE_TTL
 
     async def get_newer(self, keys: Keys, fetch: Fetch) -> Keys | None:
         """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this reason.
