@@ -334,6 +334,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
             trusted_proxies=settings.trusted_proxies,
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
+            pool_size=settings.db_pool_size,
             scim_string_status=settings.scim_string_status,
             metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
             billing_secrets=settings.billing_secrets,

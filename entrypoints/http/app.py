@@ -144,6 +144,7 @@ class Edge:
     rate_limit_factor: float | None  # None switches the limits off
     client_rate: float  # token requests per second for an application with a client secret
     metrics_token: str | None
+    pool_size: int = 10  # connections of this process to the database
     scim_string_status: bool = False  # send the status of SCIM errors as a string (decision 121)
     billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
 
@@ -175,7 +176,7 @@ def configure(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         large_bodies=LargeBodies(),
-        directory_turns=DirectoryTurns(),
+        directory_turns=DirectoryTurns(edge.pool_size),
         base_url=edge.base_url,
         origin=origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),

@@ -1,4 +1,4 @@
-"""The admission of large bodies, against a list of those that are held (security N-10)."""
+"""The share of one directory: large bodies, against a list of those that are held, and turns (security N-10)."""
 
 from contextlib import ExitStack
 from uuid import UUID
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entrypoints.http.edge.directory_limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, LargeBodies, TooManyLargeBodies
+from entrypoints.http.edge.directory_limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
 
 ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 
@@ -44,3 +44,8 @@ def test_one_organization_alone_has_two() -> None:
             bodies.admit(ORGANIZATIONS[0]).__enter__()
         with bodies.admit(ORGANIZATIONS[1]), bodies.admit(ORGANIZATIONS[1]):
             pass
+
+
+@pytest.mark.parametrize(("pool_size", "turns"), [(2, 1), (3, 1), (6, 3), (10, 4), (100, 4)])
+def test_an_organization_has_at_most_half_of_the_connections(pool_size: int, turns: int) -> None:
+    assert DirectoryTurns(pool_size).of(ORGANIZATIONS[0]).total_tokens == turns

@@ -1,7 +1,8 @@
 """Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first.
 
 Each decorator checks the rate limits (429), then the credentials (401), then the caller's rights
-(404, 403). All of this happens before the request is parsed (decision 16).
+(404, 403). SCIM requests count per organization, after the credentials. All of this happens before
+the request is parsed (decision 16).
 """
 
 from collections.abc import Awaitable, Callable
@@ -60,6 +61,7 @@ class NotSignedIn(Unauthenticated):
 
 
 ACCESS_ATTRIBUTE: Final = "_access_rule"
+METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 
@@ -101,6 +103,9 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
         check_query()
         try:
             if isinstance(g.caller, ScimClient):
+                body = cast("LazyBody", request.body)
+                if request.method in METHODS_WITH_BODY and not body.is_large:
+                    await body  # before the turn: slow clients must not stop the other requests of their organization
                 async with app_context().directory_turns.of(g.caller.org_id):
                     return await view(*args, **kwargs)
             return await view(*args, **kwargs)

@@ -37,6 +37,11 @@ class LazyBody(TrioBody):
         self._admit = admit
         self._admit_if_large(self._expected)
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether the body is known to be large."""
+        return self._expected > MAX_BODY or self._admission is not None
+
     def _admit_if_large(self, size: int) -> None:
         if size > MAX_BODY and self._admission is None:
             assert self._admit is not None, "only directories may send large bodies"

@@ -16,16 +16,16 @@ import trio
 from core.kernel.errors import Limited
 
 MAX_PER_ORGANIZATION: Final = 2
-MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies
-MAX_CONCURRENT: Final = 4  # requests of an organization, of the 10 connections to the database; the others wait
+MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
+MAX_CONCURRENT: Final = 4  # requests of an organization, on at most half of the connections to the database; the others wait
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
 
 class TooManyLargeBodies(Limited):
-    """Too many large requests arrive at the same time."""
+    """Too many large requests arrive at the same time. Send one after the other."""
 
     def __init__(self) -> None:
-        super().__init__(RETRY_AFTER, f"Too many large requests at the same time. Send one after the other. Try again in {RETRY_AFTER} s.")
+        super().__init__(RETRY_AFTER, f"{type(self).__doc__} Try again in {RETRY_AFTER} s.")
 
 
 class LargeBodies:
@@ -58,11 +58,15 @@ class LargeBodies:
 
 
 class DirectoryTurns:
-    """The concurrent SCIM requests of each organization: MAX_CONCURRENT run, and the others wait in order."""
+    """The concurrent SCIM requests of each organization. The others wait in order.
 
-    def __init__(self) -> None:
+    MAX_CONCURRENT requests run, or fewer if they could occupy more than half of the connections.
+    """
+
+    def __init__(self, pool_size: int) -> None:
+        self._concurrent = max(1, min(MAX_CONCURRENT, pool_size // 2))
         self._turns = WeakValueDictionary[UUID, trio.CapacityLimiter]()
 
     def of(self, org_id: UUID) -> trio.CapacityLimiter:
         """Return the organization's limiter. A request holds it while it runs."""
-        return self._turns.setdefault(org_id, trio.CapacityLimiter(MAX_CONCURRENT))
+        return self._turns.setdefault(org_id, trio.CapacityLimiter(self._concurrent))

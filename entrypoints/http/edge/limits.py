@@ -43,12 +43,7 @@ async def take_token(own: tuple[Bucket, ...]) -> None:
     Raises: Limited.
     """
     assert request.url_rule is not None, "only matched routes are guarded"
-    buckets = app_context().limits.of(request.url_rule.rule, own)
-    if not buckets:
-        return
-    wait = await _charge(buckets)
-    if wait > 0:
-        raise Limited(wait)
+    await _take(app_context().limits.of(request.url_rule.rule, own))
 
 
 async def take_client_token(client_id: UUID) -> None:
@@ -56,10 +51,7 @@ async def take_client_token(client_id: UUID) -> None:
 
     Raises: Limited.
     """
-    buckets = app_context().limits.of_client
-    wait = await _charge(buckets, f"client {client_id}") if buckets else 0.0
-    if wait > 0:
-        raise Limited(wait)
+    await _take(app_context().limits.of_client, f"client {client_id}")
 
 
 async def take_directory_token(org_id: UUID) -> None:
@@ -67,10 +59,7 @@ async def take_directory_token(org_id: UUID) -> None:
 
     Raises: Limited.
     """
-    buckets = app_context().limits.of_directory
-    wait = await _charge(buckets, f"directory {org_id}") if buckets else 0.0
-    if wait > 0:
-        raise Limited(wait)
+    await _take(app_context().limits.of_directory, f"directory {org_id}")
 
 
 class PolledTooOften(Limited):
@@ -84,12 +73,14 @@ async def take_poll_token() -> None:
 
     Raises: PolledTooOften.
     """
-    buckets = app_context().limits.additional(DEVICE)
-    wait = await _charge(buckets) if buckets else 0.0
-    if wait > 0:
-        raise PolledTooOften(wait)
+    await _take(app_context().limits.additional(DEVICE), error=PolledTooOften)
 
 
-async def _charge(buckets: tuple[Bucket, ...], key: str | None = None) -> float:
+async def _take(buckets: tuple[Bucket, ...], key: str | None = None, error: type[Limited] = Limited) -> None:
+    """Take a token from each bucket of the key, by default the client address. Raises: `error` if one is empty."""
+    if not buckets:
+        return
     async with ports().storage.autocommit() as statements:
-        return await statements.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())
+        wait = await statements.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())
+    if wait > 0:
+        raise error(wait)

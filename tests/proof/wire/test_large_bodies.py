@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -58,7 +59,7 @@ def group(directory: Directory, size: int) -> bytes:
 
 
 async def begin(client: Client, directory: Directory, size: int = LARGE) -> Reply:
-    """Send the head of a large request. The reply 100 says that its body was admitted."""
+    """Send the head of a request. The reply 100 says that its body was admitted, and is being read."""
     await client.send(head(directory, f"Content-Length: {size}", "Expect: 100-continue"))
     return await client.reply()
 
@@ -176,6 +177,18 @@ async def test_the_time_for_a_body_starts_when_the_organization_has_its_turn(
         for other in others:
             turns.release_on_behalf_of(other)
         assert (await client.reply()).status == 200
+
+
+async def test_slow_small_bodies_do_not_stop_the_other_requests_of_their_organization(server: Served, directory: Directory) -> None:
+    async with AsyncExitStack() as stack:
+        slow = [await stack.enter_async_context(server.client()) for _ in range(MAX_CONCURRENT)]
+        for client in slow:
+            assert (await begin(client, directory, MAX_BODY)).status == 100
+        async with server.client() as other:
+            assert (await other.get("/scim/v2/Users", f"Authorization: Bearer {directory.token}")).status == 200
+        for client in slow:
+            await client.send(group(directory, MAX_BODY))
+            assert (await client.reply()).status == 200
 
 
 @pytest.mark.parametrize("sends", ["nothing", "everything"])
