@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.access_rules import AssigneeNotFound, EnrollmentOrigin, NotAssigned
+from core.applications.access_rules import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
 from core.applications.services_rules import ServiceNotFound
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 async def save_settings(ports: Ports, caller: Member, slug: str, settings: AccessSettings) -> AccessSettings:
     """Replace the access settings of a service, and return them.
 
-    Sessions continue. A user who loses access loses it at the next refresh or sign-in.
+    Sessions continue. A user who loses access loses it at the next refresh or sign-in. Only services
+    with the policy `assigned` are SCIM groups. With another policy the directory could no longer
+    remove users, so changing the policy from `assigned` ends its assignments.
 
     Raises: LaunchUrlInvalid, ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
@@ -35,9 +37,19 @@ async def save_settings(ports: Ports, caller: Member, slug: str, settings: Acces
         _, old = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if settings != old.access:
             new = replace(old, access=settings, updated_at=ports.clock.now())
+            if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
+                await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)
             tx.record(events.access_updated(old, new))
     return settings
+
+
+async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
+    """End all assignments by the directory to a service of a locked organization."""
+    for user_id in sorted(await tx.assignments.by_directory(service.org_id, service.id, None)):
+        # An account that was deleted meanwhile has no assignment any more.
+        if await tx.accounts.lock(user_id) is not None:
+            await unassign_user(tx, service, user_id, EnrollmentOrigin.DIRECTORY)
 
 
 async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page) -> PageResult[Assignment]:

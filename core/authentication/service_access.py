@@ -7,6 +7,9 @@ admin, an API key or the directory assigned, and those with a live subscription 
 SAML has no sign-up. Under the policy `anyone` it admits members and assigned users only, and users who
 enrolled themselves if the service allows it.
 
+Members under the policy `members` are all members, because each of these sign-ins is a deliberate act
+of the user; SAML, which any page can start without a click, counts only confirmed memberships.
+
 The SQL of the rule is in one module (`adapters/postgres/applications/service_access.py`). The
 statement that enrolls a user who signs in applies it, and so does the one that rotates a refresh token
 (`RefreshTokenRotation.rotate`). An OAuth authorization and a device approval ask before.

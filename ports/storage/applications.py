@@ -259,7 +259,7 @@ class EndUsersRead(Protocol):
         ...
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether the user is an end user or a member of the organization."""
+        """Return whether the user is an end user or a confirmed member of the organization."""
         ...
 
 
@@ -292,7 +292,7 @@ class OwnApplications(Protocol):
     """The applications of users, in all organizations."""
 
     async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
-        """Return the applications that the user may use, and has used or is a member of the organization of.
+        """Return the applications that the user may use, and has used, is assigned to, or is a confirmed member of the organization of.
 
         They are ordered by organization and name.
         """

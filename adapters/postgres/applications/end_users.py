@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.applications.service_access import ORIGINS, is_member, may_sign_on, may_use
+from adapters.postgres.applications.service_access import ORIGINS, has_membership, may_sign_on, may_use
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.access_rules import EnrollmentOrigin
@@ -67,7 +67,7 @@ SERVICES_WITH_REFUSED_USERS: Final = f"""
     join saml_configurations f on f.service_id = v.id and f.enabled
     where v.access_policy = 'anyone' and not v.saml_self_enrolled and exists (
         select 1 from service_users r
-        where r.service_id = v.id and {may_use("v", "r.user_id")} and not {may_sign_on("v", "r.user_id")})
+        where r.service_id = v.id and not r.deactivated and {may_use("v", "r.user_id")} and not {may_sign_on("v", "r.user_id")})
     order by o.slug, v.slug limit %(limit)s"""
 IS_REFUSED_BY_SAML: Final = f"select 1 from services v where v.id = %(service_id)s and not {may_sign_on('v', '%(user_id)s')}"
 
@@ -140,13 +140,13 @@ def _enroll(which: LiteralString, *, admits: LiteralString = "true", by_membersh
         select 1 from held"""
 
 
-IS_MEMBER: Final = is_member("held.org_id", "%(user_id)s")
+HAS_MEMBERSHIP: Final = has_membership("held.org_id", "%(user_id)s")
 ENROLL: Final = _enroll("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
 ENROLL_BY_SAML: Final = _enroll(
-    "org_id = %(org_id)s and slug = %(slug)s", admits=may_sign_on("services", "%(user_id)s"), by_membership=IS_MEMBER
+    "org_id = %(org_id)s and slug = %(slug)s", admits=may_sign_on("services", "%(user_id)s"), by_membership=HAS_MEMBERSHIP
 )
 # An enrollment without a sign-in
-ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", by_membership=IS_MEMBER)
+ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", by_membership=HAS_MEMBERSHIP)
 
 
 def _enrollment(user_id: UUID, now: datetime) -> dict[str, object]:
@@ -214,7 +214,8 @@ class EndUsers(Repository):
         return await self._exists(
             """
             select 1 from end_users where org_id = %(org_id)s and user_id = %(user_id)s
-            union all select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s""",
+            union all select 1 from memberships
+            where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null""",
             org_id=org_id,
             user_id=user_id,
         )

@@ -8,12 +8,15 @@ from adapters.postgres.applications.service_access import may_sign_on, may_use
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.own_applications_rules import OwnApplication
 
-# The user has used these services, or is a member of their organizations. The rule must not be
-# evaluated for all services of the platform, of which most admit anyone.
+# The user has used these services or is assigned to them, or is a confirmed member of their
+# organizations. An unconfirmed membership must not show entries of a foreign organization on the
+# user's page. The rule must not be evaluated for all services of the platform, of which most admit
+# anyone.
 OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
-        union select v.id from memberships m join services v on v.org_id = m.org_id where m.user_id = %(user_id)s)
+        union select v.id from memberships m join services v on v.org_id = m.org_id
+        where m.user_id = %(user_id)s and m.confirmed_at is not null)
     select v.id, v.slug, v.name, o.slug, coalesce(b.product_name, o.name), b.logo_url, v.launch_url,
            f.service_id is not null and {may_sign_on("v", "%(user_id)s")}
     from c join services v on v.id = c.service_id

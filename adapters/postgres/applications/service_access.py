@@ -17,29 +17,38 @@ def is_blocked(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
     return f"exists (select 1 from directory_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
 
 
-def is_member(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if this user is a member of this organization."""
+def has_membership(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user has a membership of this organization, confirmed or not."""
     return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id})"
+
+
+def _is_confirmed_member(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id} and m.confirmed_at is not null)"
 
 
 def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service."""
     return f"""(not {is_blocked(f"{service}.org_id", user_id)} and case {service}.access_policy
         when 'anyone' then true
-        when 'members' then {is_member(f"{service}.org_id", user_id)}
+        when 'members' then {has_membership(f"{service}.org_id", user_id)}
         else {_is_assigned(service, user_id)} end)"""
 
 
 def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service with SAML.
 
-    Under the policy `anyone`, SAML admits no strangers: only members, assigned users and, if the
-    service allows it, users who enrolled themselves.
+    Any page can start a sign-on without a click of the user, and an organization can make any
+    account an unconfirmed member. So only confirmed members count as members here. Under the policy
+    `anyone`, SAML admits no strangers: only members, assigned users and, if the service allows it,
+    users who enrolled themselves.
     """
-    return f"""({may_use(service, user_id)} and case when {service}.access_policy <> 'anyone' then true else
-        {is_member(f"{service}.org_id", user_id)} or {_is_assigned(service, user_id)}
-        or {service}.saml_self_enrolled and exists (
-            select 1 from service_users e where e.service_id = {service}.id and e.user_id = {user_id} and not e.by_membership) end)"""
+    is_member = _is_confirmed_member(f"{service}.org_id", user_id)
+    return f"""({may_use(service, user_id)} and case {service}.access_policy
+        when 'anyone' then {is_member} or {_is_assigned(service, user_id)}
+            or {service}.saml_self_enrolled and exists (
+                select 1 from service_users e where e.service_id = {service}.id and e.user_id = {user_id} and not e.by_membership)
+        when 'members' then {is_member}
+        else true end)"""
 
 
 def _is_assigned(service: LiteralString, user_id: LiteralString) -> LiteralString:

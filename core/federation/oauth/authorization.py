@@ -139,8 +139,9 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Return whether a page must ask the user before the application gets a code.
 
-    It must ask if the organization does not know the user yet. Otherwise any web page could
-    redirect the user here and so reveal them to the organization. It must also ask if the redirect
+    It must ask if the organization does not know the user yet, as an end user or a confirmed
+    member. Otherwise any web page could redirect the user here and so reveal them to the
+    organization. It must also ask if the redirect
     URI is not https, because any program on the user's machine can claim such a URI (RFC 8252
     section 8.6).
     """

@@ -5,7 +5,8 @@ A pending sign-on continues at one path, which contains its state: see `continua
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 
 from core.authentication import login
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller
     from ports import Ports
     from ports.storage import Transaction
+
+
+# The address that users can bookmark (decision 177)
+_BOOKMARK: Final = re.compile(r"/api/organizations/([a-z0-9-]+)/services/([a-z0-9-]+)/saml/login")
 
 
 def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
@@ -47,7 +52,12 @@ async def check_pending(ports: Ports, state: str) -> None:
 
 
 async def service_at(ports: Ports, path: str) -> Service | None:
-    """Return the service of the sign-on that continues at this path, or None."""
+    """Return the service of the sign-on that continues or starts at this path, or None."""
+    bookmark = _BOOKMARK.fullmatch(path.partition("?")[0])
+    if bookmark is not None:
+        async with ports.storage.reading() as read:
+            client = await read.services.client_by_slug(*bookmark.groups())
+        return client[0] if client is not None and client[1].status is OrganizationStatus.ACTIVE else None
     state = _state_in(path)
     if state is None:
         return None

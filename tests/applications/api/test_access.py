@@ -240,8 +240,10 @@ async def test_users_see_the_applications_that_they_may_use(
     assert await applications_of(api, token) == {"acme/store": None}
     await store.set_access("members", launch_url="https://store.example/")
     assert await applications_of(api, token) == {}, "an application that would refuse them"
-    await add_member(pool, acme.org, user.id)
+    await add_member(pool, acme.org, user.id, confirmed=True)
     await add_member(pool, other_tenant.org, user.id)
+    assert await applications_of(api, token) == {"acme/store": "https://store.example/"}, "an unconfirmed membership adds none"
+    await run_sql(pool, "update memberships set confirmed_at = now() where user_id = %s", user.id)
     assert await applications_of(api, token) == {"acme/store": "https://store.example/", "twin/desk": None}
     await add_provisioned(pool, acme.org, user.id, provisioned=False, blocked=True)
     assert await applications_of(api, token) == {"twin/desk": None}
@@ -278,5 +280,5 @@ async def test_the_doctor_lists_applications_that_refuse_their_users(
         await run_sql(pool, f"update services set {change} where slug = '{slug}'")  # noqa: S608
     [finding] = await doctor.check_saml_access(ports.storage, clock)
     assert finding.text.startswith("acme/refusing: ")
-    await add_member(pool, acme.org, user.id)
+    await add_member(pool, acme.org, user.id, confirmed=True)
     assert await doctor.check_saml_access(ports.storage, clock) == []

@@ -86,6 +86,7 @@ REFUSED = {
     ("PATCH", "/api/organizations/<org_slug>/webhooks/<webhook_id>"),
     ("POST", "/api/organizations/<org_slug>/leave"),
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/access"),
+    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     # sign-ins elsewhere
     ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
@@ -116,7 +117,6 @@ ALLOWED = {
             ("GET", "services/<service_slug>"),
             ("GET", "services/<service_slug>/access"),
             ("GET", "services/<service_slug>/assignments"),
-            ("DELETE", "services/<service_slug>/assignments/<user_id>"),
             ("GET POST", "services/<service_slug>/plans"),
             ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),
             ("GET", "services/<service_slug>/api-keys"),

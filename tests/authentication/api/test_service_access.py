@@ -27,6 +27,7 @@ class State:
 
     origin: str | None = None  # of the enrollment, or None if the user does not use the service
     member: bool = False
+    confirmed: bool = True  # the membership
     subscription: str | None = None  # its status
     blocked: bool = False
 
@@ -35,6 +36,7 @@ STATES: Final = {
     "stranger": State(),
     "end user": State("self"),
     "member": State(member=True),
+    "unconfirmed member": State(member=True, confirmed=False),
     "of an API key": State("api_key"),
     "of the directory": State("directory"),
     "of an admin": State("admin"),
@@ -44,11 +46,11 @@ STATES: Final = {
 }
 ASSIGNED: Final = {"of an API key", "of the directory", "of an admin", "subscriber"}
 MEMBERS: Final = {"member"}
-ADMITTED: Final = {"anyone": set(STATES) - {"blocked"}, "members": MEMBERS, "assigned": ASSIGNED}
-# SAML, under the policy and with or without `saml_self_enrolled`
+ADMITTED: Final = {"anyone": set(STATES) - {"blocked"}, "members": MEMBERS | {"unconfirmed member"}, "assigned": ASSIGNED}
+# SAML, under the policy and with or without `saml_self_enrolled`. Only confirmed memberships count.
 ADMITTED_BY_SAML: Final = {
     ("anyone", False): MEMBERS | ASSIGNED,
-    ("anyone", True): set(STATES) - {"blocked", "stranger"},
+    ("anyone", True): set(STATES) - {"blocked", "stranger", "unconfirmed member"},
     ("members", True): MEMBERS,
     ("assigned", True): ASSIGNED,
 }
@@ -72,7 +74,7 @@ class Protocols:
             await add_service_user(self._tenant.ports, service, user, signed_in=False)
             await run_sql(pool, "update service_users set enrolled_by = %s where user_id = %s", state.origin, user)
         if state.member:
-            await add_member(pool, self._tenant.org, user)
+            await add_member(pool, self._tenant.org, user, confirmed=state.confirmed)
         if state.subscription is not None:
             ends = self._clock.now() + timedelta(days=1)
             await add_subscription(self._tenant.ports, pool, service, user, self._plan, state.subscription, ends=ends)

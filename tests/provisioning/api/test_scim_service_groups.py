@@ -9,7 +9,7 @@ from core.provisioning.schemas import GROUP_URN
 from tests.applications.api.service_users import check_counts
 from tests.support.builders import EMAIL, add_account, run_concurrently, run_sql
 from tests.support.scim import PATCH_URN, Directory, problem
-from tests.support.services import add_service
+from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 
 
@@ -84,6 +84,26 @@ async def test_the_directory_ends_only_its_own_assignments(acme: Tenant, directo
         ("service.user.assigned", str(by_admin), "admin"),
         ("service.user.assigned", str(own), "directory"),
         ("service.user.unassigned", str(own), "directory"),
+    ]
+
+
+async def test_assignments_by_the_directory_end_when_the_service_is_no_group_any_more(
+    acme: Tenant, directory: Directory, service: UUID
+) -> None:
+    """Otherwise they would survive changes in the directory, and count again when the policy comes back."""
+    own, used, by_admin = [acme.people[role].id for role in ("member", "owner", "admin")]
+    path = f"{acme.path}/services/shop"
+    assert (await change(directory, service, add(own, used))).status == 200
+    await add_service_user(acme.ports, service, used)
+    assert (await acme.api.call("PUT", f"{path}/assignments/{by_admin}", token=acme.token("admin"))).status == 204
+    for policy in ("assigned", "members"):
+        answer = await acme.api.call("PUT", f"{path}/access", {"policy": policy}, token=acme.token("admin"))
+        assert answer.status == 200, answer.text
+        present = {by_admin: "admin"} | ({own: "directory", used: "directory"} if policy == "assigned" else {used: "self"})
+        assert await assigned(acme) == present
+    entries = [entry for entry in await acme.recorded() if entry[0] == "service.user.unassigned"]
+    assert [(target, details["assigned_by"]) for _, _, target, _, details in entries] == [
+        (str(user), "directory") for user in sorted([own, used])
     ]
 
 

@@ -67,8 +67,8 @@ def _to_response(application: OwnApplication) -> OwnApplicationResponse:
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 
-    These are the applications that you have used or are assigned to, and those of your
-    organizations. Applications that would refuse you are left out.
+    These are the applications that you have used or are assigned to, and those of the
+    organizations that you have joined. Applications that would refuse you are left out.
     """
     listed = await own_applications.list_own(ports(), signed_in())
     return OwnApplicationListResponse(applications=[_to_response(application) for application in listed])

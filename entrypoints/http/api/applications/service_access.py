@@ -64,7 +64,8 @@ async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) 
     """Replace the access settings of a service.
 
     Sessions continue. A user who loses access loses it at the next refresh or sign-in. Users that
-    the organization's directory blocks are never admitted.
+    the organization's directory blocks are never admitted. Changing the policy from `assigned` to
+    another one ends the assignments by the directory.
     """
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
     return _to_response(await access.save_settings(ports(), acting_member(), service_slug, settings))
@@ -129,7 +130,7 @@ async def assign(org_slug: str, service_slug: str, user_id: str) -> Response:
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
-@member(Capability.END_USERS_MANAGE, outlives=False)
+@member(Capability.END_USERS_MANAGE, outlives=True)
 @describes({204: "The user is not assigned to the service any more."})
 async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
     """End the assignment of a user to a service.

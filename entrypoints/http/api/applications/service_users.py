@@ -68,8 +68,9 @@ async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     """Create a user.
 
     If an account with this email address exists, it is returned unchanged. Its user becomes a user
-    of the service only when they sign in to it. A new account has no password, and no email is
-    sent: the user sets a password with `POST /api/auth/forgot-password`.
+    of the service only when they sign in to it. Under the policy `assigned`, they are not admitted
+    until an admin assigns them. A new account is assigned to the service. It has no password, and
+    no email is sent: the user sets a password with `POST /api/auth/forgot-password`.
     """
     return _to_response(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 

@@ -183,7 +183,7 @@ async def test_a_sign_in_with_a_password_to_a_service_confirms_the_membership(
 ) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
     assert leads_to(await browser.sign_in()) == ACCOUNT
-    assert (await relying_party.code()) is not None
+    assert "<h1>Continue to" in (await relying_party.open_request()).text, "an unconfirmed membership does not replace the consent"
     assert not await is_confirmed(relying_party, user), "following a link with only a cookie confirms nothing"
     browser.cookies.clear()
     await browser.sign_in(after=relying_party.request())

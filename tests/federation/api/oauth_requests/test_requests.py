@@ -194,7 +194,7 @@ async def test_a_user_known_to_the_organization_needs_no_consent(
 ) -> None:
     await sign_in_browser(relying_party, user, is_known=False)
     if relation == "as a member":
-        await add_member(pool, relying_party.tenant.org, user.id, Role.MEMBER)
+        await add_member(pool, relying_party.tenant.org, user.id, Role.MEMBER, confirmed=True)
     else:
         other = await add_relying_party(relying_party.tenant, relying_party.browser, "blog")
         await sign_in_browser(other, user)
