@@ -40,7 +40,10 @@ def _inflate(deflated: bytes) -> bytes:
 
 
 def query_signature(query: str) -> QuerySignature | None:
-    """Return the signature in this raw query, or None (SAML bindings section 3.4.4.1)."""
+    """Return the signature in this raw query, or None (SAML bindings section 3.4.4.1).
+
+    `query` has one character for each byte (Latin-1), because the signature is about the bytes.
+    """
     parts: dict[str, str] = {}
     for part in query.split("&"):
         parts.setdefault(unquote_plus(part.partition("=")[0]), part)
@@ -48,7 +51,7 @@ def query_signature(query: str) -> QuerySignature | None:
         return None
     signed = [parts[name] for name in ("SAMLRequest", "SAMLResponse", "RelayState", "SigAlg") if name in parts]
     algorithm, value = (unquote_plus(parts.get(name, "").partition("=")[2]) for name in ("SigAlg", "Signature"))
-    return QuerySignature("&".join(signed).encode(), algorithm, value)
+    return QuerySignature("&".join(signed).encode("latin-1"), algorithm, value)
 
 
 def decode_post(text: str) -> bytes:
