@@ -91,7 +91,8 @@ async def receive_request(
     notified. While a logout is in progress in this browser, they are not: the service gets
     PartialLogout immediately. A request of a service whose session the logout in progress has ended
     gets PartialLogout too. Only the initiator of that logout, which repeats its request after a
-    double click, gets the current step again, and the result answers its newest request.
+    double click, gets the current step again, and the result answers its newest request. If the
+    repeated request has another id, that step counts as a further attempt, as in `resume`.
 
     A signed request without SessionIndex also ends the sessions of the user's other browsers, with
     an event. Their other services cannot be notified without these browsers, and then the result is
@@ -117,6 +118,7 @@ async def receive_request(
         in_progress = await _lock_logout(tx, cookies, now)
         named = initiating.select_named(sessions)
         ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.id))
+        is_same_message = in_progress is not None and in_progress.initiator == initiating.initiator
         continued = None  # the logout that the browser continues
         if visitor is not None and named:
             await tx.sessions.end(visitor.session_id, now)
@@ -129,7 +131,7 @@ async def receive_request(
         elsewhere = await logout_everywhere.end_sessions(tx, provider.service, users, now)
         if continued is not None and elsewhere.have_other_services:
             await tx.saml_logouts.mark_partial(continued.id)
-        step = None if continued is None else await _next_step(tx, continued, now, repeat=continued is in_progress)
+        step = None if continued is None else await _next_step(tx, continued, now, repeat=is_same_message)
     if continued is not None and step is not None:
         return await _take_step(ports, caller, cookies.secret_of(continued), continued, step)
     status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL

@@ -84,13 +84,13 @@ async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
         return logout_request(shop, clock.now(), EMAIL, **changes)
 
     def wrapped() -> bytes:
-        """Return a request about the user around a signed request about somebody else."""
-        signed = signed_document(logout_request(shop, clock.now(), "somebody@example.com"), key)
+        """Return a request about the user around a signed request about another user."""
+        signed = signed_document(logout_request(shop, clock.now(), "stranger@example.com"), key)
         return message().replace(b"</samlp:LogoutRequest>", b"<samlp:Extensions>" + signed + b"</samlp:Extensions></samlp:LogoutRequest>")
 
     def moved() -> bytes:
         """Return a request about the user with the signature of another request."""
-        signed = signed_document(logout_request(shop, clock.now(), "somebody@example.com", ID="_same"), key)
+        signed = signed_document(logout_request(shop, clock.now(), "stranger@example.com", ID="_same"), key)
         [signature] = re.findall(rb"<ds:Signature .*</ds:Signature>", signed, re.DOTALL)
         return message(ID="_same").replace(b"</saml:Issuer>", b"</saml:Issuer>" + signature)
 
@@ -111,7 +111,7 @@ async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
         "no base64": (lambda: re.sub("Signature=[^&]*", "Signature=x", signed_url(slo, message(), key)), 400),
         "no signature": (lambda: re.sub("Signature=[^&]*&", "", signed_url(slo, message(), key)), UNKNOWN),
         "no destination": (lambda: signed_url(slo, message(Destination=None), key), 400),
-        "another name": (lambda: signed_url(slo, logout_request(shop, clock.now(), "somebody@example.com"), key), UNKNOWN),
+        "another name": (lambda: signed_url(slo, logout_request(shop, clock.now(), "stranger@example.com"), key), UNKNOWN),
         "another index": (lambda: signed_url(slo, logout_request(shop, clock.now(), EMAIL, "_guessed"), key), UNKNOWN),
     }  # fmt: skip
     forms: dict[str, tuple[Callable[[], bytes], object]] = {
