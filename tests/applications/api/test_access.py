@@ -268,7 +268,13 @@ async def test_saml_opens_an_application_from_the_page(
 
 
 async def test_the_doctor_lists_applications_that_refuse_their_users(
-    applications: SamlApplications, acme: Tenant, user: Account, ports: Ports, pool: Pool, clock: FakeClock
+    applications: SamlApplications,
+    acme: Tenant,
+    user: Account,
+    ports: Ports,
+    pool: Pool,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Users who enrolled themselves under the earlier rule, and are no members."""
     await applications.add("shop")
@@ -280,5 +286,15 @@ async def test_the_doctor_lists_applications_that_refuse_their_users(
         await run_sql(pool, f"update services set {change} where slug = '{slug}'")  # noqa: S608
     [finding] = await doctor.check_saml_access(ports.storage, clock)
     assert finding.text.startswith("acme/refusing: ")
+    await applications.add("second")
+    await run_sql(pool, "update services set saml_self_enrolled = false where slug = 'second'")
+    monkeypatch.setattr(doctor, "MAX_LISTED_SERVICES", 1)
+    assert [each.text.partition(":")[0] for each in await doctor.check_saml_access(ports.storage, clock)] == [
+        "acme/refusing",
+        "there are more such services; the first 1 are listed",
+    ]
+    await run_sql(pool, "update users set deactivated_at = now()")
+    assert await doctor.check_saml_access(ports.storage, clock) == []
+    await run_sql(pool, "update users set deactivated_at = null")
     await add_member(pool, acme.org, user.id, confirmed=True)
     assert await doctor.check_saml_access(ports.storage, clock) == []
