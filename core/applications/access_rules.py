@@ -62,7 +62,7 @@ class EnrollmentOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Who may use a service, and where "My applications" opens it.
+    """Who may use a service, and where "Your applications" opens it.
 
     `saml_self_enrolled` matters under the policy `anyone`: SAML also admits users who enrolled
     themselves. `launch_url` is None if the service has no such page, or signs in with SAML.

@@ -70,7 +70,7 @@ def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> 
 
 
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:
-    """The assignment of a user to a service ended, but not with the membership. The event says who had assigned the user."""
+    """The assignment of a user to a service ended. The event says who had assigned the user. The end of a membership records none."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.unassigned"], str(user_id), org_id=service.org_id, details=details)
 

@@ -34,7 +34,7 @@ from entrypoints.http.edge.context import page_response, ports, request_record, 
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
 from entrypoints.http.pages import render
-from entrypoints.http.pages.sign_in import redirect, refused_page, safe_next, with_next
+from entrypoints.http.pages.sign_in import no_access_page, redirect, refused_page, safe_next, with_next
 
 routes = Blueprint("device_pages", __name__)
 
@@ -107,8 +107,7 @@ async def _verify_by_form(user: Visitor) -> Response:
     except (Invalid, Limited) as refusal:
         return _refused_form(refusal, user, user_code=user_code)
     except (BlockedByDirectory, NoAccessToService) as refusal:
-        next_path = safe_next(verification_url(user_code))
-        return refused_page(refusal, "no_access.html", form_token=_form_token(), next=next_path, email=user.email)
+        return no_access_page(refusal, user, verification_url(user_code))
     is_approved = decision is DeviceDecision.APPROVE
     return page_response(render("device_done.html", approved=is_approved, service=device.service, organization=device.organization))
 

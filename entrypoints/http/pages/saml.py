@@ -5,7 +5,6 @@ from functools import partial
 from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.access_rules import NoAccessToService
-from core.authentication import browser
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.sign_on_rules import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel import uris
@@ -18,7 +17,7 @@ from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.sign_in import refused_page, safe_next, sign_in_form, visitor
+from entrypoints.http.pages.sign_in import no_access_page, refused_page, sign_in_form, visitor
 
 routes = Blueprint("saml_pages", __name__)
 
@@ -55,8 +54,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
         if user is None or cookie is None or returned.ticket is not None or not wants_page():
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
-        next_path = safe_next(request.full_path)
-        return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=next_path, email=user.email)
+        return no_access_page(refusal, user, request.full_path)
     if isinstance(result, LoginRequired):
         return await sign_in_form(result.path)
     response = result_page(result)

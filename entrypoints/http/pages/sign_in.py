@@ -78,6 +78,12 @@ def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **
     return response
 
 
+def no_access_page(refusal: Refusal, user: Visitor, next_path: str) -> Response:
+    """Return the page that says why the signed-in user has no access, and offers to continue at this path as another user."""
+    form_token = browser.form_token(cookies.session_cookie() or "")
+    return refused_page(refusal, "no_access.html", form_token=form_token, next=safe_next(next_path), email=user.email)
+
+
 async def visitor() -> Visitor | None:
     """Return the user of this browser's session, or None."""
     cookie = cookies.session_cookie()

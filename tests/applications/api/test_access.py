@@ -264,7 +264,10 @@ async def test_saml_opens_an_application_from_the_page(
     assert all(f'href="{url}"' in page.text for url in listed.values()), page.text
     assert (await browser.open(f"{shop.management}/login")).status == 200
     clock.advance(timedelta(days=4000))
-    assert "acme/shop" in await applications_of(api, (await sign_in(ports, user)).access_token)
+    without_certificate = await applications_of(api, (await sign_in(ports, user)).access_token)
+    assert without_certificate == {"acme/shop": None, "acme/blog": "https://blog.example/"}
+    await browser.sign_in()
+    assert "Open it at its own address." in (await browser.open("/app/account/applications")).text
 
 
 async def test_the_doctor_lists_applications_that_refuse_their_users(

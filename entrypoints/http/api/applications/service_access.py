@@ -20,7 +20,7 @@ from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, pat
 routes = Blueprint("service_access", __name__)
 
 SELF_ENROLLED = "Whether SAML also admits users who enrolled themselves. It matters under the policy `anyone`."
-LAUNCH_URL = 'The page of the application that "My applications" opens, unless SAML opens it; null if there is none.'
+LAUNCH_URL = 'The page of the application that "Your applications" opens, unless SAML opens it; null if there is none.'
 
 
 class ServiceAccessRequest(RequestModel):

@@ -8,7 +8,6 @@ from quart import Blueprint, Response, request
 from quart_schema import document_response, validate_querystring
 
 from core.applications.access_rules import NoAccessToService
-from core.authentication import browser
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid
@@ -24,7 +23,7 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.saml import result_page
-from entrypoints.http.pages.sign_in import refused_page, safe_next
+from entrypoints.http.pages.sign_in import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
 
@@ -108,12 +107,9 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
     try:
         result = await saml_sign_on.idp_initiated(ports(), user, org_slug, service_slug, query_args.relay_state)
     except (NoAccessToService, AddressNotVerified) as refusal:
-        cookie = cookies.session_cookie()
-        if not isinstance(user, Visitor) or cookie is None or not wants_page():
+        if not isinstance(user, Visitor) or not wants_page():
             raise
-        return refused_page(
-            refusal, "no_access.html", form_token=browser.form_token(cookie), next=safe_next(request.full_path), email=user.email
-        )
+        return no_access_page(refusal, user, request.full_path)
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return result_page(result)
     body = SamlLoginResponse(acs_url=result.acs_url, saml_response=result.saml_response, relay_state=result.relay_state)
