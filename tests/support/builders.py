@@ -232,6 +232,7 @@ class Api:
             data = json.dumps(body).encode()
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
+            sent["Content-Length"] = str(len(data))
         response = await self._client.open(path, method=method, headers=sent, data=data)
         return Answer(response.status_code, response.headers, await response.get_data(as_text=True))
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import trio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody
-from werkzeug.exceptions import RequestEntityTooLarge
 
 from entrypoints.http.edge.middleware import Receive
 from entrypoints.http.edge.size_limits import MAX_BODY
@@ -16,9 +15,9 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 class LazyBody(TrioBody):
     """A request body that is received when the application first awaits it, so that a request can be refused without its body.
 
-    A body is large if it has more than MAX_BODY bytes: by its Content-Length, or else as soon as
-    more have arrived. Only directories may send large bodies (security N-3), and each must be
-    admitted (security N-10).
+    The middleware limits its size. A body is large if it has more than MAX_BODY bytes: by its
+    Content-Length, or else as soon as more have arrived. Only directories may send large bodies
+    (security N-3), and each must be admitted (security N-10).
     """
 
     receive: Receive
@@ -27,7 +26,6 @@ class LazyBody(TrioBody):
         super().__init__(expected_content_length, max_content_length)
         self.client_gone = trio.CancelScope()
         self._expected = expected_content_length or 0
-        self._maximum = max_content_length or MAX_BODY
         self._admit: Callable[[], AbstractContextManager[None]] | None = None
         self._admission: ExitStack | None = None
         self._received: bytes | None = None
@@ -84,8 +82,6 @@ class LazyBody(TrioBody):
             pieces.append(message.get("body", b""))
             more = message.get("more_body", False)
             size += len(pieces[-1])
-            if size > self._maximum:
-                raise RequestEntityTooLarge  # only in tests without a length; otherwise the middleware refuses it first
             self._admit_if_large(size)
         return pieces
 
