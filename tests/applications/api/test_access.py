@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
@@ -219,6 +220,37 @@ async def test_no_user_signs_in_after_the_answer_to_the_end_of_the_assignment(st
     await run_concurrently(20, act)
     assert late == [403] * 5
     assert {origin for _, origin, _ in await store.enrolled()} <= {"self"}
+
+
+async def test_no_user_gets_an_assertion_after_the_answer_to_the_end_of_the_assignment(
+    app: QuartTrio, applications: SamlApplications, acme: Tenant, pool: Pool, clock: FakeClock
+) -> None:
+    desk = await applications.add("desk")
+    await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", desk.id)
+    path, token = f"{acme.path}/services/desk/assignments", acme.token("admin")
+    people = [await add_account(acme.ports, f"user{number}@example.com") for number in range(5)]
+    browsers: list[SamlBrowser] = []
+    for account in people:
+        await add_member(pool, acme.org, account.id, confirmed=True)
+        assert (await acme.api.call("PUT", f"{path}/{account.id}", token=token)).status == 204
+        browsers.append(SamlBrowser(app, clock))
+        await browsers[-1].sign_in(str(account.email))
+        assert (await browsers[-1].sign_on(desk)).name_id == account.email
+    late: list[int] = []
+
+    async def act(number: int) -> None:
+        account, kind = people[number % 5], number // 5
+        browser = SamlBrowser(app, clock)
+        browser.cookies.update(browsers[number % 5].cookies)
+        if kind == 0:
+            assert (await acme.api.delete(f"{path}/{account.id}", token=token)).status == 204
+            late.append((await browser.open(await browser.start_sign_on(desk))).status)
+        else:
+            assert (await browser.open(await browser.start_sign_on(desk))).status in (200, 403)
+
+    await run_concurrently(20, act)
+    assert late == [403] * 5
+    await check_counts(pool)
 
 
 # The applications of a user
