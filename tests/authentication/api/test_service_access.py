@@ -4,17 +4,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 
+from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import AccessPolicy
 from core.kernel.values import digest
+from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import DeviceClient
 from tests.federation.api.relying import SECRET, RelyingParty
-from tests.support.browser import ACCOUNT, leads_to
-from tests.support.builders import EMAIL, PASSWORD, Answer, add_member, add_provisioned, run_sql, sign_in
+from tests.support.browser import ACCOUNT, SIGN_IN, leads_to
+from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_plan, add_service_user, add_subscription, service_context, sign_in_to
@@ -148,3 +151,24 @@ async def test_the_policy_of_the_service_decides_in_every_protocol(protocols: Pr
 async def test_saml_admits_no_strangers(protocols: Protocols, policy: str, self_enrolled: bool) -> None:
     admitted = {name for name, state in STATES.items() if await protocols.admits_by_saml(policy, state, self_enrolled=self_enrolled)}
     assert admitted == ADMITTED_BY_SAML[policy, self_enrolled]
+
+
+async def test_a_membership_that_the_user_never_confirmed_gives_no_assertion(
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant
+) -> None:
+    """Otherwise an organization could add any account, and read its address with a link.
+
+    A sign-in with a password at the application confirms the membership.
+    """
+    member = await add_account(ports, "member@example.com")
+    await add_member(pool, acme.org, member.id)
+    await browser.sign_in("member@example.com")
+    for path in (await browser.start_sign_on(shop), f"{shop.management}/login"):
+        page = await browser.open(path)
+        assert (page.status, "SAMLResponse" in page.text) == (403, False)
+    bookmark = f"{shop.management}/login"
+    browser.cookies.clear()
+    page = await browser.open(f"{SIGN_IN}?{urlencode({'next': bookmark})}")
+    assert "<bdi>Acme</bdi>" in page.text
+    await browser.sign_in("member@example.com", after=bookmark)
+    assert (await browser.sign_on(shop)).name_id == "member@example.com"

@@ -164,27 +164,6 @@ async def test_members_need_no_registration(browser: SamlBrowser, shop: SamlAppl
     assert uses == [(ports.clock.now(),)]
 
 
-async def test_a_membership_that_the_user_never_confirmed_gives_no_assertion(
-    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant
-) -> None:
-    """Otherwise an organization could add any account, and read its address with a link.
-
-    A sign-in with a password at the application confirms the membership.
-    """
-    member = await add_account(ports, "member@example.com")
-    await add_member(pool, acme.org, member.id)
-    await browser.sign_in("member@example.com")
-    for path in (await browser.start_sign_on(shop), f"{shop.management}/login"):
-        page = await browser.open(path)
-        assert (page.status, "SAMLResponse" in page.text) == (403, False)
-    bookmark = f"{shop.management}/login"
-    browser.cookies.clear()
-    page = await browser.open(f"{SIGN_IN}?{urlencode({'next': bookmark})}")
-    assert "<bdi>Acme</bdi>" in page.text
-    await browser.sign_in("member@example.com", after=bookmark)
-    assert (await browser.sign_on(shop)).name_id == "member@example.com"
-
-
 async def test_other_users_get_no_assertion(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, other_tenant: Tenant
 ) -> None:
