@@ -80,8 +80,8 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     user is created deactivated.
 
     Two kinds of existing accounts are taken instead, and get the new data: that of a user that the
-    directory blocks, and one that another organization created at a domain that this organization
-    has verified. Other existing accounts are never changed here (security C-2).
+    directory blocks, and, at a domain that this organization has verified, one that another
+    organization created or whose address was never verified. Other existing accounts are never changed here (security C-2).
 
     Raises: DomainOfAnother, UserNameTaken, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `apply_changes`.
@@ -139,7 +139,8 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         if account.id != known.id:  # the address moved to another account before the lock was granted
             raise UserNameTaken
         is_blocked = await tx.directory_blocks.exists(organization.id, account.id)
-        is_takeover = domain_owner == organization.id and account.origin_org_id not in (None, organization.id)
+        is_foreign = account.origin_org_id not in (None, organization.id) or account.first_verified_at is None
+        is_takeover = domain_owner == organization.id and is_foreign
         if not (is_blocked or is_takeover):
             raise UserNameTaken
         if account.is_platform_owner or (membership is not None and membership.role is Role.OWNER):
@@ -171,7 +172,6 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
 
     Raises: UserNameTaken.
     """
-    assert account.origin_org_id is not None, "another organization created the account"
     if account.email_verified_at is None:
         await mailbox.revoke_all_access(tx, account, now)
         await tx.accounts.mark_verified(account.id, now)

@@ -103,6 +103,19 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
         await _end_locked_membership(tx, membership, now)
 
 
+async def confirm(ports: Ports, caller: Person, slug: str) -> None:
+    """Confirm the caller's own membership in an organization with any status (docs/specification/security.md, Terms).
+
+    Raises: OrganizationNotFound, NotOfThisOrganization.
+    """
+    async with ports.storage.reading() as read:
+        org_id = await read.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
+        if not await read.members.exists(org_id, caller.user_id):
+            raise NotOfThisOrganization
+    async with ports.storage.autocommit() as statements:
+        await statements.members.confirm(org_id, caller.user_id, ports.clock.now())
+
+
 async def leave(ports: Ports, caller: Person, slug: str) -> None:
     """End the caller's own membership in an organization with any status, and their sessions in it.
 

@@ -118,7 +118,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "account_organizations.html": {
         **ACCOUNT,
-        "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME}],
+        "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME, "is_confirmed": False}],
     },
     "account_sessions.html": {
         **ACCOUNT,

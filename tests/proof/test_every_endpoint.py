@@ -125,6 +125,7 @@ ADDITIONS: Final = {
     "GET /api/user/applications": "decision 177: the applications of the user, with links that open them",
     "GET /app/account/applications": "decision 177: the page of these applications",
     "GET /app/account/organizations": "security R-6: the page of the organizations",
+    "POST /app/account/organizations/{}/confirm": "security R-5",
     "POST /app/account/organizations/{}/leave": "decision 176: a form of that page",
     "GET /app/account/sessions": "decision 53: the page of the sessions",
     "POST /app/account/sessions/{}/end": "decision 176: a form of that page",

@@ -222,10 +222,29 @@ async def show_organizations() -> Response:
     You can leave those that you do not own.
     """
     listed = [
-        {"slug": organization.slug, "name": organization.name, "role": membership.role.value, "since": format_utc(membership.created_at)}
+        {
+            "slug": organization.slug,
+            "name": organization.name,
+            "role": membership.role.value,
+            "since": format_utc(membership.created_at),
+            "is_confirmed": membership.confirmed_at is not None,
+        }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
     return account_page_response("account_organizations.html", organizations=listed)
+
+
+@routes.post("/app/account/organizations/<org_slug>/confirm")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def confirm_membership(org_slug: str) -> Response:
+    """Confirm that you are a member of an organization.
+
+    Until then, its SAML applications do not admit you, and its owner cannot export your data.
+    """
+    await read_account_form()
+    await members.confirm(ports(), signed_in(), org_slug)
+    return redirect_with_notice("confirmed", ORGANIZATIONS)
 
 
 @routes.post("/app/account/organizations/<org_slug>/leave")

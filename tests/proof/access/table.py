@@ -364,6 +364,7 @@ POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
 GET    /app/account/applications                     303* 200  200  200  303*
 GET    /app/account/organizations                    303* 200  200  200  303*
+POST   /app/account/organizations/<org_slug>/confirm 303* 303  303  303  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
@@ -540,6 +541,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),
     "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
+    "POST /app/account/organizations/<org_slug>/confirm": Request(form=OF_THE_SESSION),
     "POST /app/account/organizations/<org_slug>/leave": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),

@@ -272,3 +272,16 @@ async def test_taking_over_an_unverified_account_removes_every_way_into_it(acme:
     row = await account_row(acme)
     assert (row["verified"], row["has_password"]) == (True, False)
     assert (await acme.api.login(CEO, PASSWORD)).status == 401
+
+
+async def test_a_registration_without_proof_does_not_keep_the_directory_of_the_domain_out(
+    acme: Tenant, api: Api, sent: FakeMailTransport
+) -> None:
+    await verify_domain(acme, "victim.example")
+    await api.post("/api/auth/register", {"email": CEO, "password": PASSWORD})
+    by_mail = await mail_token(acme, sent)
+    assert (await (await directory_of(acme)).create_user(CEO))["active"] is True
+    assert (await acme.members())[CEO] == ("member", True)
+    assert (await api.login(CEO, PASSWORD)).status == 401
+    answer = await api.get(f"/auth/verify-email?token={by_mail}")
+    assert answer.status == 400

@@ -34,3 +34,17 @@ async def test_the_owner_and_others_cannot_leave(browser: FakeBrowser, user: Acc
 async def test_the_page_without_organizations(browser: FakeBrowser) -> None:
     for path in (ACCOUNT, ORGANIZATIONS):
         assert "You are not a member of any organization." in page_text(await browser.open(path))
+
+
+async def test_a_member_confirms_a_membership_that_others_began(browser: FakeBrowser, user: Account, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, user.id)
+    page = await browser.open(ORGANIZATIONS)
+    assert "Confirm" in page.text
+    answer = await browser.submit(f"{ORGANIZATIONS}/acme/confirm", ORGANIZATIONS)
+    assert answer.status == 303, answer.text
+    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user.id) == [(True,)]
+    assert "/confirm" not in (await browser.open(ORGANIZATIONS)).text
+    await add_organization(pool, "other")
+    for slug, status in (("other", 403), ("none", 404)):
+        assert (await browser.submit(f"{ORGANIZATIONS}/{slug}/confirm", ACCOUNT)).status == status
