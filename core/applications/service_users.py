@@ -12,7 +12,7 @@ from core.accounts import accounts
 from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.applications import access, api_keys, events
+from core.applications import api_keys, events
 from core.applications.access_rules import EnrollmentOrigin
 from core.applications.service_users_rules import ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
@@ -60,7 +60,9 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
         if is_new:
             tx.record(accounts_events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
-            await access.assign_user(tx, service, account.id, EnrollmentOrigin.API_KEY, now)
+            # The event `user.created` says this, too.
+            is_assigned = await tx.assignments.add(organization.id, service.id, account.id, EnrollmentOrigin.API_KEY, now)
+            assert is_assigned, "deleting the service needs the lock on its organization"
     return _to_service_user(account)
 
 

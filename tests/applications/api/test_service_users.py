@@ -120,16 +120,14 @@ async def test_a_new_user_originates_from_the_organization_and_uses_the_service(
     assert await shop.tenant.webhook_events() == [
         ("user.signup.success", user, {"service_id": str(shop.id)}),
         ("user.created", user, created),
-        ("service.user.assigned", user, {**created, "service_name": "Shop", "assigned_by": "api_key"}),
     ]
-    [entry, assigned] = await shop.tenant.log()
+    [entry] = await shop.tenant.log()
     assert (entry["action"], entry["target_type"], entry["target_id"], entry["details"]) == ("user.created", "user", user, created)
-    assert (assigned["action"], assigned["target_id"]) == ("service.user.assigned", user)
     assert await run_sql(shop.tenant.pool, "select 1 from mails") == []
     # A second request returns the same user.
     clock.advance(SECOND)
     assert (await shop.create("NEW@example.com")).json == answer.json
-    assert len(await shop.tenant.webhook_events()) == 3
+    assert len(await shop.tenant.webhook_events()) == 2
     await deliver(shop.tenant.ports)
     assert sent.emails == []
 
