@@ -25,9 +25,8 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
     If no address of the account was verified before, another person may have registered it. Nothing
     that they left behind survives.
 
-    A deactivated account that has no credentials, or whose credentials belong to an owner of another
-    address, was created by an organization and deactivated by its directory. It becomes the user's own
-    account. The organization keeps its block. Return None for any other deactivated account, and for
+    An organization created a deactivated account, and its directory deactivated it. If the account has
+    no credentials, or its address is not verified, it becomes the user's own account. The organization keeps its block. Return None for any other deactivated account, and for
     an anonymized one. Then nothing changes.
     """
     if not account.is_usable:

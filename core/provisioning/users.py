@@ -81,7 +81,7 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
 
     Two kinds of existing accounts are taken instead, and get the new data: that of a user that the
     directory blocks, and, at a domain that this organization has verified, one that another
-    organization created or whose address was never verified. Other existing accounts are never changed here (security C-2).
+    organization created, or one with an address that was never verified. Other existing accounts are never changed here (security C-2).
 
     Raises: DomainOfAnother, UserNameTaken, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `apply_changes`.

@@ -260,7 +260,7 @@ class SamlLogouts(Protocol):
         ...
 
     async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
-        """Return the users whom the service knows by this name, from their SAML sessions that have not ended.
+        """Return the users with this name at the service, from their SAML sessions that have not ended.
 
         Names that the service got before its newest one do not count.
         """

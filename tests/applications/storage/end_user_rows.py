@@ -10,7 +10,7 @@ from tests.support.rows import NOW
 
 
 async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
-    """Enroll a user who signs in, or whom an API key creates."""
+    """Enroll a user who signs in, or that an API key creates."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock(user)
         if signed_in:

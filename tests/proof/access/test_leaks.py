@@ -107,7 +107,7 @@ DATA_STORED_ON_PURPOSE = {
 # Responses that show data of other tenants on purpose, whatever the request is.
 LISTED_ON_PURPOSE = {
     "GET /api/organizations/<org_slug>/domain/accounts": "what others created at the verified domain (security T-6)",
-    "GET /api/organizations/<org_slug>/domain/invitations": "whom others invited at the verified domain (security T-6)",
+    "GET /api/organizations/<org_slug>/domain/invitations": "invitations of others at the verified domain (security T-6)",
 }
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {

@@ -84,7 +84,7 @@ async def test_the_token_of_the_response_joins_and_confirms_nothing(acme: Tenant
 async def test_an_invitation_through_the_organizations_own_mail_server_proves_nothing(
     acme: Tenant, api: Api, sent: FakeMailTransport
 ) -> None:
-    """Whoever runs the server can read the email."""
+    """The operator of that server can read the email."""
     server = """
         insert into smtp_settings (org_id, host, port, from_email, from_name, tls, updated_at)
         values (%s, 'mail.acme.example', 25, 'a@acme.example', 'A', false, now())"""

@@ -20,10 +20,10 @@ from tests.support.tenants import Tenant
 # "elsewhere" stands for each kind of use by others.
 POWER: Final = """
 created by    used by          forget      export  deactivate  delete      key
-user          nobody           account     part    membership  membership  membership
-scim          nobody           account     part    account     account     account
-api_key       nobody           account     part    account     account     account
-sign_up       nobody           account     part    account     account     account
+user          unused           account     part    membership  membership  membership
+scim          unused           account     part    account     account     account
+api_key       unused           account     part    account     account     account
+sign_up       unused           account     part    account     account     account
 user          elsewhere        -           part    membership  membership  membership
 scim          elsewhere        -           part    membership  membership  membership
 api_key       elsewhere        -           part    membership  membership  membership
@@ -40,7 +40,7 @@ def rows() -> list[tuple[str, str, dict[str, str]]]:
     parsed = []
     for line in POWER.strip().splitlines()[1:]:
         creator, use, *effects = line.split()
-        uses = {"elsewhere": ELSEWHERE, "nobody": ("nobody", "blocked"), "platform": ("platform",)}[use]
+        uses = {"elsewhere": ELSEWHERE, "unused": ("unused", "blocked"), "platform": ("platform",)}[use]
         parsed += [(creator, kind, dict(zip(ACTIONS, effects, strict=True))) for kind in uses]
     return parsed
 
@@ -105,7 +105,7 @@ async def effect(acme: Tenant, user_id: UUID, service: UUID) -> str:
     return "-" if is_member and is_user else "membership"
 
 
-async def test_an_organization_has_power_only_over_what_it_created_and_nobody_else_uses(acme: Tenant, other_tenant: Tenant) -> None:
+async def test_an_organization_has_power_only_over_what_it_created_and_no_other_organization_uses(acme: Tenant, other_tenant: Tenant) -> None:
     directory = await directory_of(acme)
     service, other_service = await add_service(acme.pool, acme.org), await add_service(acme.pool, other_tenant.org)
     accounts = Accounts(acme, other_tenant, service, other_service, await add_plan(acme.pool, other_service))
