@@ -26,8 +26,9 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
     that they left behind survives.
 
     An organization created a deactivated account, and its directory deactivated it. If the account has
-    no credentials, or its address is not verified, it becomes the user's own account. The organization keeps its block. Return None for any other deactivated account, and for
-    an anonymized one. Then nothing changes.
+    no credentials, or its address is not verified, it becomes the user's own account. The
+    organization keeps its block. Return None for any other deactivated account, and for an anonymized
+    one. Then nothing changes.
     """
     if not account.is_usable:
         if not await tx.accounts.can_be_freed(account.id):

@@ -17,7 +17,7 @@ from tests.support.tenants import Tenant
 #   membership  only the membership, or only the use of the service, ends
 #   part        the export has the part that belongs to the organization
 #   -           the action is refused, and changes nothing
-# "elsewhere" stands for each kind of use by others.
+# "elsewhere" stands for each kind of use by other organizations, "unused" for none.
 POWER: Final = """
 created by    used by          forget      export  deactivate  delete      key
 user          unused           account     part    membership  membership  membership
@@ -105,7 +105,9 @@ async def effect(acme: Tenant, user_id: UUID, service: UUID) -> str:
     return "-" if is_member and is_user else "membership"
 
 
-async def test_an_organization_has_power_only_over_what_it_created_and_no_other_organization_uses(acme: Tenant, other_tenant: Tenant) -> None:
+async def test_an_organization_has_power_only_over_accounts_that_it_created_and_others_do_not_use(
+    acme: Tenant, other_tenant: Tenant
+) -> None:
     directory = await directory_of(acme)
     service, other_service = await add_service(acme.pool, acme.org), await add_service(acme.pool, other_tenant.org)
     accounts = Accounts(acme, other_tenant, service, other_service, await add_plan(acme.pool, other_service))
