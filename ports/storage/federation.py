@@ -278,10 +278,6 @@ class SamlLogouts(Protocol):
         """Lock and return the logout in progress in the browser with this cookie."""
         ...
 
-    async def change_request(self, logout: SamlLogout) -> None:
-        """Store the id and the RelayState of the initiator's newest request, which gets the result."""
-        ...
-
     async def mark_partial(self, logout_id: UUID) -> None:
         """Record that the user may still be signed in at a service."""
         ...

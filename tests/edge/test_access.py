@@ -124,8 +124,10 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
     }
     assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
     assert {route for route in named["page_session"] if route.split()[1].split("/")[1] != "app"} == {"GET /auth/device/verify"}
-    assert named["person_or_browser"] == {"POST /auth/device/verify"}
-    assert named["member_or_browser"] == {"GET /api/organizations/<org_slug>/services/<service_slug>/saml/login"}
+    assert named["person_or_browser"] == {
+        "POST /auth/device/verify",
+        "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
+    }
     assert {route for route, view in routes(app) if not access_of(view).limited} == {
         "GET /",
         "GET /health",

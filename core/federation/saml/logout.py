@@ -89,10 +89,8 @@ async def receive_request(
 
     If the request names the current session, that session ends, and its other services are
     notified. While a logout is in progress in this browser, they are not: the service gets
-    PartialLogout immediately. A request of a service whose session the logout in progress has ended
-    gets PartialLogout too. Only the initiator of that logout, which repeats its request after a
-    double click, gets the current step again, and the result answers its newest request. If the
-    repeated request has another id, that step counts as a further attempt, as in `resume`.
+    PartialLogout immediately. A request that names a session that the logout in progress has ended
+    gets PartialLogout too. The request that started this logout leads to the current step again.
 
     A signed request without SessionIndex also ends the sessions of the user's other browsers, with
     an event. Their other services cannot be notified without these browsers, and then the result is
@@ -118,7 +116,6 @@ async def receive_request(
         in_progress = await _lock_logout(tx, cookies, now)
         named = initiating.select_named(sessions)
         ended = [] if in_progress is None else initiating.select_named(await tx.saml_logouts.requested_sessions(in_progress.id))
-        is_same_message = in_progress is not None and in_progress.initiator == initiating.initiator
         continued = None  # the logout that the browser continues
         if visitor is not None and named:
             await tx.sessions.end(visitor.session_id, now)
@@ -126,12 +123,12 @@ async def receive_request(
                 users = {*users, visitor.user_id}
             if in_progress is None:
                 continued = await _start_logout(tx, visitor, cookies, initiating.initiator, sessions, named, now)
-        elif in_progress is not None:
-            continued = await _find_repeated(tx, in_progress, initiating.initiator, is_named=bool(ended))
+        elif in_progress is not None and in_progress.initiator == initiating.initiator:
+            continued = in_progress
         elsewhere = await logout_everywhere.end_sessions(tx, provider.service, users, now)
         if continued is not None and elsewhere.have_other_services:
             await tx.saml_logouts.mark_partial(continued.id)
-        step = None if continued is None else await _next_step(tx, continued, now, repeat=is_same_message)
+        step = None if continued is None else await _next_step(tx, continued, now, repeat=continued is in_progress)
     if continued is not None and step is not None:
         return await _take_step(ports, caller, cookies.secret_of(continued), continued, step)
     status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL
@@ -153,21 +150,6 @@ def _check_request(
         request.session_indexes,
         saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service)),
     )
-
-
-async def _find_repeated(tx: Transaction, in_progress: SamlLogout, initiator: LogoutInitiator, *, is_named: bool) -> SamlLogout | None:
-    """Return the logout in progress if its initiator repeats its request, or None.
-
-    A repeated request with another id must name the session that the logout has ended. The result
-    then answers this request.
-    """
-    if in_progress.initiator == initiator:
-        return in_progress
-    if not is_named or not in_progress.initiator.is_same_service(initiator):
-        return None
-    repeated = replace(in_progress, initiator=initiator)
-    await tx.saml_logouts.change_request(repeated)
-    return repeated
 
 
 async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
@@ -286,9 +268,8 @@ async def _start_logout(
 ) -> SamlLogout:
     """Add a logout with a request for each session.
 
-    The initiator ended the sessions in `done` itself. Their requests are stored as answered, so
-    that the initiator can repeat its own request. A service that cannot be notified makes the
-    logout partial.
+    The initiator ended the sessions in `done` itself, so their requests are stored as answered. A
+    service that cannot be notified makes the logout partial.
 
     Raises: SamlDisabled.
     """

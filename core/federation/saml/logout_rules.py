@@ -65,10 +65,6 @@ class LogoutInitiator:
     relay_state: str | None = None
     after: str | None = None
 
-    def is_same_service(self, other: LogoutInitiator) -> bool:
-        """Return whether the two are the same service, which may have sent two requests."""
-        return (self.org_id, self.service_id) == (other.org_id, other.service_id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlLogout:

@@ -174,20 +174,12 @@ async def _as_browser(_: Access) -> Response | None:
     return None
 
 
-async def _as_person_or_browser(access: Access) -> None:
+async def _as_person_or_browser(access: Access) -> Response | None:
     if "Authorization" in request.headers:
         await _as_person(access, allow_former_users=True)
-    elif await _as_browser(access) is not None:
-        raise NotSignedIn
-
-
-async def _as_member_or_browser(access: Access) -> Response | None:
-    if "Authorization" in request.headers:
-        await _as_member(access)
         return None
-    request_record().organization = (request.view_args or {})["org_slug"]
     redirect = await _as_browser(access)
-    if redirect is not None and "text/html" not in request.accept_mimetypes.values():
+    if redirect is not None and (request.method != "GET" or "text/html" not in request.accept_mimetypes.values()):
         raise NotSignedIn
     return redirect
 
@@ -273,7 +265,7 @@ person_if_present = AccessDecorator(Access("person_if_present", "bearer", option
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", outlives=True), _as_platform_owner)
 
 # Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages
-# carry a form token.
+# carry a form token; a GET must be safe to open from any page. It redirects to the sign-in page.
 person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
 # A pending sign-in, with its pre-auth token (security J-8).
 pre_auth = AccessDecorator(Access("pre_auth", "bearer", outlives=False), _as_pre_auth)
@@ -289,16 +281,6 @@ def member(capability: Capability, *, outlives: bool | None = None, inactive: bo
     """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
     access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive)
     return AccessDecorator(access, _as_member)
-
-
-def member_or_browser(capability: Capability, *, outlives: bool) -> AccessDecorator:
-    """Return the decorator for members with an access token, and for browsers with a session on our pages.
-
-    A browser needs neither a membership nor a form token: the use case decides, and the route must
-    be safe to open from any page. A browser without a session is redirected to the sign-in page.
-    """
-    access = Access("member_or_browser", "bearer", or_cookie=True, capability=capability, outlives=outlives)
-    return AccessDecorator(access, _as_member_or_browser)
 
 
 def service_key(permission: Permission) -> AccessDecorator:

@@ -312,12 +312,14 @@ async def test_a_bookmark_waits_for_the_second_factor(browser: SamlBrowser, shop
     assert leads_to(await browser.open(f"{shop.management}/login")).startswith(SIGN_IN)
 
 
-async def test_sign_ins_that_start_at_the_identity_provider_need_a_member(
+async def test_sign_ins_that_start_at_the_identity_provider_need_access(
     api: Api, shop: SamlApplication, acme: Tenant, other_tenant: Tenant, user: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
     session = await sign_in(ports, user)
-    assert (await api.get(path, token=session.access_token)).status == 403, "an end user is not a member"
+    assert (await api.get(path, token=session.access_token)).status == 200
+    await run_sql(pool, "update services set saml_self_enrolled = false")
+    assert (await api.get(path, token=session.access_token)).status == 403
     assert (await api.get(path, token=other_tenant.token("owner"))).status == 403
     long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")

@@ -74,7 +74,7 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
     "POST /auth/device/verify": "the organization of the device",
-    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "the service, for browsers",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "the service",
     **{
         f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service, for all callers (decision 179)"
         for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
@@ -90,6 +90,7 @@ REFUSES_INSIDE = {
     "GET /app/account/devices/<device_id>": "a device of another user",
     "POST /app/account/devices/<device_id>/revoke": "a device of another user",
     "GET /api/privacy/export/<user_id>": "depends on the user (security Y-1)",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "users without access to the service (decision 177)",
     "DELETE /scim/v2/Groups/<group_id>": "directories cannot delete organizations (decision 123)",
     "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
 }

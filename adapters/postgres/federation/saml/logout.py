@@ -114,14 +114,6 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def change_request(self, logout: SamlLogout) -> None:
-        await self._run(
-            "update saml_logouts set request_id = %(request_id)s, relay_state = %(relay_state)s where id = %(logout_id)s",
-            logout_id=logout.id,
-            request_id=logout.initiator.request_id,
-            relay_state=logout.initiator.relay_state,
-        )
-
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 

@@ -118,19 +118,12 @@ async def test_sessions_at_a_service_are_found_by_name_and_ended(
 
 async def test_another_logout_is_unchanged(saml_rows: StoredSaml) -> None:
     other = replace(saml_rows.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
-    await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.change_request(other))
     assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
     assert await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.last_request(other.id)) is None
     await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
     assert not await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.delete(uuid4()))
     assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.delete(saml_rows.logout.id)), "no service has answered"
     assert await run_sql(saml_rows.pool, "select 1 from saml_logout_requests") == []
-
-
-async def test_a_new_request_of_the_initiator_replaces_the_previous_one(saml_rows: StoredSaml) -> None:
-    updated = replace(saml_rows.logout, initiator=replace(saml_rows.logout.initiator, request_id="_again", relay_state=None))
-    await within(saml_rows.storage, lambda tx: tx.saml_logouts.change_request(updated))
-    assert await within(saml_rows.storage, lambda tx: tx.saml_logouts.lock(LOGOUT_BROWSER, NOW)) == updated
 
 
 async def test_a_finished_request_is_neither_sent_nor_waited_for(saml_rows: StoredSaml, foreign: ServiceContext) -> None:

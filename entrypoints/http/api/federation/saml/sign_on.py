@@ -12,11 +12,11 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid
 from core.kernel.errors import refuse
-from core.kernel.principals import AddressNotVerified, Capability, Visitor
+from core.kernel.principals import AddressNotVerified, Visitor
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import anyone, member_or_browser, to_sign_in
+from entrypoints.http.edge.access import anyone, person_or_browser, to_sign_in
 from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
@@ -86,7 +86,7 @@ class SamlLoginResponse(ResponseModel):
 
 
 @routes.get(f"{SAML}/login")
-@member_or_browser(Capability.ORGANIZATION_VIEW, outlives=True)
+@person_or_browser(outlives=True)
 @refuses(400)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @serves_both
@@ -97,9 +97,9 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
     """Sign in to an application that did not send a SAML request.
 
     Returns a page that posts the SAML response to the application, or, with `Accept:
-    application/json`, the fields to post. A member can send an access token; then single logout
-    does not reach the session at the application. A browser needs only its session on our pages, so
-    that users can bookmark this URL, and single logout reaches the session at the application.
+    application/json`, the fields to post. A browser needs only its session on our pages, so that
+    users can bookmark this URL. With an access token instead, single logout does not reach the
+    session at the application.
     """
     user = signed_in()
     if user.mfa_missing and isinstance(user, Visitor):
