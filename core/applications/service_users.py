@@ -84,7 +84,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
         if email == account.email:
             return _to_service_user(account)
         control = await tx.accounts.account_control(account.id, organization.id)
-        if not control.may_change_email or control.is_manager or account.anonymized_at is not None:
+        if not control.may_change_email or account.anonymized_at is not None:
             raise UserNotManaged
         await accounts.change_account_email(tx, account, email, now)
         await tx.sessions.end_all(account.id, now)

@@ -260,7 +260,7 @@ async def _store_once(
         new = change.data.keeping_names_of(user) if keep_names else change.data
         if new.email != user.email and not (user.is_protected or user.is_anonymized):
             control = await tx.accounts.account_control(account.id, organization.id)
-            if not control.may_change_email or control.is_manager:
+            if not control.may_change_email:
                 change.skipped.refuse("emails")
                 new = new.keeping_email_of(user)
         return await user_changes.apply_changes(ports, tx, user, account, organization, new, now)

@@ -56,25 +56,21 @@ class AccountControl:
 
         With a password or an identity, the user controls the account. Then the organization may
         change the address only if the present address is at a domain that it has verified.
+
+        The address of an owner or admin never changes. The owner of the new mailbox could take over the
+        account, and would have more permissions than an API key or a directory.
         """
+        if self.role in (Role.OWNER, Role.ADMIN):
+            return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
-
-    @property
-    def is_manager(self) -> bool:
-        """Return whether the user is an owner or admin of the organization.
-
-        API keys and directories must not change the address of a manager. The owner of the new
-        mailbox could take over the account, and a manager has more permissions than an API key.
-        """
-        return self.role in (Role.OWNER, Role.ADMIN)
 
     @property
     def controls_account(self) -> bool:
         """Return whether the organization controls the account, and not only what belongs to the organization.
 
         An organization controls an account that it created and that no other organization uses, unless
-        it is the account of its owner. Its directory deactivates and deletes the whole account, and its API keys delete
-        it (security C-5, K-4).
+        it is the account of its owner. Its directory deactivates and deletes the whole account, and its
+        API keys delete it (security C-5, K-4).
         """
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER
