@@ -49,6 +49,10 @@ class SkippedParts:
     refused: list[str] = field(default_factory=list)
     error: Invalid | None = None  # of the first refused part
 
+    def copy(self) -> SkippedParts:
+        """Return a copy that can be changed independently."""
+        return SkippedParts([*self.ignored], [*self.refused], self.error)
+
     def ignore(self, path: str) -> None:
         """Note an attribute that is accepted and not kept."""
         _add_name(self.ignored, path)

@@ -42,8 +42,8 @@ async def apply_changes(
     Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
     """
     changes_email, changes_profile = new.email != user.email, new.profile != user.profile
-    changes_active = new.active is not None and new.active is user.is_blocked and not user.is_anonymized
-    if not (changes_email or changes_profile or changes_active) and not (new.active and user.is_anonymized):
+    changes_active = new.active is (user.is_blocked or user.is_anonymized)
+    if not (changes_email or changes_profile or changes_active):
         return user
     if user.is_protected:
         raise ProtectedUser

@@ -34,7 +34,9 @@ from core.provisioning.users_rules import (
     ScimUserData,
     ScimUserNotFound,
     UserNameTaken,
+    UserReplacement,
     patched,
+    replaced,
     require_inactive_capacity,
     require_member_capacity,
     to_resource,
@@ -44,6 +46,7 @@ from core.tenancy import members
 from core.tenancy.organizations_rules import Membership
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from core.kernel.values import PageResult
     from core.provisioning.filters import ScimFilter
     from core.provisioning.patches import UserPatch
-    from core.provisioning.resources import Resource, SkippedParts
+    from core.provisioning.resources import SkippedParts
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
@@ -81,7 +84,8 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
 
     Two kinds of existing accounts are taken instead, and get the new data: that of a user that the
     directory blocks, and, at a domain that this organization has verified, one that another
-    organization created, or one with an address that was never verified. Other existing accounts are never changed here (security C-2).
+    organization created, or one with an address that was never verified. Other existing accounts are
+    never changed here (security C-2).
 
     Raises: DomainOfAnother, UserNameTaken, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `apply_changes`.
@@ -200,38 +204,48 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
     )
 
 
-async def replace(ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange) -> ScimUser:
-    """Replace all attributes of a user.
+async def replace(ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement) -> tuple[ScimUser, SkippedParts]:
+    """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
 
-    Without `active` in the data, the user stays active or inactive (decision 129).
+    Without `active` in the replacement, the user stays active or inactive (decision 129).
 
-    Raises: the errors of `_store`.
+    Raises: the errors of `replaced` and of `_store`.
     """
-    return await _store(ports, caller, user_id, change) or refuse(ScimUserNotFound)
+    return await _change(ports, caller, user, lambda user: replaced(user, replacement))
 
 
 async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch) -> tuple[ScimUser, SkippedParts]:
     """Apply a patch to a user. Return the user, and the parts of the patch that were not applied.
 
-    `user` is the state that the caller read. Nothing is locked while the operations are applied,
-    which can take long. If the user has changed by then, the operations are applied again to the
-    new state.
-
     Raises: the errors of `patched` and of `_store`.
     """
+
+    def apply(user: ScimUser) -> ScimUserChange:
+        return patched(user, apply_operations(USER, to_resource(user), operations.operations))
+
+    return await _change(ports, caller, user, apply, is_large=operations.is_large)
+
+
+async def _change(
+    ports: Ports, caller: ScimClient, user: ScimUser, apply: Callable[[ScimUser], ScimUserChange], *, is_large: bool = False
+) -> tuple[ScimUser, SkippedParts]:
+    """Store the change that `apply` returns for the user, and return the user and the parts that were not applied.
+
+    `user` is the state that the caller read. Nothing is locked during `apply`, which runs in a thread
+    if `is_large`. If the user has changed by then, `apply` gets the new state.
+
+    Raises: the errors of `apply` and of `_store`.
+    """
     while True:
-        before = to_resource(user)
-        work = partial(apply_operations, USER, before, operations.operations)
-        change = patched(user, await ports.threads.run(work) if operations.is_large else work())
-        stored = await _store(ports, caller, user.id, change, before)
+        work = partial(apply, user)
+        change = await ports.threads.run(work) if is_large else work()
+        stored = await _store(ports, caller, user, change)
         if stored is not None:
             return stored, change.skipped
         user = await find(ports, caller, user.id)
 
 
-async def _store(
-    ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange, before: Resource | None = None
-) -> ScimUser | None:
+async def _store(ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange) -> ScimUser | None:
     """Store the change. Return None, and store nothing, if the user is no longer as in `before`.
 
     A request that deactivates the user keeps the present address and userName if the new ones are
@@ -241,21 +255,21 @@ async def _store(
     Raises: the errors of `_lock_user` and of `apply_changes`.
     """
     try:
-        return await _store_once(ports, caller, user_id, change, before)
+        return await _store_once(ports, caller, before, change)
     except (DomainOfAnother, UserNameTaken):
         if change.data.active is not False:
             raise
         change.skipped.refuse("userName")
-        return await _store_once(ports, caller, user_id, change, before, keep_names=True)
+        return await _store_once(ports, caller, before, change, keep_names=True)
 
 
 async def _store_once(
-    ports: Ports, caller: ScimClient, user_id: UUID, change: ScimUserChange, before: Resource | None, *, keep_names: bool = False
+    ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool = False
 ) -> ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _lock_user(tx, caller, user_id, now)
-        if before is not None and to_resource(user) != before:
+        user, account, organization = await _lock_user(tx, caller, before.id, now)
+        if user != before:
             return None
         new = change.data.keeping_names_of(user) if keep_names else change.data
         if new.email != user.email and not (user.is_protected or user.is_anonymized):

@@ -157,6 +157,14 @@ class ScimUserChange:
     skipped: SkippedParts
 
 
+@dataclass(frozen=True, slots=True)
+class UserReplacement:
+    """The attributes of a whole user, from a request, and the parts of the request that are not applied."""
+
+    resource: Resource
+    skipped: SkippedParts
+
+
 # Resources
 
 
@@ -207,17 +215,23 @@ def parse_user(body: Mapping[str, Any]) -> ScimUserData:
     return _to_data(resource, *_read_names(resource))
 
 
-def parse_replacement(user: ScimUser, body: Mapping[str, Any]) -> ScimUserChange:
-    """Parse a whole user that replaces this one.
-
-    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the body deactivates.
-    """
+def parse_replacement(body: Mapping[str, Any]) -> UserReplacement:
+    """Parse a whole user that replaces one. Values that are not valid are noted, and left out."""
     skipped = SkippedParts()
-    resource = read_resource(USER, body, skipped)
+    return UserReplacement(read_resource(USER, body, skipped), skipped)
+
+
+def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
+    """Return the change that a replacement of this user means.
+
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement
+    deactivates.
+    """
+    resource, skipped = replacement.resource, replacement.skipped.copy()
     present, shown = to_resource(user), to_response(user)
     # A directory may send back a name that it was shown and that is not stored.
     shown_names = {name for name in ("name", "displayName") if resource.get(name) == shown[name]}
-    resource |= {name: present[name] for name in {*skipped.refused} | shown_names}
+    resource = resource | {name: present[name] for name in {*skipped.refused} | shown_names}
     names = user.profile.user_name, user.email
     try:
         names = _read_names(resource)

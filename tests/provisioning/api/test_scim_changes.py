@@ -15,10 +15,9 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
 from core.provisioning.group_patches import GroupChanges, MemberChanges
 from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
-from core.provisioning.resources import SkippedParts
 from core.provisioning.schemas import ENTERPRISE_URN, USER_URN
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimProfile, ScimUserChange, ScimUserData
+from core.provisioning.users_rules import ScimProfile, ScimUserData, parse_replacement
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
 from tests.support.builders import add_member, run_sql, sign_in
@@ -336,6 +335,20 @@ async def test_a_patch_is_applied_again_if_the_user_changed_since_it_was_read(ac
     assert (patched.profile.display_name, patched.profile.external_id) == ("Grace", "g1")
 
 
+async def test_a_replacement_keeps_the_present_values_of_refused_ones_if_the_user_changed_since_it_was_read(
+    acme: Tenant, directory: Directory
+) -> None:
+    user = await directory.create_user(**FULL)
+    caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
+    before = await scim_users.find(acme.ports, caller, UUID(user["id"]))
+    await directory.put(user["id"], userName="grace", emails=[{"value": "new@acme.example", "primary": True}], displayName="New")
+    replacement = parse_replacement({"userName": 5, "displayName": 5, "title": "Admiral", "active": False})
+    replaced, skipped = await scim_users.replace(acme.ports, caller, before, replacement)
+    assert (replaced.user_name, replaced.email, replaced.profile.display_name) == ("grace", "new@acme.example", "New")
+    assert (replaced.profile.attributes, replaced.active) == ({"title": "Admiral"}, False)
+    assert skipped.refused == ["userName", "displayName"]
+
+
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
@@ -348,12 +361,13 @@ async def test_token_and_organization_are_checked_again_inside_the_transaction(
     acme: Tenant, directory: Directory, change: LiteralString, refusal: type[Refusal]
 ) -> None:
     caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
+    user = await scim_users.find(acme.ports, caller, acme.people["member"].id)
     await run_sql(acme.pool, change)
     data = ScimUserData(Email.parse(GRACE), ScimProfile(), active=None)
     with pytest.raises(refusal):
         await scim_users.create(acme.ports, caller, data)
     with pytest.raises(refusal):
-        await scim_users.replace(acme.ports, caller, acme.people["member"].id, ScimUserChange(data, SkippedParts()))
+        await scim_users.replace(acme.ports, caller, user, parse_replacement({"userName": GRACE}))
     with pytest.raises(refusal):
         await scim_users.delete(acme.ports, caller, acme.people["member"].id)
     removal = MemberChanges(removed=frozenset({acme.people["member"].id}))

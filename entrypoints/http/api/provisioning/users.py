@@ -126,9 +126,9 @@ async def replace(user_id: str) -> Response:
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
     projection = Projection(USER)
-    change = await read_in_thread(lambda body: parse_replacement(user, check_body(body, USER_URN)))
-    changed = await scim_users.replace(ports(), acting_directory(), user.id, change)
-    _log_skipped(changed, change.skipped)
+    replacement = await read_in_thread(lambda body: parse_replacement(check_body(body, USER_URN)))
+    changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement)
+    _log_skipped(changed, skipped)
     return _user_response(changed, projection)
 
 
