@@ -87,7 +87,7 @@ class ScimProfile:
     given_name: str | None = None
     family_name: str | None = None
     display_name: str | None = None
-    user_name: str | None = None  # None: the email address is the userName
+    user_name: str | None = None  # None: the email address is the userName, and no other user has it
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 

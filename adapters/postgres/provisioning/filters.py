@@ -1,7 +1,7 @@
 """SCIM filters as SQL conditions. Every value is a bound parameter (security C-7, N-7)."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, LiteralString
 
 from core.kernel.values import Email, parse_id
 from core.provisioning.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
@@ -50,13 +50,29 @@ _TIMES: Final[Mapping[FilterOperator, str]] = {
 _SQL_TYPES: Final[Mapping[FieldType, str]] = {FieldType.FLAG: "boolean", FieldType.TIME: "timestamptz"}
 
 
-def condition(filter_: ScimFilter, address: str) -> tuple[str, dict[str, object]]:
+def user_name(address: LiteralString) -> LiteralString:
+    """Return the expression of the stored userName, or else of the id if another user has the address, or else of null.
+
+    Null means that the address is the userName (decision 130). Joining and changing one's own address
+    are never refused and do not lock the directory's data, so this is decided when a user is read.
+    """
+    # Keep the order by user_id: with membership_id, the planner may scan an index of all former members.
+    return f"""coalesce(s.user_name, (
+        select k.user_id::text where exists (
+            select 1 from scim_users o where o.org_id = %(org_id)s and lower(o.user_name) = {address}
+            union all
+            select 1 from users v join memberships m on m.org_id = %(org_id)s and m.user_id = v.id where v.email = k.email
+            union all
+            select 1 from scim_users o where o.org_id = %(org_id)s and o.email = k.email and o.user_id < k.user_id)))"""
+
+
+def condition(filter_: ScimFilter, address: LiteralString) -> tuple[str, dict[str, object]]:
     """Return the SQL condition of the filter, and its parameters.
 
     `address` is the column of the email address.
     """
     values: dict[str, object] = {}
-    columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: f"coalesce(s.user_name, {address})"}
+    columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: f"coalesce({user_name(address)}, {address})"}
     return _condition(filter_, columns, values, bare=True), values
 
 
@@ -85,16 +101,16 @@ def _comparison(test: FieldComparison, columns: Mapping[ScimField, str], values:
         column, value = f"lower({column})", f"lower({value})"
     match test.operator:
         case FilterOperator.EQ if test.field is ScimField.USER_NAME:
-            # Without a stored userName, the address is it. The candidates are found by the indexes of
-            # both; one condition over both tables could use none.
-            address, same = columns[ScimField.ADDRESS], f"{name}_address"
-            values[same] = Email.parse_part(str(test.value))
-            is_current = address == "u.email"
+            # The candidates are found by the indexes of the stored userName, the address and the id; one
+            # condition over several tables could use none. An address can be spelled in Unicode.
+            same, id_ = f"{name}_address", f"{name}_id"
+            values |= {same: Email.parse_part(str(test.value)), id_: parse_id(str(test.value))}
+            is_current = columns[ScimField.ADDRESS] == "u.email"
             by_address = "select id from users where" if is_current else "select user_id from scim_users where org_id = %(org_id)s and"
             return f"""(u.id = any(array(
                 select user_id from scim_users where org_id = %(org_id)s and lower(user_name) = {value}
-                union all {by_address} email = %({same})s::text))
-                and (lower(s.user_name) = {value} or (s.user_name is null and {address} = %({same})s::text)))"""
+                union all {by_address} email = %({same})s::text union all select %({id_})s::uuid))
+                and {column} in ({value}, %({same})s::text))"""
         case FilterOperator.EQ if test.field is ScimField.ID:
             values[name] = parse_id(str(test.value))  # as a UUID, so that the index is used; null matches no user
             return f"u.id = %({name})s::uuid"

@@ -3,7 +3,7 @@
 from typing import Final, LiteralString
 
 from adapters.postgres.applications.service_access import is_blocked
-from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED
+from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, user_name
 
 # The users that a directory knows: the members, and others, that are blocked or that the directory
 # provisioned. The others are listed with the address that they had when they left.
@@ -30,7 +30,7 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
     {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null,
-    s.user_name, s.attributes, coalesce(s.provisioned, false)"""
+    {user_name("coalesce(k.email, u.email)")}, s.attributes, coalesce(s.provisioned, false)"""
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """

@@ -11,9 +11,11 @@ from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import new_id
 from core.tenancy.organizations_rules import Membership
 from tests.provisioning.api.leavers.users import PRIVATE_EMAIL, change_own_email
+from tests.provisioning.api.users import add_own_account
 from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql
 from tests.support.scim import GRACE, Directory, problem
 from tests.support.tenants import Tenant
+from tests.tenancy.invitations import accept
 
 
 async def claim_by_creating(acme: Tenant, directory: Directory) -> Answer:
@@ -91,4 +93,57 @@ async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former
     answers = await run_concurrently(6, claim)
     assert Counter(answer.status // 100 for answer in answers) == {2: 1, 4: 5}
     assert {problem(answer) for answer in answers if answer.status >= 400} == {(409, "uniqueness")}
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
+
+
+async def join_by_invitation(acme: Tenant, directory: Directory, name: str) -> None:
+    invitation = await acme.invite(name)
+    await directory.create_user(name, emails=[{"value": "other@acme.example", "primary": True}])
+    assert (await accept(acme.api, invitation["token"])).status == 200
+
+
+async def get_by_own_change(acme: Tenant, directory: Directory, name: str) -> None:
+    user_id = await add_own_account(acme)
+    await directory.create_user(name, emails=[{"value": "other@acme.example", "primary": True}])
+    await change_own_email(acme, user_id, name)
+
+
+async def return_to_the_group(acme: Tenant, directory: Directory, name: str) -> None:
+    user_id = (await directory.create_user())["id"]
+    await directory.remove_member(user_id)
+    await change_own_email(acme, user_id, name)
+    await directory.create_user(name, emails=[{"value": "other@acme.example", "primary": True}])
+    assert (await directory.add_members(user_id)).status == 200
+
+
+@pytest.mark.parametrize("arrive", [join_by_invitation, get_by_own_change, return_to_the_group])
+async def test_a_member_whose_address_is_the_user_name_of_another_user_has_the_id_as_user_name(
+    acme: Tenant, directory: Directory, arrive: Callable[[Tenant, Directory, str], Awaitable[None]]
+) -> None:
+    name = "name@acme.example"
+    await arrive(acme, directory, name)
+    [named] = (await directory.list_users(filter=f'userName eq "{name.upper()}"'))["Resources"]
+    [member] = (await directory.list_users(filter=f'emails.value eq "{name}"'))["Resources"]
+    assert (named["emails"][0]["value"], member["userName"]) == ("other@acme.example", member["id"])
+    assert (await directory.list_users(filter=f'userName eq "{member["id"]}"'))["Resources"] == [member]
+    assert [user for user in (await directory.list_users())["Resources"] if user["userName"] == name] == [named]
+    assert await directory.get(f"/Users/{member['id']}") == member
+    assert (await directory.put(member["id"], **member)).json == member
+    assert problem(await directory.put(member["id"], userName=name)) == (409, "uniqueness")
+    await directory.patch(named["id"], {"op": "replace", "path": "userName", "value": "next"})
+    assert (await directory.list_users(filter=f'userName eq "{name}"'))["Resources"] == [{**member, "userName": name}]
+
+
+async def test_one_of_the_users_who_had_an_address_one_after_the_other_has_it_as_user_name(
+    acme: Tenant, directory: Directory, leaver_id: str
+) -> None:
+    other_id = (await directory.create_user("hopper@acme.example"))["id"]
+    await directory.remove_member(leaver_id)
+    await change_own_email(acme, leaver_id)
+    await change_own_email(acme, other_id, GRACE)
+    user_names = [(await directory.get(f"/Users/{user_id}"))["userName"] for user_id in (leaver_id, other_id)]
+    assert user_names == [leaver_id, GRACE]
+    await directory.remove_member(other_id)
+    user_names = [(await directory.get(f"/Users/{user_id}"))["userName"] for user_id in (leaver_id, other_id)]
+    assert user_names in ([leaver_id, GRACE], [GRACE, other_id])
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]

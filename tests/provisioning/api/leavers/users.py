@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from tests.support.builders import sign_in
+from tests.support.builders import Answer, sign_in
 from tests.support.tenants import Tenant
 
 PRIVATE_EMAIL = "grace@home.example"
@@ -10,12 +10,16 @@ PRIVATE_EMAIL = "grace@home.example"
 
 async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE_EMAIL) -> None:
     """Change the email address of an account, as its user."""
+    answer = await try_change_own_email(acme, user_id, email)
+    assert answer.status == 200, answer.text
+
+
+async def try_change_own_email(acme: Tenant, user_id: str, email: str) -> Answer:
     async with acme.ports.storage.reading() as read:
         account = await read.accounts.by_id(UUID(user_id))
     assert account is not None
     session = await sign_in(acme.ports, account)
-    answer = await acme.api.patch("/api/user", {"email": email}, token=session.access_token)
-    assert answer.status == 200, answer.text
+    return await acme.api.patch("/api/user", {"email": email}, token=session.access_token)
 
 
 async def leave(tenant: Tenant, user_id: str) -> None:
