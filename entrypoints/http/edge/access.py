@@ -104,7 +104,7 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
         try:
             if isinstance(g.caller, ScimClient):
                 body = cast("LazyBody", request.body)
-                if request.method in METHODS_WITH_BODY and not body.is_large:
+                if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
                     await body  # before the turn: slow clients must not stop the other requests of their organization
                 async with app_context().directory_turns.of(g.caller.org_id):
                     return await view(*args, **kwargs)

@@ -131,6 +131,8 @@ class StrictRequest(TrioRequest):
 
     async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
         """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""
+        if self.content_length and not self.is_json:  # before the body arrives
+            raise UnsupportedMediaType
         raw = await self.get_data(cache=cache, as_text=False, parse_form_data=False)
         if not raw:
             return read({})

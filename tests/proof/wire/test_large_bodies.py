@@ -39,13 +39,20 @@ async def other_directory(other_tenant: Tenant) -> Directory:
     return await directory_of(other_tenant)
 
 
-def head(directory: Directory, *headers: str, method: str = "PUT", path: str | None = None, token: str | None = None) -> bytes:
+def head(
+    directory: Directory,
+    *headers: str,
+    method: str = "PUT",
+    path: str | None = None,
+    token: str | None = None,
+    content_type: str = "application/scim+json",
+) -> bytes:
     """Return the head of a request that replaces the group."""
     lines = [
         f"{method} /scim/v2{path or directory.group_path} HTTP/1.1",
         "Host: test",
         f"Authorization: Bearer {token or directory.token}",
-        "Content-Type: application/scim+json",
+        f"Content-Type: {content_type}",
         *headers,
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
@@ -208,6 +215,8 @@ async def test_a_refused_request_is_answered_without_its_body(
         "too large": (head(directory, length, path="/Users/x"), 413),
         "much too large": (head(directory, f"Content-Length: {MAX_SCIM_GROUP_BODY + 1}"), 413),
         "no session": (b"POST /api/organizations HTTP/1.1\r\nHost: test\r\nContent-Length: 200000\r\n\r\n", 401),
+        "content type": (b"POST /api/auth/login HTTP/1.1\r\nHost: test\r\nContent-Type: text/plain\r\nContent-Length: 200000\r\n\r\n", 415),
+        "content type in SCIM": (head(directory, f"Content-Length: {MAX_BODY}", content_type="text/plain"), 415),
     }
 
     async def check(name: str, request: bytes, status: int) -> None:
