@@ -253,9 +253,9 @@ async def run_process(
                     listening,
                     shutdown=stop.requested,
                     shutdown_grace=lambda: stop.shutdown_grace,
+                    keep_alive=settings.keep_alive_seconds,
                     on_started=on_started,
                     malformed=app.middleware.malformed,
-                    keep_alive=settings.keep_alive_seconds,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

@@ -20,6 +20,7 @@ from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
 
 TEN_YEARS = 10 * 365 * 86400  # seconds
+KEEP_ALIVE = 5  # seconds without a request until a connection is closed
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
 
 Network = IPv4Network | IPv6Network
@@ -330,7 +331,7 @@ class Settings(BaseSettings):
         Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed one
         earlier, a request could meet the closing connection and fail.
         """
-        return self.keep_alive or (75 if self.trusted_proxies else 5)
+        return self.keep_alive or (75 if self.trusted_proxies else KEEP_ALIVE)
 
     @property
     def policy(self) -> Policy:

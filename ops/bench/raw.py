@@ -50,10 +50,12 @@ async def on_our_server() -> None:
     import trio
 
     from entrypoints.http.edge.server import listen, serve_http
+    from entrypoints.settings import KEEP_ALIVE
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    await serve_http(bare, listening, shutdown=trio.Event(), shutdown_grace=1.0, on_started=lambda: _print(address=address))
+    never = trio.Event()
+    await serve_http(bare, listening, shutdown=never, shutdown_grace=1.0, keep_alive=KEEP_ALIVE, on_started=lambda: _print(address=address))
 
 
 def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:

@@ -56,7 +56,6 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK, MAX_SCIM_GROUP_B
 log = structlog.get_logger("http")
 
 HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
-KEEP_ALIVE = 5.0  # seconds without a request until a connection is closed
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
 LINGER = 2.0  # seconds without data after which a closing connection is closed for good
@@ -130,17 +129,18 @@ async def serve_http(
     *,
     shutdown: trio.Event,
     shutdown_grace: float | Callable[[], float],
+    keep_alive: float,
     on_started: Callable[[], object] = lambda: None,
     malformed: Malformed | None = None,
     headers_within: float = HEADERS_WITHIN,
     send_within: float = SEND_WITHIN,
-    keep_alive: float = KEEP_ALIVE,
 ) -> None:
     """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
 
     `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
-    determines the seconds. Requests that run longer are canceled. The listening socket is closed
-    here; workers that inherited it keep their copies.
+    determines the seconds. Requests that run longer are canceled. `keep_alive` is the number of
+    seconds without a request until a connection is closed. The listening socket is closed here;
+    workers that inherited it keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within, keep_alive)
     lifespan = Lifespan(server.app, server.config, {})

@@ -53,7 +53,9 @@ async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        await serve_http(app, listening, shutdown=shutdown, shutdown_grace=1, on_started=lambda: print_line(f"up {os.getpid()}"))
+        await serve_http(
+            app, listening, shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=lambda: print_line(f"up {os.getpid()}")
+        )
         nursery.cancel_scope.cancel()
 
 

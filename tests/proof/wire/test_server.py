@@ -19,7 +19,8 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
-from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, KEEP_ALIVE, SEND_WITHIN, BindError, listen, serve_http
+from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
+from entrypoints.settings import KEEP_ALIVE
 from tests.proof.wire.wire import Client, serving
 from tests.support.waiting import PATIENCE, eventually
 
@@ -580,10 +581,9 @@ async def test_a_fault_ends_only_its_own_connection() -> None:
     def malformed(status: int, peer: str | None, *, observed: bool) -> Any:
         raise ZeroDivisionError
 
+    options: dict[str, Any] = {"shutdown_grace": 1, "keep_alive": 60, "on_started": started.set, "malformed": malformed}
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(
-            partial(serve_http, bare(answer), listening, shutdown=shutdown, shutdown_grace=1, on_started=started.set, malformed=malformed)
-        )
+        nursery.start_soon(partial(serve_http, bare(answer), listening, shutdown=shutdown, **options))
         await started.wait()
         port = listening.getsockname()[1]
         async with await trio.open_tcp_stream("127.0.0.1", port) as first, await trio.open_tcp_stream("127.0.0.1", port) as second:
