@@ -102,11 +102,10 @@ class LoginRequired:
 
 @dataclass(frozen=True, slots=True)
 class SignOnLocks:
-    """A user's membership and account, locked in this order, and facts that are read under these locks.
+    """A user's account, and whether the session lives, read under the locks of a sign-on.
 
     Each value is None if there is no such row.
     """
 
-    membership: Deferred[bool]
     account: Deferred[Account]
     session_lives: Deferred[bool]

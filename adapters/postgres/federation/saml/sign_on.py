@@ -162,13 +162,13 @@ class SamlSignOns(Repository):
     def lock_user_deferred(self, org_id: UUID, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
+        self._one_deferred(
+            lambda _: True,
+            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
+            org_id=org_id,
+            user_id=user_id,
+        )
         return SignOnLocks(
-            membership=self._one_deferred(
-                lambda _: True,
-                "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
-                org_id=org_id,
-                user_id=user_id,
-            ),
             account=self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id),
             session_lives=self._one_deferred(
                 lambda _: True,
