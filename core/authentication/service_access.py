@@ -36,21 +36,16 @@ if TYPE_CHECKING:
     from ports.storage import Reading, Transaction
 
 
-async def may_use_service(read: Reading | Transaction, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-    """Return whether this user may use this service."""
-    return not await read.end_users.is_refused(service_id, user_id, now)
-
-
 async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
     """Check that this user may use this service of this organization. Raises: BlockedByDirectory, NoAccessToService."""
-    if not await may_use_service(read, service_id, user_id, now):
+    if not await read.end_users.may_use(service_id, user_id, now):
         raise BlockedByDirectory if await read.directory_blocks.exists(org_id, user_id) else NoAccessToService
 
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
     """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it.
 
-    The statement that enrolls the user applies the rule of `may_use_service`, so that the usual case needs no further query.
+    The statement that enrolls the user applies this rule, so that the usual case needs no further query.
 
     Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
     """

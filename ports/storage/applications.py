@@ -243,8 +243,12 @@ class EndUsersRead(Protocol):
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
-    async def is_refused(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Return whether the user may not use the service. False if the service does not exist."""
+    async def may_use(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Return whether the service exists and the user may use it."""
+        ...
+
+    async def may_sign_on(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Return whether the service exists and the user may use it with SAML."""
         ...
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
@@ -252,10 +256,6 @@ class EndUsersRead(Protocol):
 
         This reads all users of these services.
         """
-        ...
-
-    async def is_refused_by_saml(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Return whether the user may not use the service with SAML. False if the service does not exist."""
         ...
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
@@ -272,12 +272,11 @@ class EndUsers(EndUsersRead, Protocol):
     (`core.authentication.service_access`).
     """
 
-    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Make a user who is signing in an end user of the service, independent of any membership."""
-        ...
-
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """Enroll a user as `enroll` does; the result is available after the next statement."""
+        """Make a user who is signing in an end user of the service, independent of any membership.
+
+        The result is available after the next statement.
+        """
         ...
 
     def enroll_by_saml_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:

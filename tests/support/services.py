@@ -11,6 +11,7 @@ from core.authentication.sessions_rules import Session
 from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
+from ports.storage import Transaction
 from tests.support.builders import SignedIn, run_sql
 
 
@@ -50,11 +51,18 @@ async def add_api_key(
     return key
 
 
+async def enroll_user(tx: Transaction, service: UUID, user: UUID, at: datetime) -> bool:
+    """Enroll the account in the service, as a sign-in does. Return whether the service admits it."""
+    enrolled = tx.end_users.enroll_deferred(service, user, at)
+    await tx.end_users.is_known(service, user)  # any statement, which sends the deferred one
+    return enrolled.value is not None
+
+
 async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:
     """Enroll the account in the service, as a login does, or the service's API key."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if signed_in:
-            assert await tx.end_users.enroll(service, user, ports.clock.now())
+            assert await enroll_user(tx, service, user, ports.clock.now())
         else:
             context = await tx.services.context_by_id(service)
             assert context is not None
@@ -119,7 +127,7 @@ async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) 
         service=context,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(service, account.id, now)
+        assert await enroll_user(tx, service, account.id, now)
         await tx.sessions.begin(session, digest(refresh_token))
     claims = Claims(
         user_id=account.id,

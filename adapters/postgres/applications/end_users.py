@@ -61,7 +61,8 @@ END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
-IS_REFUSED: Final = f"select 1 from services v where v.id = %(service_id)s and not {may_use('v', '%(user_id)s')}"
+MAY_USE: Final = f"select 1 from services v where v.id = %(service_id)s and {may_use('v', '%(user_id)s')}"
+MAY_SIGN_ON: Final = f"select 1 from services v where v.id = %(service_id)s and {may_sign_on('v', '%(user_id)s')}"
 SERVICES_WITH_REFUSED_USERS: Final = f"""
     select o.slug, v.slug from services v join organizations o on o.id = v.org_id
     join saml_configurations f on f.service_id = v.id and f.enabled
@@ -69,7 +70,6 @@ SERVICES_WITH_REFUSED_USERS: Final = f"""
         select 1 from service_users r
         where r.service_id = v.id and not r.deactivated and {may_use("v", "r.user_id")} and not {may_sign_on("v", "r.user_id")})
     order by o.slug, v.slug limit %(limit)s"""
-IS_REFUSED_BY_SAML: Final = f"select 1 from services v where v.id = %(service_id)s and not {may_sign_on('v', '%(user_id)s')}"
 
 
 def to_end_user_summary(row: Row) -> EndUserSummary:
@@ -201,14 +201,14 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def is_refused(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(IS_REFUSED, service_id=service_id, user_id=user_id, now=now)
+    async def may_use(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(MAY_USE, service_id=service_id, user_id=user_id, now=now)
+
+    async def may_sign_on(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(MAY_SIGN_ON, service_id=service_id, user_id=user_id, now=now)
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
         return await self._all(lambda row: (row[0], row[1]), SERVICES_WITH_REFUSED_USERS, limit=limit, now=now)
-
-    async def is_refused_by_saml(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(IS_REFUSED_BY_SAML, service_id=service_id, user_id=user_id, now=now)
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
@@ -219,9 +219,6 @@ class EndUsers(Repository):
             org_id=org_id,
             user_id=user_id,
         )
-
-    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(ENROLL, service_id=service_id, **_enrollment(user_id, now))
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now))

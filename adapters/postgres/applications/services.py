@@ -193,8 +193,9 @@ class Services(Repository):
         )
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
-        # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll`). During the deletion,
-        # sign-ins to another service with the same hash find no service either. This is very rare.
+        # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll_deferred`). During the
+        # deletion, sign-ins to another service with the same hash find no service either. This is
+        # very rare.
         await self._write(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)
         await self._run(
             """

@@ -20,7 +20,6 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.service_access import may_use_service
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import UNNAMED_PRESENTER, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
 from core.federation.oauth.authorization_rules import (
@@ -133,7 +132,7 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return await may_use_service(read, context.id, visitor.user_id, ports.clock.now())
+        return await read.end_users.may_use(context.id, visitor.user_id, ports.clock.now())
 
 
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:

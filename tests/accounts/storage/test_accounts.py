@@ -18,7 +18,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 FULL: dict[str, Any] = {
     "email_verified_at": NOW - 1 * SECOND,
@@ -115,7 +115,7 @@ async def test_a_change_of_address_locks_service_users_before_end_users(storage:
     """Deleting a service locks them in this order. The foreign keys that copy the address have no fixed order."""
     user = await add(storage, account())
     service = await add_service(pool, await add_organization(pool, "acme"))
-    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW))
+    await within(storage, lambda tx: enroll_user(tx, service, user.id, NOW))
 
     async def change() -> None:
         await within(storage, lambda tx: tx.accounts.change_email(user.id, EVE, NOW))

@@ -7,6 +7,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.applications.access_rules import EnrollmentOrigin
 from core.kernel.principals import SYSTEM
 from tests.support.rows import NOW
+from tests.support.services import enroll_user
 
 
 async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
@@ -14,6 +15,6 @@ async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NO
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock(user)
         if signed_in:
-            return await tx.end_users.enroll(service, user, at)
+            return await enroll_user(tx, service, user, at)
         context = await tx.services.context_by_id(service)
         return context is not None and await tx.assignments.add(context.org_id, service, user, EnrollmentOrigin.API_KEY, at)

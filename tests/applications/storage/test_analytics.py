@@ -15,7 +15,7 @@ from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
-from tests.support.services import add_service, service_context
+from tests.support.services import add_service, enroll_user, service_context
 
 TODAY = date(2026, 3, 14)
 EVER = DateRange(date.min, date.max)
@@ -192,7 +192,7 @@ async def test_new_and_active_users_are_counted_since_the_given_time(
             if born is not None:
                 await tx.assignments.add(service.org_id, service.id, user, EnrollmentOrigin.API_KEY, born)
             for at in login_times:
-                await tx.end_users.enroll(service.id, user, at)
+                await enroll_user(tx, service.id, user, at)
 
     await use(shop, people[0], since - DAY, since)  # an old user who signed in again
     await use(shop, people[1], since)  # new, and signed in

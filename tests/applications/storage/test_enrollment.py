@@ -14,7 +14,7 @@ from core.kernel.principals import SYSTEM
 from tests.applications.storage.end_user_rows import enroll
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 
 async def relations(pool: Pool) -> set[tuple[Any, ...]]:
@@ -103,7 +103,7 @@ async def test_a_rollback_restores_the_counters(storage: Postgres, pool: Pool) -
 
     async def fail() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            await tx.end_users.enroll(shop, user.id, NOW)
+            await enroll_user(tx, shop, user.id, NOW)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -138,7 +138,7 @@ async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Pos
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     await enroll(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(shop, eve.id, NOW)
+        assert await enroll_user(tx, shop, eve.id, NOW)
         # Other users can sign in, but a deletion waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
@@ -183,7 +183,7 @@ async def test_enrolling_locks_an_existing_end_user(storage: Postgres, pool: Poo
         await enroll(storage, shop, target)
     before = await run_sql(pool, "select xmin, ctid, * from end_users order by user_id")
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.end_users.enroll(shop, user.id, NOW + HOUR)
+        await enroll_user(tx, shop, user.id, NOW + HOUR)
         assert [await is_locked(pool, "end_users", "user_id = %s", target) for target in (user.id, eve.id)] == [True, False]
     assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "locked, but not written"
 

@@ -15,7 +15,7 @@ from core.kernel.values import Email
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked, within
-from tests.support.services import add_plan
+from tests.support.services import add_plan, enroll_user
 
 # Deletion
 
@@ -30,7 +30,7 @@ async def delete(storage: Postgres, one: Service) -> None:
 async def enroll(storage: Postgres, one: Service, *people: UUID) -> None:
     for user_id in people:
         async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.end_users.enroll(one.id, user_id, NOW)
+            assert await enroll_user(tx, one.id, user_id, NOW)
 
 
 DEPENDENT_TABLES = (
@@ -177,7 +177,7 @@ async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(sto
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.lock(user.id)
-        assert await tx.end_users.enroll(one.id, user.id, NOW)
+        assert await enroll_user(tx, one.id, user.id, NOW)
         nursery.start_soon(delete, storage, one)
         await until_blocked(pool)
     assert await by_id(storage, one) is None
@@ -201,7 +201,7 @@ async def test_a_deletion_waits_for_a_login_that_enrolls_during_an_update_of_the
                 await connection.execute(reindex)
                 updating.start_soon(run_sql, pool, update)
                 await until_blocked(pool)
-                assert await tx.end_users.enroll(one.id, user.id, NOW)
+                assert await enroll_user(tx, one.id, user.id, NOW)
 
         await in_another_task(enroll_during_update)
         nursery.start_soon(within, storage, lambda other: other.services.delete(one.org_id, one.id, NOW))
@@ -214,7 +214,7 @@ async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postg
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.services.delete(one.org_id, one.id, NOW)
-        enrollment = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.enroll(one.id, user.id, NOW)))
+        enrollment = await in_another_task(lambda: within(storage, lambda tx: enroll_user(tx, one.id, user.id, NOW)))
     assert enrollment is False
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
     assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
@@ -228,7 +228,7 @@ async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end
     await put(storage, deleted, other)
     await enroll(storage, deleted, user.id, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(other.id, user.id, NOW)
+        assert await enroll_user(tx, other.id, user.id, NOW)
         nursery.start_soon(delete, storage, deleted)
         await until_blocked(pool)
     assert await end_users(pool, org) == {user.id}
@@ -316,7 +316,7 @@ async def test_counters_stay_correct_when_a_service_is_deleted_during_logins(sto
             assert await tx.accounts.lock(people[number].id)
             # Half of the logins are to the other service, and half of those users also use the
             # deleted one.
-            await tx.end_users.enroll((other if number % 2 else deleted).id, people[number].id, NOW)
+            await enroll_user(tx, (other if number % 2 else deleted).id, people[number].id, NOW)
 
     await run_concurrently(20, act)
     remaining_users = {people[number].id for number in range(19) if number % 2}

@@ -13,13 +13,13 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import run_during, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 
 async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
-            assert await tx.end_users.enroll(service, user, NOW + number * SECOND)
+            assert await enroll_user(tx, service, user, NOW + number * SECOND)
 
 
 async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:

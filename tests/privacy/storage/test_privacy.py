@@ -15,7 +15,7 @@ from core.privacy_rules import MembershipControl
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, NOW, account, add, is_locked, until_blocked, within
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 PLACEHOLDER = Email("anonymized-1@deleted.local")
 
@@ -96,7 +96,7 @@ async def test_memberships_are_locked_until_the_transaction_ends(
 
 async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: Pool, acme: UUID, user: Account) -> None:
     service = await add_service(pool, acme)
-    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW))
+    await within(storage, lambda tx: enroll_user(tx, service, user.id, NOW))
     await within(storage, lambda tx: tx.privacy.replace_email(user.id, PLACEHOLDER, NOW))
     account = await within(storage, lambda tx: tx.accounts.by_id(user.id))
     assert account is not None

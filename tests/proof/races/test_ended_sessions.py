@@ -20,7 +20,7 @@ from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
 from tests.support.refusals import UNAUTHORIZED, refused
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -98,7 +98,7 @@ async def test_a_session_that_ends_during_the_request_cannot_change_the_platform
 async def test_a_request_may_end_its_own_session(acme: Tenant, pool: Pool) -> None:
     owner, service = acme.people["owner"], await add_service(pool, acme.org)
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(service, owner.id, acme.ports.clock.now())
+        assert await enroll_user(tx, service, owner.id, acme.ports.clock.now())
     answer = await acme.api.delete(f"{acme.path}/users/{owner.id}/sessions", token=acme.token("owner"))
     assert (answer.status, answer.json["sessions_revoked"]) == (200, 1)
     assert await run_sql(pool, "select count(*) from audit_log where action = 'user.sessions_revoked'") == [(1,)]

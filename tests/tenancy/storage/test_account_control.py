@@ -12,13 +12,13 @@ from core.kernel.principals import SYSTEM, Role
 from core.tenancy.account_control import AccountControl
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 
 async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
-            assert await tx.end_users.enroll(service, user, NOW + number * SECOND)
+            assert await enroll_user(tx, service, user, NOW + number * SECOND)
 
 
 async def load_control(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
