@@ -175,7 +175,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
 
 
 async def _controls(read: PrivacyRead, caller: Person, user_id: UUID) -> bool:
-    """Return whether a caller who is no platform owner may anonymize the user (security Y-2)."""
+    """Return whether a caller without the rights of a platform owner may anonymize the user (security Y-2)."""
     memberships = await read.list_membership_controls(user_id, caller.user_id)
     if not memberships or not all(membership.gives_control for membership in memberships):
         return False

@@ -47,7 +47,7 @@ async def save_settings(ports: Ports, caller: Member, slug: str, settings: Acces
 async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
     """End all assignments by the directory to a service of a locked organization."""
     for user_id in sorted(await tx.assignments.by_directory(service.org_id, service.id, None)):
-        # An account that was deleted meanwhile has no assignment any more.
+        # The account may have been deleted since, and its assignments with it.
         if await tx.accounts.lock(user_id) is not None:
             await unassign_user(tx, service, user_id, EnrollmentOrigin.DIRECTORY)
 
@@ -71,7 +71,7 @@ async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         # Checked before the lock, so that callers cannot lock accounts of other organizations.
-        # Checked again after it, because the user may have been removed from the services meanwhile.
+        # Checked again after it, because a parallel call may have removed the user from the services.
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
         await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)

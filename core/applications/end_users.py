@@ -62,7 +62,7 @@ async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
         # Checked before the lock, so that callers cannot lock accounts of other organizations.
-        # Checked again after it, because the user may have been removed from the service meanwhile.
+        # Checked again after it, because a parallel call may have removed the user from the service.
         # A sign-in to a service, and a removal from it, also lock the account.
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         await tx.accounts.lock(user_id) or refuse(EndUserNotFound)

@@ -242,7 +242,7 @@ KEEP: Final = Keep.KEEP
 
 
 def provided(**fields: object) -> dict[str, Any]:
-    """Return the fields whose value is not KEEP, by name."""
+    """Return the fields with another value than KEEP, by name."""
     return {name: value for name, value in fields.items() if value is not KEEP}
 
 

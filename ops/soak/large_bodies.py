@@ -1,9 +1,10 @@
 """The soak test of large bodies, `./run soak bodies [--seconds N] [--pause N]`: one directory attacks, another one works.
 
 Forty connections of one organization replace its SCIM group with bodies of 15 MB, and repeat every
-request, by default at once, against its Retry-After. Meanwhile another organization sends small SCIM requests. The output has their
-latency, the memory of the service, and the statuses of both. The exit code is 1 if the 99th
-percentile of the other organization is 1 s or more, or if one of its requests fails.
+request, by default at once, against its Retry-After. At the same time, another organization sends
+small SCIM requests. The output has their latency, the memory of the service, and the statuses of
+both. The exit code is 1 if the 99th percentile of the other organization is 1 s or more, or if one
+of its requests fails.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def _repeated(item: str, before: str, after: str) -> bytes:
     return f"{before}{','.join([item] * count)}{after}".encode()
 
 
-# Bodies that are valid JSON, by what makes them expensive.
+# Bodies that are valid JSON, by the reason for their cost.
 BODIES: Final[dict[str, Callable[[], bytes]]] = {
     "members": lambda: json.dumps(
         {"schemas": [GROUP_URN], "members": [{"value": str(UUID(int=number))} for number in range(SIZE // 52)]}

@@ -233,7 +233,7 @@ class EndUsersRead(Protocol):
     ) -> PageResult[EndUserSummary]:
         """Return a page of end users, latest first, optionally of one service only.
 
-        `search` is a part of an email address in lower case. Users whose account is deactivated,
+        `search` is a part of an email address in lower case. Users with a deactivated account,
         and users that the organization's directory deactivated, are left out. Latest means that the
         user started last to use the service, or any service of the organization.
         """

@@ -85,7 +85,7 @@ class Privacy(PrivacyRead, Protocol):
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Return the organizations to lock first, ordered by id.
 
-        These are the organizations that the user is a member of, whose directory knows the user, or that have
+        These are the organizations that have the user as a member or in their directory, or that have
         invited one of the user's email addresses.
         """
         ...

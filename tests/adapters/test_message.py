@@ -17,7 +17,7 @@ from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED,
 
 LIFETIMES = {EmailKind.VERIFY_EMAIL: "90 minutes", EmailKind.RESET_PASSWORD: "45 minutes", EmailKind.WELCOME: "45 minutes"}
 NOTICES = [kind for kind in EmailKind if kind not in PATHS]
-# Notices whose reader may have to set a new password.
+# Notices after which the reader may have to set a new password.
 RECOVERY = (
     *(EmailKind.PASSWORD_CHANGED, EmailKind.UNUSUAL_SIGN_IN, EmailKind.MFA_DISABLED),
     *(EmailKind.BACKUP_CODES_REGENERATED, EmailKind.BACKUP_CODE_USED),

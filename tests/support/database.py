@@ -131,8 +131,8 @@ class Snapshot:
 class KeptConnections:
     """Idle connections of one worker to its database, which its tests pass on to each other.
 
-    A new connection costs the server a process, whose caches are cold: its first statements take
-    several times as long. Tests of races use up to POOL_SIZE connections, so all are kept.
+    A new connection costs the server a process with cold caches: its first statements take several
+    times as long. Tests of races use up to POOL_SIZE connections, so all are kept.
     """
 
     def __init__(self, conninfo: str) -> None:

@@ -52,7 +52,7 @@ async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
 
 
 def pre_auth_token(ports: Ports, account: Account) -> str:
-    """Return a pre-auth token whose sign-in is not pending. It passes the access check."""
+    """Return a pre-auth token without a pending sign-in. It passes the access check."""
     now = ports.clock.now()
     claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
     return ports.tokens.sign_pre_auth(claims)

@@ -1,4 +1,4 @@
-"""One request through Quart, whose body is received only when the application reads it."""
+"""One request through Quart. Its body is received only when the application reads it."""
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack

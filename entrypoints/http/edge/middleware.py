@@ -379,7 +379,7 @@ class _Call:
             self._sent = True
 
     async def _skip_body(self) -> bool:
-        """Discard what has arrived of a body that the application does not read. Return whether it is complete."""
+        """Discard the received part of a body that the application does not read. Return whether it is complete."""
         with trio.CancelScope() as scope:
             scope.cancel()  # do not wait for the rest
             while (message := await self._receive())["type"] == "http.request":

@@ -318,7 +318,7 @@ EARLIER_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", EARLIER_CHANGES)
-async def test_an_update_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_an_update_sees_the_change_that_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, expected = EARLIER_CHANGES[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
@@ -342,7 +342,7 @@ KEY_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", KEY_CHANGES)
-async def test_an_update_by_a_key_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_an_update_by_a_key_sees_the_change_that_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, expected = KEY_CHANGES[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
     headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))}

@@ -183,7 +183,7 @@ def changes_under_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("name", ["an owner no more", "suspended", "gone already"])
-async def test_a_deletion_sees_the_change_whose_lock_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
+async def test_a_deletion_sees_the_change_that_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
     change, expected = changes_under_lock(acme)[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), change]
     assert refused(await run_during(pool, changes, lambda: Workshop(acme).delete())) == expected

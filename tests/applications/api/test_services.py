@@ -276,7 +276,7 @@ EARLIER_CHANGES: dict[str, tuple[str, str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", EARLIER_CHANGES)
-async def test_a_creation_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_a_creation_sees_the_change_that_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, caller, expected = EARLIER_CHANGES[name]
     values = {"org": acme.org, **{person: account.id for person, account in acme.people.items()}}
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, values)]

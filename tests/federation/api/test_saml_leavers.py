@@ -192,7 +192,7 @@ async def test_leaving_one_organization_does_not_affect_another(
     assert (await browser.sign_on(desk)).name_id == MEMBER
 
 
-async def test_a_member_whom_the_directory_activates_becomes_a_user_again(
+async def test_a_member_that_the_directory_activates_becomes_a_user_again(
     browser: SamlBrowser, shop: SamlApplication, directory: Directory, member: Account, pool: Pool
 ) -> None:
     await browser.sign_in(MEMBER)

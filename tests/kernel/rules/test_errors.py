@@ -68,7 +68,7 @@ def is_message(docstring: str | None) -> bool:
     return is_line and not re.search(r"\b(None|self|raises|SQL|docstring)\b", text)
 
 
-def test_the_message_of_a_failed_login_does_not_say_what_was_wrong() -> None:
+def test_the_message_of_a_failed_login_does_not_name_the_reason() -> None:
     assert CredentialsInvalid().message == "The email address or the password is wrong."
 
 

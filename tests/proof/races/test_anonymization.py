@@ -161,7 +161,7 @@ async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api
 
 
 @pytest.mark.slow
-async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymized_by_one_owner(
+async def test_a_user_who_just_joined_another_organization_cannot_be_anonymized_by_one_owner(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant
 ) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
@@ -188,7 +188,7 @@ async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymi
 Changes = Sequence[tuple[str, Any]]
 
 
-async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+async def test_an_owner_who_just_lost_the_organization_is_refused(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     changes: Changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
@@ -199,21 +199,21 @@ async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api,
     assert not await is_anonymized(pool, user)
 
 
-async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
+async def test_a_platform_owner_who_was_just_demoted_is_refused(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
     changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
     answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, platform.token))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
-async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+async def test_a_user_who_was_just_promoted_to_platform_owner_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     changes: Changes = [("update users set is_platform_owner = true where id = %s", (user.id,))]
     answer = await run_during(pool, changes, lambda: request_anonymization(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, user)
 
 
-async def test_a_membership_added_meanwhile_in_another_organization_prevents_the_anonymization(
+async def test_a_membership_just_added_in_another_organization_prevents_the_anonymization(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     changes: Changes = [
@@ -228,7 +228,7 @@ async def test_a_membership_added_meanwhile_in_another_organization_prevents_the
     assert not await is_anonymized(pool, user)
 
 
-async def test_an_organization_joined_meanwhile_gets_the_event(
+async def test_an_organization_just_joined_gets_the_event(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account, platform: Platform
 ) -> None:
     """The anonymization starts over and also locks that organization."""
@@ -246,7 +246,7 @@ async def test_an_organization_joined_meanwhile_gets_the_event(
     assert [await tenant.actions() for tenant in (acme, other_tenant)] == [{"user.anonymized": 1}] * 2
 
 
-async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+async def test_entries_just_written_are_redacted_too(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""

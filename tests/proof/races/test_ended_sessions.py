@@ -146,7 +146,7 @@ async def test_the_right_password_is_not_counted_when_the_session_ends_during_th
 
 @dataclass(frozen=True, slots=True)
 class SlowPasswords:
-    """Passwords whose hashes take so long that the second factor is disabled before they end."""
+    """Passwords with hashes that take so long that the second factor is disabled before they end."""
 
     passwords: Passwords
     pool: Pool

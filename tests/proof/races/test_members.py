@@ -183,7 +183,7 @@ SECOND: dict[str, tuple[str, str, str, int]] = {
 
 
 @pytest.mark.parametrize("name", SECOND)
-async def test_a_write_sees_the_change_whose_lock_it_waited_for(tenants: Tenants, acme: Tenant, name: str) -> None:
+async def test_a_write_sees_the_change_that_it_waited_for(tenants: Tenants, acme: Tenant, name: str) -> None:
     first, caller, call, status = SECOND[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),

@@ -30,7 +30,7 @@ POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json
 
 
 class SmallApplication:
-    """A small Quart application whose requests can be held."""
+    """A small Quart application that can hold its requests."""
 
     def __init__(self) -> None:
         self.entered = trio.Event()

@@ -214,7 +214,7 @@ async def test_a_deleted_user_is_blocked_until_the_directory_creates_them_or_an_
     assert (await acme.members())["ada@example.com"][0] == "member"
 
 
-async def test_a_user_whom_the_directory_creates_again_inactive_stays_blocked(acme: Tenant, directory: Directory) -> None:
+async def test_a_user_that_the_directory_creates_again_inactive_stays_blocked(acme: Tenant, directory: Directory) -> None:
     user_id = await add_own_account(acme)
     assert (await directory.delete(user_id)).status == 204
     again = await directory.create_user("ada@example.com", active=False, displayName="Ada")
@@ -233,7 +233,7 @@ async def test_a_user_is_created_again_inactive_in_a_full_organization(acme: Ten
     assert not {"user.reactivated", "user.deactivated"} & set(actions)
 
 
-async def test_the_end_of_a_block_activates_an_account_that_is_used_elsewhere_by_now(
+async def test_the_end_of_a_block_activates_an_account_that_is_now_used_elsewhere(
     acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     user_id = (await directory.create_user("ada@example.com"))["id"]

@@ -87,7 +87,7 @@ async def test_the_directory_ends_only_its_own_assignments(acme: Tenant, directo
     ]
 
 
-async def test_assignments_by_the_directory_end_when_the_service_is_no_group_any_more(
+async def test_assignments_by_the_directory_end_when_the_service_is_no_longer_a_group(
     acme: Tenant, directory: Directory, service: UUID
 ) -> None:
     """Otherwise they would survive changes in the directory, and count again when the policy comes back."""

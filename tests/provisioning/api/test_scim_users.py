@@ -86,7 +86,7 @@ async def test_further_attributes_are_kept_and_can_be_filtered(acme: Tenant, dir
         assert problem(await directory.try_create_user("ada@acme.example", **fields)) == (400, "invalidValue"), fields
 
 
-async def test_members_whom_the_directory_did_not_create_have_a_name(acme: Tenant, directory: Directory) -> None:
+async def test_members_that_the_directory_did_not_create_have_a_name(acme: Tenant, directory: Directory) -> None:
     for person in ("owner", "member"):
         path = f"/Users/{acme.id(person)}"
         user = await directory.get(path)

@@ -131,7 +131,7 @@ async def assign(org_slug: str, service_slug: str, user_id: str) -> Response:
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
 @member(Capability.END_USERS_MANAGE, outlives=True)
-@describes({204: "The user is not assigned to the service any more."})
+@describes({204: "The user is no longer assigned to the service."})
 async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
     """End the assignment of a user to a service.
 

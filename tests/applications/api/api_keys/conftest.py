@@ -1,4 +1,4 @@
-"""A service whose members manage API keys."""
+"""A service, and members that manage its API keys."""
 
 import pytest
 

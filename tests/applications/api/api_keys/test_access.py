@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 @pytest.mark.parametrize("caller", CHANGES)
 @pytest.mark.parametrize("call", WRITES)
-async def test_a_write_sees_the_change_whose_lock_it_waited_for(shop: Shop, call: str, caller: str) -> None:
+async def test_a_write_sees_the_change_that_it_waited_for(shop: Shop, call: str, caller: str) -> None:
     change, expected = CHANGES[caller]
     created_key = await shop.add_key()
     changes = [

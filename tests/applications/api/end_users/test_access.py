@@ -67,7 +67,7 @@ async def test_inactive_organizations_are_refused(apps: Applications, status: st
         ("delete from end_users where org_id = %(org)s", MISSING),
     ],
 )
-async def test_a_revocation_sees_the_change_whose_lock_it_waited_for(apps: Applications, change: str, refusal: tuple[int, str]) -> None:
+async def test_a_revocation_sees_the_change_that_it_waited_for(apps: Applications, change: str, refusal: tuple[int, str]) -> None:
     await apps.person("ada", "shop")
     session = await apps.session("ada", "shop")
     names = {"org": apps.acme.org, "admin": apps.acme.people["admin"].id}

@@ -65,7 +65,7 @@ EARLIER_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
 
 @pytest.mark.parametrize("call", ["create", "change", "delete"])
 @pytest.mark.parametrize("name", EARLIER_CHANGES)
-async def test_a_write_sees_the_change_whose_lock_it_waited_for(shops: Workshop, acme: Tenant, name: str, call: str) -> None:
+async def test_a_write_sees_the_change_that_it_waited_for(shops: Workshop, acme: Tenant, name: str, call: str) -> None:
     statement, expected = EARLIER_CHANGES[name]
     plan = await add_plan(acme.pool, await service_id(shops))
     values = {"org": acme.org, "admin": acme.people["admin"].id}

@@ -1,4 +1,4 @@
-"""Services whose API keys manage subscriptions."""
+"""Services that manage subscriptions with their API keys."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A service whose API key manages subscriptions."""
+"""A service that manages subscriptions with its API key."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""A member whose account is anonymized."""
+"""A member with an account to anonymize."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A user whose data is exported."""
+"""A user with data to export."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Identities that are already linked, or whose address matches, before the second factor (security A-10, O-5)."""
+"""Identities that are already linked, or have a matching address, before the second factor (security A-10, O-5)."""
 
 from typing import Any
 from uuid import UUID
