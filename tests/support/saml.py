@@ -24,7 +24,7 @@ from core.federation.saml.configuration_rules import NameIdFormat, SamlCertifica
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
-from tests.support.builders import BASE_URL, Answer, run_sql
+from tests.support.builders import BASE_URL, Answer
 from tests.support.services import add_service
 
 NS: Final = {
@@ -86,7 +86,7 @@ class SamlApplication:
 
 
 async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, slug: str = "shop", **changes: Any) -> SamlApplication:
-    """Add a service with SAML enabled and a certificate. SAML admits users who enrolled themselves.
+    """Add a service with SAML enabled and a certificate.
 
     `changes` override the default configuration.
     """
@@ -100,7 +100,6 @@ async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, sl
     }
     configuration = SamlConfiguration(**{**defaults, **changes})
     service = await add_service(pool, org, slug)
-    await run_sql(pool, "update services set saml_self_enrolled = true where id = %s", service)
     certificate = await new_certificate(ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.saml.configure(org, service, configuration, ports.clock.now())

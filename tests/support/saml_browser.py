@@ -36,7 +36,7 @@ Interruption = Callable[[SamlApplication], Awaitable[object]]
 
 
 class SamlApplications:
-    """The SAML applications of one user."""
+    """The SAML applications that one user is assigned to."""
 
     def __init__(self, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
         self._ports, self._pool, self._acme, self._ada = ports, pool, acme, user
@@ -48,7 +48,7 @@ class SamlApplications:
         """
         tenant = tenant or self._acme
         application = await add_application(self._ports, self._pool, tenant.org, tenant.slug, slug, **changes)
-        await add_service_user(self._ports, application.id, self._ada.id)
+        await add_service_user(self._ports, application.id, self._ada.id, signed_in=False)
         return application
 
 

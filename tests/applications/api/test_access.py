@@ -287,7 +287,8 @@ async def test_saml_opens_an_application_from_the_page(
     applications: SamlApplications, browser: SamlBrowser, acme: Tenant, user: Account, api: Api, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     shop, blog = await applications.add("shop"), await applications.add("blog")
-    await run_sql(pool, "update services set saml_self_enrolled = false, launch_url = 'https://blog.example/' where id = %s", blog.id)
+    await run_sql(pool, "update services set launch_url = 'https://blog.example/' where id = %s", blog.id)
+    await run_sql(pool, "update service_users set enrolled_by = 'self' where service_id = %s", blog.id)
     token = (await sign_in(ports, user)).access_token
     listed = await applications_of(api, token)
     assert listed == {"acme/shop": f"{BASE_URL}{shop.management}/login", "acme/blog": "https://blog.example/"}
@@ -312,17 +313,14 @@ async def test_the_doctor_lists_applications_that_refuse_their_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Users who enrolled themselves under the earlier rule, and are no members."""
-    await applications.add("shop")
-    for slug, change in {
-        "refusing": "saml_self_enrolled = false",
-        "members": "saml_self_enrolled = false, access_policy = 'members'",
-    }.items():
-        await applications.add(slug)
-        await run_sql(pool, f"update services set {change} where slug = '{slug}'")  # noqa: S608
+    shop, members, _ = [await applications.add(slug) for slug in ("shop", "members", "refusing")]
+    await run_sql(pool, "update services set saml_self_enrolled = true where id = %s", shop.id)
+    await run_sql(pool, "update services set access_policy = 'members' where id = %s", members.id)
+    await run_sql(pool, "update service_users set enrolled_by = 'self'")
     [finding] = await doctor.check_saml_access(ports.storage, clock)
     assert finding.text.startswith("acme/refusing: ")
     await applications.add("second")
-    await run_sql(pool, "update services set saml_self_enrolled = false where slug = 'second'")
+    await run_sql(pool, "update service_users set enrolled_by = 'self'")
     monkeypatch.setattr(doctor, "MAX_LISTED_SERVICES", 1)
     assert [each.text.partition(":")[0] for each in await doctor.check_saml_access(ports.storage, clock)] == [
         "acme/refusing",

@@ -71,7 +71,7 @@ async def test_the_configuration_selects_the_signatures(
 ) -> None:
     assertions, response = flags
     shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
-    await add_service_user(ports, shop.id, user.id)
+    await add_service_user(ports, shop.id, user.id, signed_in=False)
     await browser.sign_in()
     posted = await browser.sign_on(shop)
     parents = [signature.getparent().tag.rpartition("}")[2] for signature in posted.root.iter(f"{{{NS['ds']}}}Signature")]
@@ -92,7 +92,7 @@ async def test_the_name_has_the_configured_format(
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=format_)
     for application in (shop, blog):
-        await add_service_user(ports, application.id, user.id)
+        await add_service_user(ports, application.id, user.id, signed_in=False)
     await browser.sign_in()
     first, second, other = [await browser.sign_on(application) for application in (shop, shop, blog)]
     assert first.find("//saml:NameID/@Format") == format_.value
@@ -123,7 +123,7 @@ async def test_attributes_have_the_configured_names(
     browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, mapping: dict[str, str] | None, expected: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
-    await add_service_user(ports, shop.id, user.id)
+    await add_service_user(ports, shop.id, user.id, signed_in=False)
     await browser.sign_in()
     attributes = (await browser.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
     sent = {attribute.get("Name"): str(attribute[0].text).replace(str(user.id), "ID") for attribute in attributes}
@@ -134,7 +134,7 @@ async def test_an_unverified_address_is_never_sent(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account, metrics: FakeMetrics
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
-    await add_service_user(ports, blog.id, user.id)
+    await add_service_user(ports, blog.id, user.id, signed_in=False)
     await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
     path = await browser.start_sign_on(shop)

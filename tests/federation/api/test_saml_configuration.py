@@ -316,7 +316,7 @@ async def test_documents_are_valid_by_the_schemas(
     app: Any, api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account, clock: FakeClock, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
-    await add_service_user(ports, shop.id, user.id)
+    await add_service_user(ports, shop.id, user.id, signed_in=False)
     browser = SamlBrowser(app, clock)
     response = await browser.sign_on(shop, IsPassive="true")
     await browser.sign_in()

@@ -116,6 +116,7 @@ async def test_an_end_user_by_registration_stays_one(
     leave: Removal,
     first: str,
 ) -> None:
+    await run_sql(pool, "update services set saml_self_enrolled = true where id = %s", shop.id)
     await browser.sign_in(MEMBER)
     if first == "saml":
         await browser.sign_on(shop)
@@ -160,6 +161,7 @@ async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
     pool: Pool,
 ) -> None:
     blog = await applications.add("blog")
+    await run_sql(pool, "update services set saml_self_enrolled = true where id = %s", blog.id)
     await browser.sign_in(MEMBER)
     await browser.sign_on(shop)
     await add_service_user(acme.ports, blog.id, member.id)
@@ -240,7 +242,6 @@ async def test_a_subscription_survives_and_gives_access_while_it_is_live(
     await check_counts(pool)
     assert (await browser.sign_on(shop)).name_id == MEMBER
     await run_sql(pool, "update subscriptions set status = 'expired'")
-    await run_sql(pool, "update services set saml_self_enrolled = false")
     assert (await try_to_sign_on(browser, shop)).status == 403
     key = await add_api_key(pool, shop.id)
     answer = await acme.api.get("/api/service/users", headers={"X-API-Key": key})

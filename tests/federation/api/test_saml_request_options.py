@@ -159,7 +159,7 @@ async def test_the_user_who_signs_in_is_compared_with_the_subject(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics
 ) -> None:
     grace = await add_account(ports, "grace@example.com")
-    await add_service_user(ports, shop.id, grace.id)
+    await add_service_user(ports, shop.id, grace.id, signed_in=False)
     path = await browser.start_sign_on(shop, inside=subject(EMAIL))
     assert await browser.sign_in_at(path, "grace@example.com") == path
     assert posted_response(await browser.open(path)).statuses == ["Requester", "UnknownPrincipal"]
@@ -186,7 +186,7 @@ async def test_pseudonyms_of_other_users_do_not_match(
 ) -> None:
     shop = await applications.add(name_id_format=format_)
     grace = await add_account(ports, "grace@example.com")
-    await add_service_user(ports, shop.id, grace.id)
+    await add_service_user(ports, shop.id, grace.id, signed_in=False)
     other = SamlBrowser(app, clock)
     await other.sign_in("grace@example.com")
     graces = (await other.sign_on(shop)).name_id

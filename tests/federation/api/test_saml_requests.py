@@ -287,7 +287,7 @@ async def test_a_key_that_cannot_be_decrypted_is_a_server_error_without_details(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, user: Account, pool: Pool
 ) -> None:
     """As after a restore with other keys. Requests that need no signature still work."""
-    await add_service_user(ports, shop.id, user.id)
+    await add_service_user(ports, shop.id, user.id, signed_in=False)
     await browser.sign_in()
     await browser.sign_on(shop)
     path = await browser.start_sign_on(shop)

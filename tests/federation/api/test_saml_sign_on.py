@@ -64,7 +64,7 @@ async def test_one_session_serves_several_applications(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    await add_service_user(ports, blog.id, user.id)
+    await add_service_user(ports, blog.id, user.id, signed_in=False)
     await browser.sign_in()
     first, second = await browser.sign_on(shop), await browser.sign_on(blog)
     assert (first.url, second.url) == (shop.acs_url, blog.acs_url)
@@ -295,7 +295,7 @@ async def test_a_bookmark_of_an_application_without_access_offers_another_accoun
     browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, api: Api, pool: Pool
 ) -> None:
     bookmark = f"{shop.management}/login"
-    await run_sql(pool, "update services set saml_self_enrolled = false")
+    await run_sql(pool, "update service_users set enrolled_by = 'self'")
     await browser.sign_in()
     page = await browser.open(bookmark)
     assert (page.status, f'value="{bookmark}?"' in page.text or f'value="{bookmark}"' in page.text) == (403, True), page.text
@@ -318,7 +318,7 @@ async def test_sign_ins_that_start_at_the_identity_provider_need_access(
     path = f"{shop.management}/login"
     session = await sign_in(ports, user)
     assert (await api.get(path, token=session.access_token)).status == 200
-    await run_sql(pool, "update services set saml_self_enrolled = false")
+    await run_sql(pool, "update service_users set enrolled_by = 'self'")
     assert (await api.get(path, token=session.access_token)).status == 403
     assert (await api.get(path, token=other_tenant.token("owner"))).status == 403
     long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))

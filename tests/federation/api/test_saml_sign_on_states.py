@@ -109,7 +109,7 @@ async def test_a_state_works_only_for_its_own_service(
     browser: SamlBrowser, shop: SamlApplication, pending_path: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    await add_service_user(ports, blog.id, user.id)
+    await add_service_user(ports, blog.id, user.id, signed_in=False)
     assert await refused_with_400(await browser.open(pending_path.replace(shop.path, blog.path)))
     for query in ("", "?saml_state=", f"?saml_state={new_secret()}"):
         assert await refused_with_400(await browser.open(f"{shop.path}/authenticate{query}"))

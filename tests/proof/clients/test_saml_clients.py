@@ -133,7 +133,7 @@ async def test_old_and_foreign_responses_are_refused(
     impostor = await add_application(
         ports, pool, acme.org, acme.slug, "impostor", entity_id=shop.entity_id, acs_url=shop.acs_url, slo_url=shop.configuration.slo_url
     )
-    await add_service_user(ports, impostor.id, user.id)
+    await add_service_user(ports, impostor.id, user.id, signed_in=False)
     clock.advance(timedelta(seconds=1))
     forged = await browser.sign_on(impostor)
     clock.advance(timedelta(minutes=-10))
