@@ -303,7 +303,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
 ) -> None:
     other = await tenants.add("other")
     blog = await add_application(ports, pool, other.org, other.slug, "blog")
-    await add_service_user(ports, blog.id, user.id)
+    await add_service_user(ports, blog.id, user.id, signed_in=False)
     await browser.sign_in()
     await browser.sign_on(blog)
     clock.advance(timedelta(seconds=1))

@@ -76,7 +76,7 @@ async def test_anonymization_of_another_user_keeps_the_names(
     """Another user has signed in since, and is signed out here."""
     browser, application = in_progress.browser, in_progress.rest[0]
     eve = await add_account(ports, "eve@example.com")
-    await add_service_user(ports, application.id, eve.id)
+    await add_service_user(ports, application.id, eve.id, signed_in=False)
     await browser.sign_in("eve@example.com", PASSWORD)
     session = await browser.sign_on(application)
     answer = await send_request(browser, application, session.name_id, session.session_index, id_="_eve")

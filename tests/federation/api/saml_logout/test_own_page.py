@@ -80,7 +80,7 @@ async def test_a_session_that_replaced_another_signs_out_of_its_own_applications
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, ports: Ports, clock: FakeClock, by_user: str
 ) -> None:
     if by_user != EMAIL:
-        await add_service_user(ports, blog.id, (await add_account(ports, by_user)).id)
+        await add_service_user(ports, blog.id, (await add_account(ports, by_user)).id, signed_in=False)
     await browser.sign_in()
     replaced = await browser.sign_on(shop)
     clock.advance(timedelta(minutes=1))

@@ -151,7 +151,7 @@ async def test_a_signed_request_ends_all_sessions_of_the_user_with_the_applicati
     pool: Pool,
 ) -> None:
     """The user's sessions with other applications only, and sessions of other users, continue."""
-    await add_service_user(ports, shop.id, (await add_account(ports, "eve@example.com")).id)
+    await add_service_user(ports, shop.id, (await add_account(ports, "eve@example.com")).id, signed_in=False)
     browser, second, third = await browsers.add(shop, blog), await browsers.add(shop), await browsers.add(shop)
     bystanders = [await browsers.add(blog), await browsers.add(), await browsers.add(shop, email="eve@example.com")]
     walk = LogoutWalk(browser, shop, blog)
