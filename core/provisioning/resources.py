@@ -26,7 +26,6 @@ Resource = dict[str, Any]
 # are limited only by the size of the body (security C-7). Together with the maximum length of
 # texts, this limits the time of each patch operation, even if earlier operations added values.
 MAX_VALUES: Final = 10
-MAX_SKIPPED_NAMES: Final = 20
 MAX_SKIPPED_NAME_LENGTH: Final = 100  # characters
 
 
@@ -41,25 +40,24 @@ class AttributeValueInvalid(Invalid):
 class SkippedParts:
     """The parts of a request that are not applied: ignored attributes, and refused ones.
 
-    Log lines have these names. They contain no values (security L-3), and only the first ones are
-    kept.
+    Both have names as keys, without values (security L-3): log lines have them.
     """
 
-    ignored: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    ignored: dict[str, None] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
     error: Invalid | None = None  # of the first refused part
 
     def copy(self) -> SkippedParts:
         """Return a copy that can be changed independently."""
-        return SkippedParts([*self.ignored], [*self.refused], self.error)
+        return SkippedParts(dict(self.ignored), dict(self.refused), self.error)
 
     def ignore(self, path: str) -> None:
         """Note an attribute that is accepted and not kept."""
-        _add_name(self.ignored, path)
+        self.ignored[_name(path)] = None
 
     def refuse(self, path: str, error: Invalid | None = None) -> None:
         """Note a part that is not applied."""
-        _add_name(self.refused, path)
+        self.refused[_name(path)] = None
         if self.error is None and error is not None:
             error.__context__ = None  # without this, the error would keep the whole body alive
             self.error = error.with_traceback(None)
@@ -70,11 +68,8 @@ class SkippedParts:
             raise self.error
 
 
-def _add_name(names: list[str], path: str) -> None:
-    # A filter in brackets contains values.
-    name = to_printable(path.partition("[")[0][:MAX_SKIPPED_NAME_LENGTH])
-    if len(names) < MAX_SKIPPED_NAMES and name not in names:
-        names.append(name)
+def _name(path: str) -> str:
+    return to_printable(path.partition("[")[0][:MAX_SKIPPED_NAME_LENGTH])  # a filter in brackets contains values
 
 
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
@@ -157,7 +152,9 @@ def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, s
                 duplicates.add(key)
             attributes[key] = (name, part)
     for key in duplicates:
-        skipped.refuse(key, AttributeValueInvalid(what, "an object without duplicate names, whatever their case"))
+        attribute = schema.attribute(key)
+        name = key if attribute is None else attribute.name
+        skipped.refuse(name, AttributeValueInvalid(what, "an object without duplicate names, whatever their case"))
         del attributes[key]
     return dict(attributes.values())
 

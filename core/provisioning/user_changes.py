@@ -39,25 +39,30 @@ async def apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
+    The address of the account changes only if it is neither the present one nor the one that a former
+    member is shown with. The caller has checked that the organization may change it.
+
     Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
     """
-    changes_email, changes_profile = new.email != user.email, new.profile != user.profile
-    changes_active = new.active is (user.is_blocked or user.is_anonymized)
-    if not (changes_email or changes_profile or changes_active):
+    is_inactive = user.is_blocked or user.is_anonymized
+    changes_active = new.active is not None and new.active == is_inactive
+    changes_profile, changes_shown_email = new.profile != user.profile, new.email != user.email
+    changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
+    if not (changes_profile or changes_shown_email or changes_active):
         return user
     if user.is_protected:
         raise ProtectedUser
     if user.is_anonymized:
         raise AnonymizedUser
-    activates = changes_active and new.active
-    # A former member was shown with the address they had when they left.
-    user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)
-    is_taken = None if user_name == user.user_name else tx.scim_users.claim_user_name_deferred(organization.id, user.id, user_name)
+    changes_email, activates, is_taken = new.email not in (user.email, account.email), changes_active and new.active, None
+    if changes_name or (activates and user.email != account.email):
+        user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)
+        is_taken = tx.scim_users.claim_user_name_deferred(organization.id, user.id, user_name)
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
         tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
-    if changes_email or changes_profile:
+    if changes_shown_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if activates:
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
@@ -115,7 +120,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
 
 
 async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member (decision 132). The caller has claimed the userName.
+    """Remove the block of the user, and make them a member (decision 132).
 
     Raises: MembersFull.
     """

@@ -192,6 +192,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
     return ScimUser(
         id=account.id,
         email=account.email,
+        user_name=profile.user_name or account.email,
         profile=profile,
         active=True,
         created_at=account.created_at,

@@ -87,7 +87,7 @@ class ScimProfile:
     given_name: str | None = None
     family_name: str | None = None
     display_name: str | None = None
-    user_name: str | None = None  # None: the email address is the userName, and no other user has it
+    user_name: str | None = None  # None: the email address is the userName, unless another user has it
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,6 +107,7 @@ class ScimUser:
 
     id: UUID
     email: Email  # for a former member, the address they had when they left
+    user_name: str  # the stored one, or else the address, or else the id if another user has the address as userName
     profile: ScimProfile
     active: bool
     created_at: datetime  # when the directory provisioned the user, or else when the membership began
@@ -116,11 +117,6 @@ class ScimUser:
     is_platform_owner: bool
     is_anonymized: bool
     is_provisioned: bool  # by this directory
-
-    @property
-    def user_name(self) -> str:
-        """Return the userName."""
-        return self.profile.user_name or self.email
 
     @property
     def is_protected(self) -> bool:
@@ -227,12 +223,14 @@ def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement
     deactivates.
     """
-    resource, skipped = replacement.resource, replacement.skipped.copy()
+    resource, skipped = dict(replacement.resource), replacement.skipped.copy()
     present, shown = to_resource(user), to_response(user)
     # A directory may send back a name that it was shown and that is not stored.
     shown_names = {name for name in ("name", "displayName") if resource.get(name) == shown[name]}
-    resource = resource | {name: present[name] for name in {*skipped.refused} | shown_names}
-    names = user.profile.user_name, user.email
+    # The present value of a refused attribute stays, except `active`, because it may mean that this
+    # request deactivates.
+    resource |= {name: present[name] for name in {*skipped.refused, *shown_names} - {"active"} if name in present}
+    names: tuple[str | None, Email] = user.user_name, user.email
     try:
         names = _read_names(resource)
     except Invalid as error:
@@ -246,7 +244,8 @@ def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
     Raises: the first error of the patch, EmailInvalid, UserNameNotAnAddress, unless the patch
     deactivates.
     """
-    resource, skipped, names = result.resource, result.skipped, (user.profile.user_name, user.email)
+    resource, skipped = result.resource, result.skipped
+    names: tuple[str | None, Email] = user.user_name, user.email
     if "active" not in result.named:
         # A patch without `active` changes no access.
         resource.pop("active", None)
@@ -264,8 +263,8 @@ def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Ema
         result.skipped.ignore("emails")
     if primary is not None:
         return user_name, Email.parse(primary)
-    if "userName" not in result.named:
-        return present, user.email
+    if user_name == user.user_name:
+        return user_name, user.email
     return (None, _address(user_name)) if present is None else (user_name, user.email)
 
 
@@ -308,7 +307,9 @@ def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | N
         skipped.raise_error()
     user_name, email = names
     if (user_name or email, email) == (user.user_name, user.email):
-        user_name = user.profile.user_name
+        user_name = user.profile.user_name  # unchanged
+    elif names == (user.profile.user_name, user.email):
+        user_name = email  # another user has it
     return ScimUserChange(_to_data(resource, user_name, email), skipped)
 
 

@@ -51,10 +51,10 @@ _SQL_TYPES: Final[Mapping[FieldType, str]] = {FieldType.FLAG: "boolean", FieldTy
 
 
 def user_name(address: LiteralString) -> LiteralString:
-    """Return the expression of the stored userName, or else of the id if another user has the address, or else of null.
+    """Return the expression of the userName: the stored one, or else the id if another user has the address, or else the address.
 
-    Null means that the address is the userName (decision 130). Joining and changing one's own address
-    are never refused and do not lock the directory's data, so this is decided when a user is read.
+    Joining and changing one's own address are never refused and do not lock the directory's data, so
+    this is decided when a user is read (decision 130).
     """
     # Keep the order by user_id: with membership_id, the planner may scan an index of all former members.
     return f"""coalesce(s.user_name, (
@@ -63,7 +63,7 @@ def user_name(address: LiteralString) -> LiteralString:
             union all
             select 1 from users v join memberships m on m.org_id = %(org_id)s and m.user_id = v.id where v.email = k.email
             union all
-            select 1 from scim_users o where o.org_id = %(org_id)s and o.email = k.email and o.user_id < k.user_id)))"""
+            select 1 from scim_users o where o.org_id = %(org_id)s and o.email = k.email and o.user_id < k.user_id)), {address})"""
 
 
 def condition(filter_: ScimFilter, address: LiteralString) -> tuple[str, dict[str, object]]:
@@ -72,7 +72,7 @@ def condition(filter_: ScimFilter, address: LiteralString) -> tuple[str, dict[st
     `address` is the column of the email address.
     """
     values: dict[str, object] = {}
-    columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: f"coalesce({user_name(address)}, {address})"}
+    columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: user_name(address)}
     return _condition(filter_, columns, values, bare=True), values
 
 

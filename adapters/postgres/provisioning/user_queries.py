@@ -30,7 +30,7 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
     {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null,
-    {user_name("coalesce(k.email, u.email)")}, s.attributes, coalesce(s.provisioned, false)"""
+    s.user_name, s.attributes, coalesce(s.provisioned, false), {user_name("coalesce(k.email, u.email)")}"""
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """

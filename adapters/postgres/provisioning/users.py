@@ -35,6 +35,7 @@ def to_user(row: Row) -> ScimUser:
     return ScimUser(
         id=row[0],
         email=Email(row[1]),
+        user_name=row[17],
         profile=ScimProfile(row[2], row[3], row[4], row[5], row[6], row[14], row[15] or {}),
         active=row[7],
         created_at=row[8],

@@ -332,3 +332,35 @@ async def test_an_activated_user_is_a_member_whatever_role_they_had(acme: Tenant
     assert "admin" not in await acme.check()
     await directory.activate(admin)
     assert (await acme.check())["admin"] == Role.MEMBER
+
+
+async def test_creating_a_user_inactive_again_keeps_the_address_they_have_now(acme: Tenant, directory: Directory) -> None:
+    """The organization does not control the account, so it neither loses its verified address nor its sessions."""
+    user_id = await add_own_account(acme)
+    await directory.deactivate(user_id)
+    await run_sql(acme.pool, "update users set email = 'lovelace@example.com' where id = %s", UUID(user_id))
+    session = await sign_in(acme.ports, await account_of(acme, user_id))
+    answer = await directory.try_create_user("lovelace@example.com", active=False)
+    assert (answer.status, answer.json["userName"], answer.json["active"]) == (201, "lovelace@example.com", False)
+    answer = await directory.put(user_id, userName="lovelace@example.com", active=False, displayName="Ada")
+    assert (answer.status, answer.json["displayName"]) == (200, "Ada")
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 200
+    assert await run_sql(acme.pool, "select email_verified_at is null from users where id = %s", UUID(user_id)) == [(False,)]
+
+
+async def test_deactivating_skips_wrong_schemas_and_names_that_occur_twice(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user(displayName="Grace")
+    twice = {"displayName": "one", "DisplayName": "two", "unknown": 1, "Unknown": 2, **{f"x{number}": 1 for number in range(30)}}
+    twice |= {f"X{number}": 1 for number in range(30)}
+    assert problem(await directory.put(user["id"], userName=GRACE, **twice)) == (400, "invalidValue")
+    body: dict[str, Any] = {"schemas": [ENTERPRISE_URN], "userName": GRACE, "active": False, **twice}
+    answer = await directory.call("PUT", f"/Users/{user['id']}", body)
+    assert (answer.status, answer.json["active"], answer.json["displayName"]) == (200, False, "Grace")
+    await directory.activate(user["id"])
+    body = {"schemas": ["x"], "Operations": [{"op": "replace", "path": "active", "value": False}]}
+    answer = await directory.call("PATCH", f"/Users/{user['id']}", body)
+    assert (answer.status, answer.json["active"]) == (200, False)
+    for active in ("maybe", None):
+        fields = {"active": active} if active else {"active": False, "Active": False}
+        assert problem(await directory.put(user["id"], userName=GRACE, displayName="Other", **fields)) == (400, "invalidValue")
+    assert (await directory.get(f"/Users/{user['id']}"))["displayName"] == "Grace"

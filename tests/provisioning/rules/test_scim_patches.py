@@ -80,7 +80,7 @@ def test_operations_on_single_values_are_applied_in_order(patch: list[tuple[Patc
     before = copy.deepcopy(STORED_USER)
     result = apply_operations(USER, before, [operation for operation, _ in patch])
     after = result.resource
-    assert (result.skipped.error, result.skipped.refused) == (None, [])
+    assert (result.skipped.error, result.skipped.refused) == (None, {})
     assert to_flat(after) == model
     assert before == STORED_USER
     assert (after["userName"], after["emails"], after["active"]) == (STORED_USER["userName"], STORED_USER["emails"], True)

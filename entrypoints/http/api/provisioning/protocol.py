@@ -65,14 +65,22 @@ def check_body(body: dict[str, Any], urn: str) -> dict[str, Any]:
 
     Raises: BodyInvalid, SchemaMissing.
     """
-    if len({name.lower() for name in body}) < len(body):
-        raise BodyInvalid  # an attribute in two spellings
-    schemas = get_member(body, "schemas")
-    if schemas is not None:
-        urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
-        if urn.lower() not in urns:
-            raise SchemaMissing(urn)
+    _check_names(body)
+    if (error := schema_error(body, urn)) is not None:
+        raise error
     return body
+
+
+def _check_names(body: Mapping[str, Any]) -> None:
+    if len({name.lower() for name in body}) < len(body):
+        raise BodyInvalid  # a name in two spellings
+
+
+def schema_error(body: Mapping[str, Any], urn: str) -> SchemaMissing | None:
+    """Return the error of a body whose `schemas` does not contain the URN. They may be left out."""
+    schemas = get_member(body, "schemas")
+    urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
+    return None if schemas is None or urn.lower() in urns else SchemaMissing(urn)
 
 
 def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:
@@ -88,12 +96,12 @@ def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
 
     Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
-    for operation in _take_operations(body):
+    for operation in _take_operations(check_body(body, PATCH_URN)):
         yield _parse_operation(operation)
 
 
 def _take_operations(body: dict[str, Any]) -> Iterator[Any]:
-    operations = get_member(check_body(body, PATCH_URN), "Operations")
+    operations = get_member(body, "Operations")
     if not isinstance(operations, list) or not operations:
         raise OperationsInvalid
     operations.reverse()
@@ -101,18 +109,21 @@ def _take_operations(body: dict[str, Any]) -> Iterator[Any]:
         yield operations.pop()
 
 
-def _parse_operation_or_error(operation: Any) -> PatchOperation | Invalid:
-    try:
-        return _parse_operation(operation)
-    except Invalid as error:
-        return error.with_traceback(None)
+def _operations_and_errors(body: dict[str, Any]) -> Iterator[PatchOperation | Invalid]:
+    _check_names(body)
+    if (error := schema_error(body, PATCH_URN)) is not None:
+        yield error
+    for operation in _take_operations(body):
+        try:
+            yield _parse_operation(operation)
+        except Invalid as invalid:
+            yield invalid.with_traceback(None)
 
 
 def _parse_operation(operation: Any) -> PatchOperation:
     if not isinstance(operation, dict):
         raise OperationsInvalid
-    if len({name.lower() for name in operation}) < len(operation):
-        raise BodyInvalid
+    _check_names(operation)
     op, path = get_member(operation, "op"), get_member(operation, "path")
     if not isinstance(op, str) or op.lower() not in list(PatchOp) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid
@@ -120,11 +131,14 @@ def _parse_operation(operation: Any) -> PatchOperation:
 
 
 async def read_user_patch() -> UserPatch:
-    """Return the patch in the body of the current request. Some of its operations may be errors.
+    """Return the patch in the body of the current request.
 
-    Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
+    Wrong `schemas` and operations that are not valid are errors among its operations, because a patch
+    that deactivates is applied without them.
+
+    Raises: BodyInvalid, OperationsInvalid.
     """
-    operations = await read_in_thread(lambda body: [_parse_operation_or_error(operation) for operation in _take_operations(body)])
+    operations = await read_in_thread(lambda body: list(_operations_and_errors(body)))
     return UserPatch(operations, is_large=len(await request.get_data()) > DECODED_AT_ONCE)
 
 

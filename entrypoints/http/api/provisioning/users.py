@@ -9,7 +9,7 @@ from core.provisioning import filters as scim_filters
 from core.provisioning import users as scim_users
 from core.provisioning.resources import SkippedParts
 from core.provisioning.schemas import USER, USER_URN
-from core.provisioning.users_rules import ScimUser, ScimUserData, parse_replacement, parse_user, to_response
+from core.provisioning.users_rules import ScimUser, ScimUserData, UserReplacement, parse_replacement, parse_user, to_response
 from entrypoints.http.api.provisioning.models import PAGING, PATCH_REQUEST, PROJECTION, USER_LIST_RESPONSE, USER_REQUEST, USER_RESPONSE
 from entrypoints.http.api.provisioning.protocol import (
     Projection,
@@ -21,6 +21,7 @@ from entrypoints.http.api.provisioning.protocol import (
     read_filter,
     read_page,
     read_user_patch,
+    schema_error,
 )
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import read_in_thread
@@ -31,6 +32,8 @@ from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_users", __name__)
 log = structlog.get_logger("scim")
+
+MAX_LOGGED_NAMES = 20
 
 
 def _to_json(user: ScimUser) -> dict[str, Any]:
@@ -46,10 +49,18 @@ def _parse_body(body: dict[str, Any]) -> ScimUserData:
     return parse_user(check_body(body, USER_URN))
 
 
+def _parse_replacement(body: dict[str, Any]) -> UserReplacement:
+    replacement = parse_replacement(body)
+    if (error := schema_error(body, USER_URN)) is not None:
+        replacement.skipped.refuse("schemas", error)
+    return replacement
+
+
 def _log_skipped(user: ScimUser, skipped: SkippedParts) -> None:
     if skipped.ignored or skipped.refused:
         org_id = str(acting_directory().org_id)
-        log.info("scim_attributes_skipped", org_id=org_id, user_id=str(user.id), ignored=skipped.ignored, refused=skipped.refused)
+        ignored, refused = [*skipped.ignored][:MAX_LOGGED_NAMES], [*skipped.refused][:MAX_LOGGED_NAMES]
+        log.info("scim_attributes_skipped", org_id=org_id, user_id=str(user.id), ignored=ignored, refused=refused)
 
 
 @routes.get("/scim/v2/Users")
@@ -126,7 +137,7 @@ async def replace(user_id: str) -> Response:
     """
     user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
     projection = Projection(USER)
-    replacement = await read_in_thread(lambda body: parse_replacement(check_body(body, USER_URN)))
+    replacement = await read_in_thread(_parse_replacement)
     changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement)
     _log_skipped(changed, skipped)
     return _user_response(changed, projection)
