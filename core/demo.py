@@ -349,7 +349,7 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         start = SessionStart(user_id=user.id, caller=SYSTEM, service=context, provider="password")
         session = sessions.new_session(seeding.ports, start, now)
         # Assigned, so that SAML admits the customers, too.
-        await tx.assignments.add(service.org_id, service.id, user.id, EnrollmentOrigin.ADMIN, now)
+        await tx.assignments.add(service.org_id, service.id, [user.id], EnrollmentOrigin.ADMIN, now)
         tx.end_users.enroll_deferred(service.id, user.id, now)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.record_success(session, "password")

@@ -2,7 +2,7 @@
 
 The mailer does this outside of any request. A request for an unknown address therefore takes
 exactly as long as one for a known address (security B-2). Two kinds of email have their token in
-the queue from the start: an invitation, because its hash is stored with it, and a notice about
+the queue from the start: an invitation, because it stores the hash of its token, and a notice about
 an invoice, which has the invoice's URL. The token stays in the queue, sealed, until the email is
 sent, so that a second attempt sends the same text.
 """

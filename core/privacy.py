@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import Person
+    from core.privacy_rules import MembershipControl
     from ports import Ports
     from ports.storage.privacy import PrivacyRead
 
@@ -108,7 +109,8 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
     # over. The check is repeated under the locks, because the facts can change until then.
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id)
-        is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id)
+        memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
+        is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id, memberships)
     _check(account, is_allowed=is_allowed)
     for attempt in range(MAX_LOST_RACES):
         try:
@@ -148,7 +150,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
-        account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id))
+        account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
         if account.anonymized_at is not None:
             return True
         placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
@@ -174,9 +176,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
     return True
 
 
-async def _controls(read: PrivacyRead, caller: Person, user_id: UUID) -> bool:
+async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:
     """Return whether a caller without the rights of a platform owner may anonymize the user (security Y-2)."""
-    memberships = await read.list_membership_controls(user_id, caller.user_id)
     if not memberships or not all(membership.gives_control for membership in memberships):
         return False
     return caller.user_id == user_id or not await read.is_used_elsewhere(user_id, caller.user_id)

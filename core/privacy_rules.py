@@ -32,7 +32,7 @@ class ExportNotAllowed(Forbidden):
 
 
 class AnonymizationNotAllowed(Forbidden):
-    """You can only anonymize confirmed members of organizations that you all own, if no other organization has them as users."""
+    """You can only anonymize users of organizations that you own, with confirmed memberships there alone and no use elsewhere."""
 
 
 class CannotAnonymizePlatformOwner(Forbidden):

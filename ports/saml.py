@@ -30,7 +30,7 @@ class SamlDocuments(Protocol):
         The signature is in the query (HTTP-Redirect) or in the document (HTTP-POST). It covers the
         whole message: RSA with SHA-256, SHA-384 or SHA-512. KeyInfo is ignored.
 
-        Raises: SignatureInvalid if there is another signature; SamlMessageInvalid, as `read`.
+        Raises: LogoutSignatureInvalid if there is another signature; SamlMessageInvalid, as `read`.
         """
         ...
 

@@ -113,6 +113,8 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     union
     select org_id from scim_users where user_id = %(user_id)s and membership_id is not null
     union
+    select org_id from directory_blocks where user_id = %(user_id)s
+    union
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""

@@ -86,15 +86,14 @@ def _load_key(private_key: bytes) -> Any:
 # Signatures of services
 
 
-def verify_query(signature: QuerySignature, certificate: str) -> bool:
-    """Return True if the query is signed with the key of this certificate. Raises: LogoutSignatureInvalid."""
+def verify_query(signature: QuerySignature, certificate: str) -> None:
+    """Check that the query is signed with the key of this certificate. Raises: LogoutSignatureInvalid."""
     context = xmlsec.SignatureContext()
     context.key = _load_certificate(certificate)
     try:
         context.verify_binary(signature.signed, RSA_ALGORITHMS[signature.algorithm], base64.b64decode(signature.value, validate=True))
     except (KeyError, binascii.Error, ValueError, xmlsec.Error):
         raise LogoutSignatureInvalid from None
-    return True
 
 
 def verify(root: Any, certificate: str) -> bool:

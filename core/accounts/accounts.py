@@ -133,8 +133,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
-        # If another address of the account was verified before, the second factor stays: a thief of
-        # the account may have changed the address.
+        # If another address of a usable account was verified before, the second factor stays: a thief
+        # of the account may have changed the address.
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)

@@ -39,8 +39,8 @@ ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
-# The kinds that go through the organization's mail server, if it has one. Emails about accounts
-# never do (security E-1).
+# The kinds that may go through the organization's mail server. An invitation does if its token proves
+# nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 

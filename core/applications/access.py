@@ -12,6 +12,7 @@ from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
@@ -46,10 +47,10 @@ async def save_settings(ports: Ports, caller: Member, slug: str, settings: Acces
 
 async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
     """End all assignments by the directory to a service of a locked organization."""
-    for user_id in sorted(await tx.assignments.by_directory(service.org_id, service.id, None)):
-        # The account may have been deleted since, and its assignments with it.
-        if await tx.accounts.lock(user_id) is not None:
-            await unassign_user(tx, service, user_id, EnrollmentOrigin.DIRECTORY)
+    user_ids = await tx.assignments.by_directory(service.org_id, service.id, None)
+    await tx.scim_users.lock(service.org_id, user_ids)
+    # Read again after the lock: an account may have been deleted, and its assignments with it.
+    await unassign_users(tx, service, await tx.assignments.by_directory(service.org_id, service.id, user_ids), EnrollmentOrigin.DIRECTORY)
 
 
 async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page) -> PageResult[Assignment]:
@@ -75,15 +76,18 @@ async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
         await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
-        await assign_user(tx, service, user_id, EnrollmentOrigin.ADMIN, now)
+        await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
 
 
-async def assign_user(tx: Transaction, service: Service, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> None:
-    """Assign a locked account to a service of a locked organization, unless it has an assignment of this origin or a stronger one."""
-    old = await tx.assignments.origin(service.org_id, service.id, user_id)
-    if old is None or origin.replaces(old):
-        is_assigned = await tx.assignments.add(service.org_id, service.id, user_id, origin, now)
-        assert is_assigned, "deleting the service needs the lock on its organization"
+async def assign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> None:
+    """Assign locked accounts to a service of a locked organization, except those with an assignment of this origin or a stronger one."""
+    old = await tx.assignments.origins(service.org_id, service.id, user_ids)
+    joining = [user_id for user_id in sorted(user_ids) if user_id not in old or origin.replaces(old[user_id])]
+    if not joining:
+        return
+    are_assigned = await tx.assignments.add(service.org_id, service.id, joining, origin, now)
+    assert are_assigned, "deleting the service needs the lock on its organization"
+    for user_id in joining:
         tx.record(events.user_assigned(service, user_id, origin))
 
 
@@ -99,16 +103,17 @@ async def unassign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> No
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         # Checked before the lock, as in `assign`. While the organization is locked, no other
         # transaction ends an assignment.
-        origin = await tx.assignments.origin(service.org_id, service.id, user_id)
+        origin = (await tx.assignments.origins(service.org_id, service.id, [user_id])).get(user_id)
         if origin is None or not origin.is_assigned:
             raise NotAssigned
         await tx.accounts.lock(user_id) or refuse(NotAssigned)
-        await unassign_user(tx, service, user_id, origin)
+        await unassign_users(tx, service, [user_id], origin)
 
 
-async def unassign_user(tx: Transaction, service: Service, user_id: UUID, origin: EnrollmentOrigin) -> None:
-    """End the assignment, of this origin, of a locked account to a service of a locked organization."""
-    await tx.assignments.end(service.org_id, service.id, user_id)
+async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:
+    """End the assignments, of this origin, of locked accounts to a service of a locked organization."""
+    await tx.assignments.end(service.org_id, service.id, user_ids)
     if origin is not EnrollmentOrigin.API_KEY:
-        await tx.assignments.remove_unused(service.org_id, service.id, user_id)
-    tx.record(events.user_unassigned(service, user_id, origin))
+        await tx.assignments.remove_unused(service.org_id, service.id, user_ids)
+    for user_id in sorted(user_ids):
+        tx.record(events.user_unassigned(service, user_id, origin))

@@ -56,6 +56,12 @@ def service_updated(old: Service, new: Service) -> Event:
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 
 
+def external_id_changed(service: Service, old: str | None, new: str | None) -> Event:
+    """The directory gave the group of the service another external id."""
+    details = {**service_details(service), "changes": {"scim_external_id": {"old": old, "new": new}}}
+    return Event(EVENT_KINDS["service.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
 def access_updated(old: Service, new: Service) -> Event:
     """The access settings of a service were changed. The event contains the old and new value of each changed setting."""
     changes = field_changes(old.access, new.access, "policy", "saml_self_enrolled", "launch_url")

@@ -61,7 +61,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
             tx.record(accounts_events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
             # The event `user.created` says this, too.
-            is_assigned = await tx.assignments.add(organization.id, service.id, account.id, EnrollmentOrigin.API_KEY, now)
+            is_assigned = await tx.assignments.add(organization.id, service.id, [account.id], EnrollmentOrigin.API_KEY, now)
             assert is_assigned, "deleting the service needs the lock on its organization"
     return _to_service_user(account)
 

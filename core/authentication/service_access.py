@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
     """Check that this user may use this service of this organization. Raises: BlockedByDirectory, NoAccessToService."""
-    if not await read.end_users.may_use(service_id, user_id, now):
+    if not await read.end_users.may_use(org_id, service_id, user_id, now):
         raise BlockedByDirectory if await read.directory_blocks.exists(org_id, user_id) else NoAccessToService
 
 

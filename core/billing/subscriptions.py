@@ -116,7 +116,7 @@ async def create(
 async def add(tx: Transaction, subscription: Subscription, now: datetime) -> None:
     """Add a subscription of a locked account in a locked organization, and make its user an end user of the service."""
     is_enrolled = await tx.assignments.add(
-        subscription.org_id, subscription.service_id, subscription.user_id, EnrollmentOrigin.SUBSCRIPTION, now
+        subscription.org_id, subscription.service_id, [subscription.user_id], EnrollmentOrigin.SUBSCRIPTION, now
     )
     assert is_enrolled, "deleting the service needs the lock on its organization"
     await tx.subscriptions.add(subscription)

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
-from core.kernel.values import KEEP, Batches, parse_id
+from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.filters import FieldValue, ScimField, comparisons, matches
 from core.provisioning.group_patches import GroupMemberUnknown
-from core.provisioning.groups_rules import BATCH_SIZE, GroupMember, GroupNotFound, ScimGroup, require_own_group, to_group
+from core.provisioning.groups_rules import (
+    BATCH_SIZE,
+    GroupMember,
+    GroupNotFound,
+    ScimGroup,
+    matches_group,
+    named_member_ids,
+    require_own_group,
+    to_group,
+)
 from core.provisioning.users_rules import ProtectedUser, require_member_capacity
 from core.tenancy import events, members
 
@@ -34,28 +42,12 @@ async def find_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
         organization = await read.organizations.by_id(caller.org_id)
         if organization is None:
             return None
-        group = to_group(organization, await read.scim_users.group_external_id(organization.id))
+        group = to_group(organization, (await read.scim_users.group_external_ids(organization.id)).get(organization.id))
         if filter_ is None:
             return group
-        # Only the members that the filter names are loaded.
-        member_values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
-        ids = [id_ for value in member_values if isinstance(value, str) and (id_ := parse_id(value)) is not None]
+        ids = named_member_ids(filter_)
         group_members = await read.scim_users.group_members(caller.org_id, ids) if ids else []
-    member_ids = frozenset(str(member.user_id) for member in group_members if member.role is not None)
-    return group if _matches(filter_, group, member_ids) else None
-
-
-def _matches(filter_: ScimFilter, group: ScimGroup, member_ids: frozenset[str]) -> bool:
-    values: dict[ScimField, FieldValue] = {
-        ScimField.ID: str(group.id),
-        ScimField.EXTERNAL_ID: group.external_id,
-        ScimField.DISPLAY_NAME: group.name,
-        ScimField.RESOURCE_TYPE: "Group",
-        ScimField.CREATED: group.created_at,
-        ScimField.LAST_MODIFIED: group.updated_at,
-        ScimField.MEMBER: member_ids,
-    }
-    return matches(filter_, values.__getitem__)
+    return group if matches_group(filter_, group, {member.user_id for member in group_members if member.role is not None}) else None
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
@@ -63,7 +55,7 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
     require_own_group(caller, group_id)
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(group_id) or refuse(GroupNotFound)
-        return to_group(organization, await read.scim_users.group_external_id(group_id))
+        return to_group(organization, (await read.scim_users.group_external_ids(group_id)).get(group_id))
 
 
 def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
@@ -79,9 +71,9 @@ def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
     """Add and remove members, and set the external id: all of it or nothing.
 
-    New members get the role member; other roles stay. A user that the directory blocks becomes a
-    member when it activates them, so adding them changes nothing. A change that replaces all members keeps the
-    owner and platform owners even if it does not name them (decision 135).
+    New members get the role member; other roles stay. A user that the directory blocks becomes a member
+    when it activates them, so adding them changes nothing. A change that replaces all members keeps
+    the owner and platform owners even if it does not name them (decision 135).
 
     Raises: GroupNotFound, GroupMemberUnknown, ProtectedUser, MembersFull, ScimTokenInvalid,
     OrganizationNotActive.
@@ -114,10 +106,10 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
         require_member_capacity(organization, len(joining) - len(leaving))
         await _remove_members(tx, organization.id, leaving, now)
         await _restore_members(tx, organization.id, joining, now)
-        present_id = await tx.scim_users.group_external_id(organization.id)
+        present_id = (await tx.scim_users.group_external_ids(organization.id)).get(organization.id)
         external_id = present_id if changes.external_id is KEEP else changes.external_id
         if external_id != present_id:
-            await tx.scim_users.save_group_external_id(organization.id, external_id, now)
+            await tx.scim_users.save_group_external_id(organization.id, organization.id, external_id, now)
             tx.record(provisioning_events.group_external_id_changed(organization.id, present_id, external_id))
         if joining or leaving or external_id != present_id:
             organization = replace(organization, members_changed_at=now)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import NotFound, Unsupported
 from core.kernel.principals import Role
+from core.kernel.values import parse_id
+from core.provisioning.filters import FieldValue, ScimField, comparisons, matches
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
     from core.kernel.principals import ScimClient
+    from core.provisioning.filters import ScimFilter
     from core.tenancy.organizations_rules import Organization
 
 
@@ -64,3 +68,23 @@ def require_own_group(caller: ScimClient, group_id: UUID) -> None:
     """Check that the id is that of the caller's organization. Raises: GroupNotFound."""
     if group_id != caller.org_id:
         raise GroupNotFound
+
+
+def named_member_ids(filter_: ScimFilter) -> set[UUID]:
+    """Return the ids of the members that the filter names. Only these need to be loaded for `matches_group`."""
+    values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
+    return {id_ for value in values if isinstance(value, str) and (id_ := parse_id(value)) is not None}
+
+
+def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[UUID]) -> bool:
+    """Return whether the group with these members matches the filter."""
+    values: dict[ScimField, FieldValue] = {
+        ScimField.ID: str(group.id),
+        ScimField.EXTERNAL_ID: group.external_id,
+        ScimField.DISPLAY_NAME: group.name,
+        ScimField.RESOURCE_TYPE: "Group",
+        ScimField.CREATED: group.created_at,
+        ScimField.LAST_MODIFIED: group.updated_at,
+        ScimField.MEMBER: frozenset(map(str, member_ids)),
+    }
+    return matches(filter_, values.__getitem__)

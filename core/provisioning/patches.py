@@ -1,10 +1,9 @@
 """SCIM patches (RFC 7644 section 3.5.2): the operations, and their application to a user.
 
-Either all operations of a patch are applied, or none, except that a patch that deactivates a user is
-applied as far as it can be. All functions are pure and work on JSON objects with the names of the
-schema. Two deviations of Okta and Entra ID are accepted: paths as
-names in the value, and remove operations that name the values to remove in `value` and not in the
-brackets of the path.
+Either all operations of a patch are applied, or none, except that a patch that deactivates a user
+is applied as far as it can be. All functions are pure and work on JSON objects with the names of
+the schema. Two deviations of Okta and Entra ID are accepted: paths as names in the value, and
+remove operations that name the values to remove in `value` and not in the brackets of the path.
 """
 
 from __future__ import annotations

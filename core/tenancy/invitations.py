@@ -65,9 +65,10 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     """Invite an email address to the organization, and return the invitation with a token.
 
     Only this result contains this token. It joins, and proves nothing. The email has another token,
-    which proves the mailbox. If the organization has a mail server, it can read the email, so there is
-    one token for both, which proves nothing (security R-3). If the pending invitation for the address has
-    passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
+    which proves the mailbox. If the organization has a mail server, it can read the email, so there
+    is one token for both, which proves nothing (security R-3). If the pending invitation for the
+    address has passed its expiry, it is first marked as expired, to make room for the new one
+    (decision 198).
 
     During an impersonation, only members can be invited.
 
@@ -219,8 +220,9 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    The account is the one with the invited address. If there is none, it is created. The token of
-    the email proves the mailbox. An invitation that has passed its expiry is marked as expired before the error is raised.
+    The account is the one with the invited address. If there is none, it is created. The token of the
+    email proves the mailbox. An invitation that has passed its expiry is marked as expired before
+    the error is raised.
 
     Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the
     errors of `add_invited_member`.
@@ -316,8 +318,8 @@ async def add_invited_member(
     another organization has verified, only the token of the email creates one.
 
     With `by_mail`, the token is that of the email, which proves the mailbox. The inviter knows the
-    other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership is
-    confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
+    other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership
+    is confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
     created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,

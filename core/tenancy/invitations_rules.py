@@ -79,7 +79,7 @@ class InviteeBlocked(Conflict):
 
 
 class MailTokenRequired(Invalid):
-    """The domain of this address belongs to another organization. The invitee must register first, or open the link in the email."""
+    """The domain of this address belongs to another organization. The invitee must register an account first, and then accept."""
 
 
 class InviteeCannotJoin(Invalid):

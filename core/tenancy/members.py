@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
+from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
 from core.kernel.values import PageResult
@@ -119,7 +120,7 @@ async def confirm(ports: Ports, caller: Person, slug: str) -> None:
 async def leave(ports: Ports, caller: Person, slug: str) -> None:
     """End the caller's own membership in an organization with any status, and their sessions in it.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave.
+    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave; the errors of `lock_own_account`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -128,6 +129,7 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
         if membership.role is Role.OWNER:
             raise OwnerCannotLeave
+        await lock_own_account(tx, caller, now)
         await _end_locked_membership(tx, membership, now)
 
 

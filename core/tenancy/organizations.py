@@ -147,9 +147,9 @@ async def delete_locked(tx: Transaction, organization: Organization, now: dateti
     """Delete a locked organization permanently, with everything that belongs to it (decision 240).
 
     The accounts of its members remain. Accounts that it created and its directory deactivated are
-    activated again, because only this directory could do so later (decision 132). If the organization has more than
-    IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest later. No request can reach
-    them.
+    activated again, because only this directory could do so later (decision 132). If the
+    organization has more than IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest
+    later. No request can reach them.
     """
     await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)

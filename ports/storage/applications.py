@@ -188,8 +188,8 @@ class AssignmentsRead(Protocol):
         """Return a page of the users that are assigned to the service, in the order in which they came to it."""
         ...
 
-    async def origin(self, org_id: UUID, service_id: UUID, user_id: UUID) -> EnrollmentOrigin | None:
-        """Return how the user came to the service, or None if they do not use it."""
+    async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
+        """Return how these users came to the service. Users who do not use it are left out."""
         ...
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
@@ -206,27 +206,30 @@ class AssignmentsRead(Protocol):
 
 
 class Assignments(AssignmentsRead, Protocol):
-    """Write access to the assignments of users to services. Callers lock the account before calling any method."""
+    """Write access to the assignments of users to services. Callers lock the accounts before calling any method."""
 
-    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> bool:
-        """Make the user an end user of the service without a sign-in. A weaker origin of an earlier enrollment becomes this one.
+    async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
+        """Make the users end users of the service without a sign-in. A weaker origin of an earlier enrollment becomes this one.
 
         A member who is new to the service loses it when the membership ends. Returns False if the
         service does not exist or is being deleted.
         """
         ...
 
-    async def end(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        """End the user's assignment. They remain an end user of the service, as if they had enrolled themselves."""
+    async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
+        """End the users' assignments. They remain end users of the service, as if they had enrolled themselves."""
         ...
 
-    async def remove_unused(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        """Remove an unassigned user from the service if they never signed in and have no subscription."""
+    async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
+        """Remove those of these users from the service who are unassigned, never signed in and have no subscription."""
         ...
 
 
 class EndUsersRead(Protocol):
-    """Read access to the end users of an organization. It covers only data of this organization (security T-3)."""
+    """Read access to the end users of an organization. It covers only data of this organization (security T-3).
+
+    `services_with_refused_users` is for the operator, and reads all organizations.
+    """
 
     async def page(
         self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None
@@ -234,7 +237,7 @@ class EndUsersRead(Protocol):
         """Return a page of end users, latest first, optionally of one service only.
 
         `search` is a part of an email address in lower case. Users with a deactivated account,
-        and users that the organization's directory deactivated, are left out. Latest means that the
+        and users that the organization's directory blocks, are left out. Latest means that the
         user started last to use the service, or any service of the organization.
         """
         ...
@@ -243,11 +246,11 @@ class EndUsersRead(Protocol):
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
-    async def may_use(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
         """Return whether the service exists and the user may use it."""
         ...
 
-    async def may_sign_on(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
         """Return whether the service exists and the user may use it with SAML."""
         ...
 
@@ -266,10 +269,9 @@ class EndUsersRead(Protocol):
 class EndUsers(EndUsersRead, Protocol):
     """Write access to the end users of an organization. Callers lock the account before calling any method.
 
-    All methods maintain the counters. They return False or None if the service does not exist or is
-    being deleted. Otherwise the deletion of the service waits until the transaction ends. The
-    result is also False or None if the user may not use the service
-    (`core.authentication.service_access`).
+    All methods maintain the counters. They return None if the service does not exist or is being
+    deleted, or if the user may not use it (`core.authentication.service_access`). Otherwise the
+    deletion of the service waits until the transaction ends.
     """
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:

@@ -85,8 +85,8 @@ class Privacy(PrivacyRead, Protocol):
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Return the organizations to lock first, ordered by id.
 
-        These are the organizations that have the user as a member or in their directory, or that have
-        invited one of the user's email addresses.
+        These are the organizations that have the user as a member or in their directory, that block the
+        user, or that have invited one of the user's email addresses.
         """
         ...
 

@@ -76,8 +76,8 @@ class ScimUsersRead(Protocol):
         """
         ...
 
-    async def group_external_id(self, org_id: UUID) -> str | None:
-        """Return the id that the directory gave to the group, or None."""
+    async def group_external_ids(self, org_id: UUID) -> dict[UUID, str]:
+        """Return the ids that the directory gave to the groups of the organization and its services, by the ids of the groups."""
         ...
 
 
@@ -122,8 +122,8 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Store the profile. `email` is stored only for users who are not members. Raises: UserNameTaken."""
         ...
 
-    async def save_group_external_id(self, org_id: UUID, external_id: str | None, now: datetime) -> None:
-        """Store the id that the directory gave to the group."""
+    async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
+        """Store the id that the directory gave to the group of the organization or of one of its services."""
         ...
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:

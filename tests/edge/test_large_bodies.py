@@ -48,4 +48,5 @@ def test_one_organization_alone_has_two() -> None:
 
 @pytest.mark.parametrize(("pool_size", "turns"), [(2, 1), (3, 1), (6, 3), (10, 4), (100, 4)])
 def test_an_organization_has_at_most_half_of_the_connections(pool_size: int, turns: int) -> None:
-    assert DirectoryTurns(pool_size).of(ORGANIZATIONS[0]).total_tokens == turns
+    with DirectoryTurns(pool_size).admit(ORGANIZATIONS[0]) as limiter:
+        assert limiter.total_tokens == turns

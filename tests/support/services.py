@@ -66,7 +66,7 @@ async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in
         else:
             context = await tx.services.context_by_id(service)
             assert context is not None
-            assert await tx.assignments.add(context.org_id, service, user, EnrollmentOrigin.API_KEY, ports.clock.now())
+            assert await tx.assignments.add(context.org_id, service, [user], EnrollmentOrigin.API_KEY, ports.clock.now())
 
 
 async def add_subscription(

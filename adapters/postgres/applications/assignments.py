@@ -43,16 +43,17 @@ class Assignments(Repository):
         )
         return PageResult([to_assignment(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
-    async def origin(self, org_id: UUID, service_id: UUID, user_id: UUID) -> EnrollmentOrigin | None:
-        return await self._one(
-            lambda row: EnrollmentOrigin(row[0]),
+    async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
+        rows = await self._all(
+            lambda row: (row[0], EnrollmentOrigin(row[1])),
             """
-            select enrolled_by from service_users
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s""",
+            select user_id, enrolled_by from service_users
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)""",
             org_id=org_id,
             service_id=service_id,
-            user_id=user_id,
+            user_ids=list(user_ids),
         )
+        return dict(rows)
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
         rows = await self._all(
@@ -87,16 +88,17 @@ class Assignments(Repository):
             limit=limit,
         )
 
-    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, origin: EnrollmentOrigin, now: datetime) -> bool:
-        return await self._exists(ASSIGN, org_id=org_id, service_id=service_id, user_id=user_id, origin=origin, now=now, login_at=None)
+    async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
+        users = list(user_ids)
+        return await self._exists(ASSIGN, org_id=org_id, service_id=service_id, user_ids=users, origin=origin, now=now, login_at=None)
 
-    async def end(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+    async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         await self._run(
-            f"update service_users set enrolled_by = 'self' where {OF_SERVICE} and user_id = %(user_id)s",
+            f"update service_users set enrolled_by = 'self' where {OF_SERVICE} and user_id = any(%(user_ids)s)",
             org_id=org_id,
             service_id=service_id,
-            user_id=user_id,
+            user_ids=list(user_ids),
         )
 
-    async def remove_unused(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        await self._run(REMOVE_UNUSED, org_id=org_id, service_id=service_id, user_ids=[user_id])
+    async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
+        await self._run(REMOVE_UNUSED, org_id=org_id, service_id=service_id, user_ids=list(user_ids))

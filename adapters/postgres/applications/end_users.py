@@ -61,8 +61,9 @@ END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
-MAY_USE: Final = f"select 1 from services v where v.id = %(service_id)s and {may_use('v', '%(user_id)s')}"
-MAY_SIGN_ON: Final = f"select 1 from services v where v.id = %(service_id)s and {may_sign_on('v', '%(user_id)s')}"
+SERVICE: Final = "select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
+MAY_USE: Final = f"{SERVICE} and {may_use('v', '%(user_id)s')}"
+MAY_SIGN_ON: Final = f"{SERVICE} and {may_sign_on('v', '%(user_id)s')}"
 SERVICES_WITH_REFUSED_USERS: Final = f"""
     select o.slug, v.slug from services v join organizations o on o.id = v.org_id
     join saml_configurations f on f.service_id = v.id and f.enabled
@@ -106,7 +107,13 @@ def to_identity(row: Row) -> LinkedIdentity:
 # `by_membership` is true in a new row for a member who is assigned, or who signs in with SAML. It
 # becomes false when the user signs in by any other means. Then they stay a user of the service after
 # the membership ends. It never becomes true again.
-def _enroll(which: LiteralString, *, admits: LiteralString = "true", by_membership: LiteralString = "false") -> LiteralString:
+def _enroll(
+    which: LiteralString,
+    *,
+    users: LiteralString = "a.id = %(user_id)s",
+    admits: LiteralString = "true",
+    by_membership: LiteralString = "false",
+) -> LiteralString:
     return f"""
         with held as (
             select id, org_id from services
@@ -117,7 +124,7 @@ def _enroll(which: LiteralString, *, admits: LiteralString = "true", by_membersh
             insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, enrolled_by, created_at,
                                             first_login_at, last_login_at)
             select held.id, a.id, held.org_id, a.email, a.deactivated, {by_membership}, %(origin)s, %(now)s, %(login_at)s, %(login_at)s
-            from held join users a on a.id = %(user_id)s
+            from held join users a on {users}
             on conflict (service_id, user_id) do update set
                 first_login_at = least(u.first_login_at, excluded.first_login_at),
                 last_login_at = greatest(u.last_login_at, excluded.last_login_at),
@@ -131,22 +138,24 @@ def _enroll(which: LiteralString, *, admits: LiteralString = "true", by_membersh
             on conflict (org_id, user_id) do update set created_at = e.created_at where false
             returning org_id),
         counted as (
-            update services s set user_count = user_count + 1 from used where s.id = used.service_id and used.is_new
+            update services s set user_count = user_count + more.users
+            from (select service_id, count(*) as users from used where is_new group by service_id) more
+            where s.id = more.service_id
             returning s.org_id),
         added_total as (
             insert into end_user_totals as t (org_id, total)
-            select known.org_id, 1 from known left join counted on counted.org_id = known.org_id
-            on conflict (org_id) do update set total = t.total + 1)
+            select known.org_id, count(*) from known left join counted on counted.org_id = known.org_id group by known.org_id
+            on conflict (org_id) do update set total = t.total + excluded.total)
         select 1 from held"""
 
 
-HAS_MEMBERSHIP: Final = has_membership("held.org_id", "%(user_id)s")
+HAS_MEMBERSHIP: Final = has_membership("held.org_id", "a.id")
 ENROLL: Final = _enroll("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
 ENROLL_BY_SAML: Final = _enroll(
     "org_id = %(org_id)s and slug = %(slug)s", admits=may_sign_on("services", "%(user_id)s"), by_membership=HAS_MEMBERSHIP
 )
-# An enrollment without a sign-in
-ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", by_membership=HAS_MEMBERSHIP)
+# Enrollments without a sign-in
+ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", users="a.id = any(%(user_ids)s)", by_membership=HAS_MEMBERSHIP)
 
 
 def _enrollment(user_id: UUID, now: datetime) -> dict[str, object]:
@@ -201,11 +210,11 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def may_use(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(MAY_USE, service_id=service_id, user_id=user_id, now=now)
+    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(MAY_USE, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def may_sign_on(self, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(MAY_SIGN_ON, service_id=service_id, user_id=user_id, now=now)
+    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(MAY_SIGN_ON, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
         return await self._all(lambda row: (row[0], row[1]), SERVICES_WITH_REFUSED_USERS, limit=limit, now=now)

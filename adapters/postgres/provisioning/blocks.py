@@ -10,7 +10,7 @@ from core.provisioning.blocks_rules import DirectoryBlock
 
 
 class DirectoryBlocks(Repository):
-    """Implements the port DirectoryBlocks."""
+    """Implements `ports.storage.provisioning.DirectoryBlocks`."""
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(f"select 1 where {is_blocked('%(org_id)s', '%(user_id)s')}", org_id=org_id, user_id=user_id)

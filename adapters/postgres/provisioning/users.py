@@ -89,13 +89,27 @@ class ScimUsers(Repository):
         page = f"{group_members_of(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
         return await self._all(to_group_member, page, org_id=org_id, after=after, limit=limit)
 
-    async def group_external_id(self, org_id: UUID) -> str | None:
-        return await self._one(lambda row: row[0], "select scim_external_id from organizations where id = %(org_id)s", org_id=org_id)
-
-    async def save_group_external_id(self, org_id: UUID, external_id: str | None, now: datetime) -> None:
-        await self._run(
-            "update organizations set scim_external_id = %(external_id)s, members_changed_at = %(now)s where id = %(org_id)s",
+    async def group_external_ids(self, org_id: UUID) -> dict[UUID, str]:
+        rows = await self._all(
+            lambda row: (row[0], row[1]),
+            """
+            select id, scim_external_id from organizations where id = %(org_id)s and scim_external_id is not null
+            union all
+            select id, scim_external_id from services where org_id = %(org_id)s and scim_external_id is not null""",
             org_id=org_id,
+        )
+        return dict(rows)
+
+    async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
+        await self._run(
+            """
+            with of_service as (
+                update services set scim_external_id = %(external_id)s, updated_at = %(now)s
+                where org_id = %(org_id)s and id = %(group_id)s)
+            update organizations set scim_external_id = %(external_id)s, members_changed_at = %(now)s
+            where id = %(org_id)s and id = %(group_id)s""",
+            org_id=org_id,
+            group_id=group_id,
             external_id=external_id,
             now=now,
         )

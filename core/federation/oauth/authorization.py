@@ -132,7 +132,7 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return await read.end_users.may_use(context.id, visitor.user_id, ports.clock.now())
+        return await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
 
 
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
@@ -140,9 +140,8 @@ async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authoriza
 
     It must ask if the organization does not know the user yet, as an end user or a confirmed
     member. Otherwise any web page could redirect the user here and so reveal them to the
-    organization. It must also ask if the redirect
-    URI is not https, because any program on the user's machine can claim such a URI (RFC 8252
-    section 8.6).
+    organization. It must also ask if the redirect URI is not https, because any program on the
+    user's machine can claim such a URI (RFC 8252 section 8.6).
     """
     context = authorization.context
     if context is None:

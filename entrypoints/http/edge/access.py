@@ -43,7 +43,9 @@ class Access:
     or_cookie: bool = False  # the session cookie of our pages is accepted too
     limited: bool = True
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own limits, in addition to those of its path
-    outlives: bool | None = None  # the effect or the response remains after an impersonation, which is refused (security I-4)
+    # The effect or the response gives or takes access, secrets or connections, also after an
+    # impersonation, which is refused (security I-4).
+    outlives: bool | None = None
     verified: bool = False  # requires a verified email address
     capability: Capability | None = None  # required of a member of the organization in the path
     inactive: bool = False  # the organization need not be active
@@ -104,10 +106,11 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
         try:
             if isinstance(g.caller, ScimClient):
                 body = cast("LazyBody", request.body)
-                if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
-                    await body  # before the turn: slow clients must not stop the other requests of their organization
-                async with app_context().directory_turns.of(g.caller.org_id):
-                    return await view(*args, **kwargs)
+                with app_context().directory_turns.admit(g.caller.org_id) as turns:
+                    if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
+                        await body  # before the turn: slow clients must not stop the other requests of their organization
+                    async with turns:
+                        return await view(*args, **kwargs)
             return await view(*args, **kwargs)
         except SessionEnded:
             if access.security != "cookie":

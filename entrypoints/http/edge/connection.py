@@ -49,7 +49,7 @@ class LazyBody(TrioBody):
 
     def release(self) -> None:
         """Discard the body, so that another one can be admitted in its place."""
-        self._received = b""
+        self.clear()
         if self._admission is not None:
             self._admission.close()
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 import trio
 
@@ -17,12 +16,20 @@ from core.kernel.errors import Limited
 
 MAX_PER_ORGANIZATION: Final = 2
 MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
-MAX_CONCURRENT: Final = 4  # requests of an organization, on at most half of the connections to the database; the others wait
+MAX_CONCURRENT: Final = 4  # requests of an organization, on at most half of the connections to the database; others wait
+MAX_ADMITTED: Final = 60  # requests of an organization, with those that wait or whose body has not arrived yet
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
 
 class TooManyLargeBodies(Limited):
     """Too many large requests arrive at the same time. Send one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(RETRY_AFTER, f"{type(self).__doc__} Try again in {RETRY_AFTER} s.")
+
+
+class TooManyDirectoryRequests(Limited):
+    """Too many requests of your directory run or wait at the same time. Send fewer at once."""
 
     def __init__(self) -> None:
         super().__init__(RETRY_AFTER, f"{type(self).__doc__} Try again in {RETRY_AFTER} s.")
@@ -58,15 +65,29 @@ class LargeBodies:
 
 
 class DirectoryTurns:
-    """The concurrent SCIM requests of each organization. The others wait in order.
+    """The concurrent SCIM requests of each organization: up to MAX_ADMITTED.
 
-    MAX_CONCURRENT requests run, or fewer if they could occupy more than half of the connections.
+    Of these, MAX_CONCURRENT run, or fewer if they could occupy more than half of the connections. The
+    others wait in order.
     """
 
     def __init__(self, pool_size: int) -> None:
         self._concurrent = max(1, min(MAX_CONCURRENT, pool_size // 2))
-        self._turns = WeakValueDictionary[UUID, trio.CapacityLimiter]()
+        self._admitted: Counter[UUID] = Counter()
+        self._turns: dict[UUID, trio.CapacityLimiter] = {}
 
-    def of(self, org_id: UUID) -> trio.CapacityLimiter:
-        """Return the organization's limiter. A request holds it while it runs."""
-        return self._turns.setdefault(org_id, trio.CapacityLimiter(self._concurrent))
+    @contextmanager
+    def admit(self, org_id: UUID) -> Iterator[trio.CapacityLimiter]:
+        """Count a request until the block ends, and give the organization's limiter, which it holds while it runs.
+
+        Raises: TooManyDirectoryRequests.
+        """
+        if self._admitted[org_id] >= MAX_ADMITTED:
+            raise TooManyDirectoryRequests
+        self._admitted[org_id] += 1
+        try:
+            yield self._turns.setdefault(org_id, trio.CapacityLimiter(self._concurrent))
+        finally:
+            self._admitted[org_id] -= 1
+            if not self._admitted[org_id]:
+                del self._admitted[org_id], self._turns[org_id]

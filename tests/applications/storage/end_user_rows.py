@@ -17,4 +17,4 @@ async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NO
         if signed_in:
             return await enroll_user(tx, service, user, at)
         context = await tx.services.context_by_id(service)
-        return context is not None and await tx.assignments.add(context.org_id, service, user, EnrollmentOrigin.API_KEY, at)
+        return context is not None and await tx.assignments.add(context.org_id, service, [user], EnrollmentOrigin.API_KEY, at)

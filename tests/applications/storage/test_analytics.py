@@ -190,7 +190,7 @@ async def test_new_and_active_users_are_counted_since_the_given_time(
     async def use(service: ServiceContext, user: UUID, *login_times: Any, born: Any = None) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
             if born is not None:
-                await tx.assignments.add(service.org_id, service.id, user, EnrollmentOrigin.API_KEY, born)
+                await tx.assignments.add(service.org_id, service.id, [user], EnrollmentOrigin.API_KEY, born)
             for at in login_times:
                 await enroll_user(tx, service.id, user, at)
 

@@ -69,6 +69,7 @@ REFUSED = {
     ("DELETE", "/api/organizations/<org_slug>/directory-blocks/<user_id>"),
     ("PUT", "/api/organizations/<org_slug>/hrd"),
     ("PATCH", "/api/organizations/<org_slug>/members/<user_id>"),
+    ("POST", "/api/organizations/<org_slug>/members/<user_id>"),
     ("DELETE", "/api/organizations/<org_slug>/scim-tokens/<token_id>"),
     ("POST", "/api/organizations/<org_slug>/services"),
     ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>"),
@@ -110,7 +111,6 @@ ALLOWED = {
         for methods, path in [
             ("POST", "select"),
             ("GET", "members"),
-            ("POST", "members/<user_id>"),
             ("GET POST", "invitations"),
             ("POST", "invitations/<invitation_id>"),
             ("GET", "services"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 
 from core.provisioning.schemas import GROUP_URN
 from entrypoints.http.edge.context import app_context
-from entrypoints.http.edge.directory_limits import MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
+from entrypoints.http.edge.directory_limits import MAX_ADMITTED, MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_GROUP_BODY
 from tests.proof.wire.wire import Client, Reply, Served, serving_gatehouse
 from tests.support.builders import run_sql
@@ -168,22 +168,35 @@ async def test_requests_that_wait_for_their_organization_leave_connections_to_ot
 async def test_the_time_for_a_body_starts_when_the_organization_has_its_turn(
     app: QuartTrio, server: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = app_context(app).directory_turns.of(directory.tenant.org)
-    others = [object() for _ in range(int(turns.total_tokens))]
-    for other in others:
-        turns.acquire_on_behalf_of_nowait(other)
-    body, body_within = group(directory, LARGE), 0.05
-    async with server.client() as client, trio.open_nursery() as nursery:
-        with monkeypatch.context() as patch:
-            patch.setattr(cast("Application", app).middleware, "body_within", body_within)
-            await client.send(head(directory, f"Content-Length: {LARGE}"))
-            nursery.start_soon(client.send, body)
-            await eventually(lambda: turns.statistics().tasks_waiting == 1)
-            too_late = trio.current_time() + body_within
-            await eventually(lambda: trio.current_time() > too_late)
+    with app_context(app).directory_turns.admit(directory.tenant.org) as turns:
+        others = [object() for _ in range(int(turns.total_tokens))]
         for other in others:
-            turns.release_on_behalf_of(other)
-        assert (await client.reply()).status == 200
+            turns.acquire_on_behalf_of_nowait(other)
+        body, body_within = group(directory, LARGE), 0.05
+        async with server.client() as client, trio.open_nursery() as nursery:
+            with monkeypatch.context() as patch:
+                patch.setattr(cast("Application", app).middleware, "body_within", body_within)
+                await client.send(head(directory, f"Content-Length: {LARGE}"))
+                nursery.start_soon(client.send, body)
+                await eventually(lambda: turns.statistics().tasks_waiting == 1)
+                too_late = trio.current_time() + body_within
+                await eventually(lambda: trio.current_time() > too_late)
+            for other in others:
+                turns.release_on_behalf_of(other)
+            assert (await client.reply()).status == 200
+
+
+async def test_the_waiting_requests_of_an_organization_are_limited(app: QuartTrio, server: Served, directory: Directory) -> None:
+    with ExitStack() as others:
+        for _ in range(MAX_ADMITTED):
+            others.enter_context(app_context(app).directory_turns.admit(directory.tenant.org))
+        async with server.client() as client:
+            await client.send(head(directory, f"Content-Length: {MAX_BODY}"))
+            assert_refused(await client.reply())
+        async with server.client() as other:
+            assert (await other.get("/health")).status == 200
+    async with server.client() as client:
+        assert (await client.get("/scim/v2/Users", f"Authorization: Bearer {directory.token}")).status == 200
 
 
 async def test_slow_small_bodies_do_not_stop_the_other_requests_of_their_organization(server: Served, directory: Directory) -> None:

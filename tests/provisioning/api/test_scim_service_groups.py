@@ -66,6 +66,18 @@ async def test_a_service_for_assigned_users_is_a_group(acme: Tenant, other_tenan
     assert problem(await directory.call("DELETE", f"/Groups/{service}")) == (403, None)
 
 
+async def test_the_external_id_of_a_group_is_kept(acme: Tenant, directory: Directory, service: UUID) -> None:
+    operation = {"op": "replace", "path": "externalId", "value": "8aa1a0c0"}
+    answer = await change(directory, service, operation, add(acme.people["member"].id))
+    assert (answer.json["externalId"], len(answer.json["members"])) == ("8aa1a0c0", 1)
+    listing = (await directory.try_list("Groups", filter='externalId eq "8aa1a0c0"')).json
+    assert [group["id"] for group in listing["Resources"]] == [str(service)]
+    assert (await directory.get(directory.group_path)).get("externalId") is None
+    assert (await acme.entry("service.updated"))["details"]["changes"] == {"scim_external_id": {"old": None, "new": "8aa1a0c0"}}
+    body = {"schemas": [GROUP_URN], "displayName": "Shop", "members": []}
+    assert (await directory.call("PUT", f"/Groups/{service}", body)).json["externalId"] == "8aa1a0c0"
+
+
 async def test_the_directory_ends_only_its_own_assignments(acme: Tenant, directory: Directory, service: UUID) -> None:
     own, by_admin = acme.people["member"].id, acme.people["admin"].id
     path = f"{acme.path}/services/shop/assignments"

@@ -82,3 +82,24 @@ async def test_a_rename_of_an_account_that_the_directory_does_not_manage_keeps_t
         assert [(line["refused"], line["ignored"]) for line in logs if line["event"] == "scim_attributes_skipped"] == [(["emails"], [])]
         assert (await directory.put(user_id, userName=before["userName"])).json["userName"] == before["userName"]
     assert await run_sql(acme.pool, "select kind from mails where kind <> 'welcome'") == []
+
+
+async def test_a_user_has_at_most_ten_addresses(directory: Directory) -> None:
+    user = await directory.create_user()
+    addresses = [{"value": f"a{number}@acme.example"} for number in range(11)]
+    assert problem(await directory.try_create_user("ada@acme.example", emails=addresses)) == (400, "invalidValue")
+    one_by_one = [{"op": "add", "path": "emails", "value": [address]} for address in addresses]
+    assert problem(await directory.patch(user["id"], *one_by_one)) == (400, "invalidValue")
+    assert await directory.get(f"/Users/{user['id']}") == user
+
+
+async def test_an_email_without_a_value_changes_nothing(directory: Directory) -> None:
+    user = await directory.create_user()
+    for filter_ in ('value eq ""', "value eq null"):
+        answer = await directory.patch(
+            user["id"],
+            {"op": "remove", "path": "emails"},
+            {"op": "add", "path": f"emails[{filter_}].type", "value": "work"},
+        )
+        assert answer.status in (200, 400), answer.text
+    assert (await directory.get(f"/Users/{user['id']}"))["userName"] == GRACE

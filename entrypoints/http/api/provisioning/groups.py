@@ -45,7 +45,7 @@ routes = Blueprint("scim_groups", __name__)
 
 
 class GroupDeletionForbidden(Forbidden):
-    """Groups cannot be deleted by SCIM, because they are the organization and its applications. An admin or owner can delete these."""
+    """Groups cannot be deleted by SCIM, because they are the organization and its applications. Its owner can delete these."""
 
 
 @routes.get("/scim/v2/Groups")
@@ -163,9 +163,9 @@ async def _change(group_id: str, parse: Callable[[dict[str, Any]], GroupChanges]
         await service_groups.find(ports(), caller, id_)  # an unknown id is 404, whatever the body is
     projection = Projection(GROUP)
     changes = await read_in_thread(parse)
-    if is_organization:
-        return await _group_response(await scim_groups.change(ports(), caller, id_, changes), projection)
-    return await _group_response(await service_groups.change_members(ports(), caller, id_, changes.provisioned), projection)
+    return await _group_response(
+        await (scim_groups if is_organization else service_groups).change(ports(), caller, id_, changes), projection
+    )
 
 
 def _resource(group: ScimGroup, projection: Projection) -> dict[str, Any]:

@@ -138,7 +138,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
 @validate_response(Message)
 async def remove(org_slug: str, user_id: str) -> Message:
