@@ -71,11 +71,10 @@ async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations.
-        # Checked again after it, because a parallel call may have removed the user from the services.
+        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
+        # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
         await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
-        await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
         await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
 
 
