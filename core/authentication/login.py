@@ -287,6 +287,14 @@ async def _confirm_service_membership(ports: Ports, signed_in: SignedIn) -> None
         await confirm_membership(ports, signed_in, service.org_id)
 
 
+async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_id: UUID, service_id: UUID) -> None:
+    """Confirm the user's membership of this organization, if any, unless its service refuses the user next."""
+    async with ports.storage.reading() as read:
+        is_admitted = await read.end_users.may_use(org_id, service_id, signed_in.session.user_id, signed_in.session.created_at)
+    if is_admitted:
+        await confirm_membership(ports, signed_in, org_id)
+
+
 async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
     """Confirm the user's membership of this organization, if any. Signing in to one of its services confirms it."""
     async with ports.storage.autocommit() as statements:

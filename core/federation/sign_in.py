@@ -191,7 +191,7 @@ async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarg
     if signed_in.session.provider == PASSWORD:
         service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))
         if service is not None:
-            await login.confirm_membership(ports, signed_in, service.org_id)
+            await login.confirm_membership_if_admitted(ports, signed_in, service.org_id, service.id)
     if target.cookie is not None:
         await end_replaced(ports, caller, target.cookie)
     return BrowserSignIn(signed_in.secret, signed_in.session.expires_at, signed_in.device_token)

@@ -36,7 +36,8 @@ async def list_page(ports: Ports, caller: Member, page: Page) -> PageResult[Dire
 async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     """Remove the block of a user, so that they can be invited again and use services again.
 
-    The user does not become a member.
+    The user does not become a member. The directory forgets users that it did not provision, so it
+    cannot bring them back.
 
     Raises: NotBlocked; the errors of `organizations.lock_organization_for`.
     """
@@ -47,6 +48,7 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
             raise NotBlocked
         account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
         reopened = await remove_block(tx, organization.id, account, now)
+        await tx.scim_users.forget_unprovisioned(organization.id, user_id)
         tx.record(events.user_unblocked(organization.id, user_id, whole_account=reopened))
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from core.applications import access, events
 from core.applications.access_rules import AccessPolicy, EnrollmentOrigin
+from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.group_patches import GroupMemberUnknown
 from core.provisioning.groups_rules import BATCH_SIZE, GroupNotFound, ScimGroup, matches_group, named_member_ids
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from core.provisioning.group_patches import GroupChanges
     from ports import Ports
     from ports.storage import Reading
+
+
+class AssigneeUnknown(Invalid):
+    """Members must be users that your directory provisioned, or other end users or confirmed members. Nothing was changed."""
 
 
 def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> ScimGroup:
@@ -72,9 +76,10 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes: GroupChanges) -> ScimGroup:
     """Assign users to the service, end assignments by the directory, and set the external id: all of it or nothing.
 
-    A user that an admin or an API key assigned stays assigned, and is not in the group.
+    A user that an admin or an API key assigned stays assigned, and is not in the group. Adding a user
+    that the directory blocks changes nothing.
 
-    Raises: GroupNotFound, GroupMemberUnknown, ScimTokenInvalid, OrganizationNotActive.
+    Raises: GroupNotFound, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
     """
     now, changes = ports.clock.now(), group_changes.provisioned
     async with ports.storage.transaction(by=caller) as tx:
@@ -83,12 +88,15 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
         organization = locked_organization()
         group = to_service_group(service, await tx.scim_users.group_external_ids(organization.id))
         assert service is not None, "to_service_group refuses other groups"
-        if changes.added - await tx.assignments.assignable(organization.id, changes.added):
-            raise GroupMemberUnknown
+        assignable = await tx.assignments.assignable(organization.id, changes.added)
+        if others := changes.added - assignable:
+            known = await tx.scim_users.group_members(organization.id, others)
+            if others != {member.user_id for member in known if member.is_blocked}:
+                raise AssigneeUnknown
         named = None if changes.replace_all else changes.added | changes.removed
         present = await tx.assignments.by_directory(organization.id, service.id, named)
         leaving = present - changes.added if changes.replace_all else present & changes.removed
-        joining = changes.added - present
+        joining = assignable - present
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [*joining, *leaving])
         if leaving:

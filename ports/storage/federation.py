@@ -199,11 +199,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 
     async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
-    ) -> tuple[UUID, str, str] | None:
+    ) -> tuple[UUID, str, UUID, str] | None:
         """Attach a sign-in through the API to the pending sign-on with this state.
 
-        Return the organization's id and slug and the service's slug, or None if no sign-on is
-        pending.
+        Return the id and slug of the organization and of the service, or None if no sign-on is pending.
         """
         ...
 

@@ -126,6 +126,10 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Store the id that the directory gave to the group of the organization or of one of its services."""
         ...
 
+    async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
+        """Remove a former member that the directory did not provision from the users that it knows."""
+        ...
+
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
         """Lock and reactivate all accounts that the organization created and its directory blocks. This takes two statements."""
         ...

@@ -135,7 +135,18 @@ class MembersRead(Protocol):
         ...
 
 
-class Members(MembersRead, Protocol):
+class Confirmations(Protocol):
+    """The confirmation of memberships."""
+
+    async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """Confirm the membership, because the member used the organization (docs/specification/security.md, Terms).
+
+        A membership that is already confirmed does not change.
+        """
+        ...
+
+
+class Members(MembersRead, Confirmations, Protocol):
     """Write access to memberships.
 
     Lock order: the organization before any of these. Only `lock` may come without it, if the
@@ -147,12 +158,7 @@ class Members(MembersRead, Protocol):
         ...
 
     async def add(self, membership: Membership) -> None:
-        """Add a membership and increment the member count.
-
-        The directory forgets a former member who had this email address; their block stays.
-
-        Raises: AlreadyMember.
-        """
+        """Add a membership and increment the member count. Raises: AlreadyMember."""
         ...
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
@@ -164,17 +170,6 @@ class Members(MembersRead, Protocol):
 
         A suspended membership cannot be restored after this. The directory forgets the user, unless
         it deactivated them: then it can only reactivate them.
-        """
-        ...
-
-
-class Confirmations(Protocol):
-    """The confirmation of memberships."""
-
-    async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Confirm the membership, because the member used the organization (docs/specification/security.md, Terms).
-
-        A membership that is already confirmed does not change.
         """
         ...
 

@@ -15,7 +15,7 @@ from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
-from core.kernel.values import Email, PageResult
+from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimTokenInvalid
@@ -151,12 +151,15 @@ class ScimUsers(Repository):
                 select 1 from scim_users
                 where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s and membership_id is null
                 union all
+                select 1 from users where id = %(as_id)s::uuid and id <> %(user_id)s  -- the id can be a userName (`filters.user_name`)
+                union all
                 select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
                 left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
                 where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)""",
             org_id=org_id,
             user_id=user_id,
             user_name=user_name,
+            as_id=parse_id(user_name.lower()),
         )
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
@@ -218,6 +221,15 @@ class ScimUsers(Repository):
             email=email,
             now=now,
             **profile_columns(profile),
+        )
+
+    async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
+        await self._run(
+            """
+            delete from scim_users
+            where org_id = %(org_id)s and user_id = %(user_id)s and membership_id is not null and not provisioned""",
+            org_id=org_id,
+            user_id=user_id,
         )
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:

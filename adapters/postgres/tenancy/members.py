@@ -73,18 +73,12 @@ class Members(Repository):
         )
 
     async def add(self, membership: Membership) -> None:
-        # The directory forgets a former member with the same address, because the user names in a
-        # directory are unique.
         await self._run(
             """
             with added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
                 returning org_id),
-            forgotten as (
-                delete from scim_users s using users u
-                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.user_id <> u.id and s.membership_id is not null
-                      and (s.user_name is null and s.email = u.email or lower(s.user_name) = u.email)),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)

@@ -109,6 +109,6 @@ async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: 
     ticket, session = new_secret(), signed_in.session
     async with ports.storage.transaction(by=caller) as tx:
         completed = await tx.saml_sign_ons.complete_sign_in(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
-    org_id, org_slug, service_slug = completed or refuse(SignOnNotFound)
-    await login.confirm_membership(ports, signed_in, org_id)
+    org_id, org_slug, service_id, service_slug = completed or refuse(SignOnNotFound)
+    await login.confirm_membership_if_admitted(ports, signed_in, org_id, service_id)
     return continuation_path(org_slug, service_slug, state, ticket)

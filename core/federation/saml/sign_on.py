@@ -247,7 +247,8 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
     """Return a response for a sign-in that the service did not request (decision 177).
 
     In a browser with a session, the response is bound to it, so that single logout reaches the
-    session at the service. The response to an access token is not bound to a browser session.
+    session at the service. The response to an access token is not bound to a browser session. Only a
+    program sends an access token, so it confirms a membership (docs/specification/security.md, Terms).
 
     Raises: the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
     """
@@ -256,6 +257,8 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
     async with ports.storage.reading() as read:
         service = (await saml.find_provider(read, org_slug, service_slug, now)).service
     async with ports.storage.transaction(by=caller) as tx:
+        if browser is None:
+            await tx.members.confirm(service.org_id, caller.user_id, now)
         user = await authorize_assertion(ports, tx, caller, service.org_id, org_slug, service_slug, caller.session_id)
         assertion = await create_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
     response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=assertion)

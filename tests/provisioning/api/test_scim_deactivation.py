@@ -214,6 +214,16 @@ async def test_a_deleted_user_is_blocked_until_the_directory_creates_them_or_an_
     assert (await acme.members())["ada@example.com"][0] == "member"
 
 
+async def test_the_directory_cannot_bring_back_a_member_it_did_not_provision_after_an_unblock(acme: Tenant, directory: Directory) -> None:
+    own, provisioned = await add_own_account(acme), (await directory.create_user())["id"]
+    for user_id in (own, provisioned):
+        await directory.deactivate(user_id)
+        assert (await acme.api.delete(f"{BLOCKS}/{user_id}", token=acme.token("owner"))).status == 204
+    assert problem(await directory.add_members(own)) == (400, "invalidValue")
+    assert problem(await directory.call("GET", f"/Users/{own}")) == (404, None)
+    assert (await directory.add_members(provisioned)).status == 200
+
+
 async def test_a_user_that_the_directory_creates_again_inactive_stays_blocked(acme: Tenant, directory: Directory) -> None:
     user_id = await add_own_account(acme)
     assert (await directory.delete(user_id)).status == 204

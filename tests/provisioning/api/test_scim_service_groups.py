@@ -66,6 +66,20 @@ async def test_a_service_for_assigned_users_is_a_group(acme: Tenant, other_tenan
     assert problem(await directory.call("DELETE", f"/Groups/{service}")) == (403, None)
 
 
+async def test_adding_a_blocked_user_changes_nothing(acme: Tenant, directory: Directory, service: UUID) -> None:
+    blocked, leaving, staying = [UUID((await directory.create_user(f"{name}@acme.example"))["id"]) for name in "abc"]
+    assert (await change(directory, service, add(blocked, leaving, staying))).status == 200
+    await directory.deactivate(blocked)
+    stranger = (await add_account(acme.ports, "stranger@example.com")).id
+    for users in ([blocked, stranger], [stranger]):
+        assert problem(await change(directory, service, add(*users), remove(leaving))) == (400, "invalidValue")
+    members = [{"value": str(user)} for user in (blocked, staying)]
+    body = {"schemas": [GROUP_URN], "displayName": "Shop", "members": members}
+    answer = await directory.call("PUT", f"/Groups/{service}", body)
+    assert (answer.status, [member["value"] for member in answer.json["members"]]) == (200, [str(staying)])
+    assert await assigned(acme) == {staying: "directory"}
+
+
 async def test_the_external_id_of_a_group_is_kept(acme: Tenant, directory: Directory, service: UUID) -> None:
     operation = {"op": "replace", "path": "externalId", "value": "8aa1a0c0"}
     answer = await change(directory, service, operation, add(acme.people["member"].id))

@@ -84,6 +84,15 @@ async def test_a_rename_of_an_account_that_the_directory_does_not_manage_keeps_t
     assert await run_sql(acme.pool, "select kind from mails where kind <> 'welcome'") == []
 
 
+async def test_a_user_name_is_not_the_id_of_another_user(acme: Tenant, directory: Directory) -> None:
+    """A user whose address is taken as a userName has the id as userName."""
+    user, other_id = await directory.create_user(), acme.id("member")
+    emails = [{"value": "ada@acme.example", "primary": True}]
+    assert problem(await directory.try_create_user(other_id, emails=emails)) == (409, "uniqueness")
+    assert problem(await directory.put(user["id"], userName=str(other_id).upper(), emails=emails)) == (409, "uniqueness")
+    assert (await directory.put(user["id"], userName=user["id"], emails=emails)).status == 200
+
+
 async def test_a_user_has_at_most_ten_addresses(directory: Directory) -> None:
     user = await directory.create_user()
     addresses = [{"value": f"a{number}@acme.example"} for number in range(11)]

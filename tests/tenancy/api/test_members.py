@@ -347,15 +347,13 @@ async def test_an_inactive_organization_refuses_all_calls(tenants: Tenants, acme
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_an_impersonator_cannot_change_roles_and_other_changes_record_both_users(tenants: Tenants, acme: Tenant, call: str) -> None:
+async def test_an_impersonator_can_only_list_members(tenants: Tenants, acme: Tenant, call: str) -> None:
     steward = await add_platform_owner(tenants.ports)
     token = await impersonate(tenants.ports, steward, acme.people["owner"], acme.org)
     before = await tenants.everything()
     answer = await CALLS[call](acme, token, acme.id("member"))
-    if call in ("transfer", "role"):
+    if call == "list":
+        assert answer.status == 200
+    else:
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
-        assert await tenants.everything() == before
-        return
-    assert answer.status == 200
-    actors = await run_sql(tenants.pool, "select actor_id, impersonator_id from audit_log where org_id is not null")
-    assert actors == ([] if call == "list" else [(acme.people["owner"].id, steward.id)])
+    assert await tenants.everything() == before

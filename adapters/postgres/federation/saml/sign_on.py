@@ -119,14 +119,14 @@ class SamlSignOns(Repository):
 
     async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
-    ) -> tuple[UUID, str, str] | None:
+    ) -> tuple[UUID, str, UUID, str] | None:
         return await self._one(
-            lambda row: (row[0], row[1], row[2]),
+            lambda row: (row[0], row[1], row[2], row[3]),
             """
             update saml_sign_ons s set user_id = %(user_id)s, session_id = %(session_id)s, ticket_hash = %(ticket_hash)s
             from services v join organizations o on o.id = v.org_id
             where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s and v.id = s.service_id
-            returning o.id, o.slug, v.slug""",
+            returning o.id, o.slug, v.id, v.slug""",
             state_hash=state_hash,
             user_id=user_id,
             session_id=session_id,

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
@@ -188,6 +189,15 @@ async def test_a_sign_in_with_a_password_to_a_service_confirms_the_membership(
     browser.cookies.clear()
     await browser.sign_in(after=relying_party.request())
     assert await is_confirmed(relying_party, user)
+
+
+async def test_a_sign_in_that_the_service_refuses_confirms_nothing(
+    relying_party: RelyingParty, browser: FakeBrowser, user: Account, pool: Pool
+) -> None:
+    await add_member(pool, relying_party.tenant.org, user.id)
+    await run_sql(pool, "update services set access_policy = 'assigned'")
+    await browser.sign_in(after=relying_party.request())
+    assert not await is_confirmed(relying_party, user)
 
 
 async def test_a_sign_in_with_a_second_factor_confirms_only_the_membership_of_that_organization(

@@ -115,7 +115,7 @@ async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) ->
     assert await complete(digest("another")) is None
     assert await complete(STATE, NOW + STATE_TTL) is None
     assert await saml_rows.rows() == before
-    assert await complete(STATE) == (saml_rows.service.org_id, "acme", "shop")
+    assert await complete(STATE) == (saml_rows.service.org_id, "acme", saml_rows.service.id, "shop")
 
 
 async def test_a_sign_on_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:

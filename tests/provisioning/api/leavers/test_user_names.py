@@ -67,7 +67,7 @@ async def test_a_blocked_user_is_forgotten_and_stays_blocked_when_another_user_g
     assert (await acme.try_invite(PRIVATE_EMAIL)).status == 409
 
 
-async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, leaver_id: str) -> None:
+async def test_a_former_member_stays_known_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, leaver_id: str) -> None:
     await directory.remove_member(leaver_id)
     await change_own_email(acme, leaver_id)
     other = await add_account(acme.ports, GRACE)
@@ -76,8 +76,11 @@ async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(
     )
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.members.add(membership)
-    assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["Resources"][0]["id"] == str(other.id)
-    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
+    [named] = (await directory.list_users(filter=f'userName eq "{GRACE}"'))["Resources"]
+    assert named["id"] == str(other.id)
+    assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == leaver_id
+    assert (await directory.add_members(leaver_id)).status == 200
+    assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == PRIVATE_EMAIL
 
 
 async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former_member(
