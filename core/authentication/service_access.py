@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Check that this user may use this service of this organization. Raises: BlockedByDirectory, NoAccessToService."""
-    if not await read.end_users.may_use(org_id, service_id, user_id, now):
+    """Check that this user may use this service of this organization. Raises: ServiceNotFound, BlockedByDirectory, NoAccessToService."""
+    may_use = await read.end_users.may_use(org_id, service_id, user_id, now)
+    if may_use is None:
+        raise ServiceNotFound
+    if not may_use:
         raise BlockedByDirectory if await read.directory_blocks.exists(org_id, user_id) else NoAccessToService
 
 

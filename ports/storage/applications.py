@@ -246,12 +246,12 @@ class EndUsersRead(Protocol):
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
-    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Return whether the service exists and the user may use it."""
+    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
+        """Return whether the user may use the service, or None if there is no such service."""
         ...
 
-    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Return whether the service exists and the user may use it with SAML."""
+    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
+        """Return whether the user may use the service with SAML, or None if there is no such service."""
         ...
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:

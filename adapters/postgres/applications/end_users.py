@@ -61,9 +61,9 @@ END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
-SERVICE: Final = "select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
-MAY_USE: Final = f"{SERVICE} and {may_use('v', '%(user_id)s')}"
-MAY_SIGN_ON: Final = f"{SERVICE} and {may_sign_on('v', '%(user_id)s')}"
+SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
+MAY_USE: Final = f"select {may_use('v', '%(user_id)s')} {SERVICE}"
+MAY_SIGN_ON: Final = f"select {may_sign_on('v', '%(user_id)s')} {SERVICE}"
 SERVICES_WITH_REFUSED_USERS: Final = f"""
     select o.slug, v.slug from services v join organizations o on o.id = v.org_id
     join saml_configurations f on f.service_id = v.id and f.enabled
@@ -210,11 +210,11 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(MAY_USE, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+    async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
+        return await self._one(lambda row: bool(row[0]), MAY_USE, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(MAY_SIGN_ON, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+    async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
+        return await self._one(lambda row: bool(row[0]), MAY_SIGN_ON, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
         return await self._all(lambda row: (row[0], row[1]), SERVICES_WITH_REFUSED_USERS, limit=limit, now=now)

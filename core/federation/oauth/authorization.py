@@ -132,7 +132,7 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
+        return bool(await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()))
 
 
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:

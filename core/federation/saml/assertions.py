@@ -64,7 +64,8 @@ async def authorize_assertion(
     if locks.session_lives.value is None:
         raise SessionEnded
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
-        raise SamlDisabled if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) else NoAccessToService
+        is_refused = await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is False
+        raise NoAccessToService if is_refused else SamlDisabled
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
     return AuthorizedUser(person, account, provider)
