@@ -17,7 +17,7 @@ from core.kernel.errors import Limited
 MAX_PER_ORGANIZATION: Final = 2
 MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
 MAX_CONCURRENT: Final = 4  # requests of an organization, on at most half of the connections to the database; others wait
-MAX_ADMITTED: Final = 60  # requests of an organization, with those that wait or whose body has not arrived yet
+MAX_ADMITTED: Final = 60  # requests of an organization that run, wait for their turn, or are still arriving
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
 

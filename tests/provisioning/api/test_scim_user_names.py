@@ -85,7 +85,7 @@ async def test_a_rename_of_an_account_that_the_directory_does_not_manage_keeps_t
 
 
 async def test_a_user_name_is_not_the_id_of_another_user(acme: Tenant, directory: Directory) -> None:
-    """A user whose address is taken as a userName has the id as userName."""
+    """A user has the id as userName if another user has the address as userName."""
     user, other_id = await directory.create_user(), acme.id("member")
     emails = [{"value": "ada@acme.example", "primary": True}]
     assert problem(await directory.try_create_user(other_id, emails=emails)) == (409, "uniqueness")

@@ -77,7 +77,7 @@ def _check_names(body: Mapping[str, Any]) -> None:
 
 
 def schema_error(body: Mapping[str, Any], urn: str) -> SchemaMissing | None:
-    """Return the error of a body whose `schemas` does not contain the URN. They may be left out."""
+    """Return an error if the body has `schemas` without the URN, or else None."""
     schemas = get_member(body, "schemas")
     urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
     return None if schemas is None or urn.lower() in urns else SchemaMissing(urn)
