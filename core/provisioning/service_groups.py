@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from core.provisioning.filters import ScimFilter
     from core.provisioning.group_patches import GroupChanges
     from ports import Ports
-    from ports.storage import Reading
 
 
 class AssigneeUnknown(Invalid):
@@ -48,12 +47,11 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
         external_ids = await read.scim_users.group_external_ids(caller.org_id)
         services = await read.services.with_policy(caller.org_id, AccessPolicy.ASSIGNED)
         groups = [to_service_group(service, external_ids) for service in services]
-        return groups if filter_ is None else [group for group in groups if await _matches(read, caller, filter_, group)]
-
-
-async def _matches(read: Reading, caller: ScimClient, filter_: ScimFilter, group: ScimGroup) -> bool:
-    ids = named_member_ids(filter_)
-    return matches_group(filter_, group, await read.assignments.by_directory(caller.org_id, group.id, ids) if ids else ())
+        if filter_ is None:
+            return groups
+        ids = named_member_ids(filter_)
+        members = await read.assignments.all_by_directory(caller.org_id, ids) if ids else {}
+    return [group for group in groups if matches_group(filter_, group, members.get(group.id, ()))]
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:

@@ -200,6 +200,10 @@ class AssignmentsRead(Protocol):
         """Return those of these users that the directory assigned to the service. None means all users."""
         ...
 
+    async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
+        """Return those of these users that the directory assigned to services of the organization, by the id of the service."""
+        ...
+
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids, in order, of users that the directory assigned to the service."""
         ...

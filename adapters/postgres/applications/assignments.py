@@ -78,6 +78,17 @@ class Assignments(Repository):
         )
         return set(rows)
 
+    async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
+        rows = await self._all(
+            lambda row: (row[0], set(row[1])),
+            """
+            select service_id, array_agg(user_id) from service_users
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by = 'directory' group by service_id""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+        )
+        return dict(rows)
+
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         return await self._all(
             lambda row: row[0],
