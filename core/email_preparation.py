@@ -82,7 +82,7 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
             return email
     if email.token is None:
         return await _add_token(ports, tx, email, purpose, ttl, now) or DROPPED
-    if await tx.one_time_tokens.is_live(digest(email.token), purpose, now):
+    if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
         return email
     # Do not send a link that no longer works: it expired during the retries, or a later email
     # replaced it.

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
 from core.kernel.policy import Policy
 from core.kernel.providers import Provider, ProviderClient
@@ -273,7 +274,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_common_passwords_file(cls, value: Path | None) -> Path | None:
         try:
-            _read_lines(value)
+            _common_passwords(value)
         except OSError as error:
             raise ValueError(f"{value} cannot be read: {error.strerror}") from None
         except UnicodeError:
@@ -356,7 +357,7 @@ class Settings(BaseSettings):
             key_environment=self.key_environment,
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
-            common_passwords=_read_lines(self.common_passwords_file),
+            common_passwords=_common_passwords(self.common_passwords_file),
         )
 
 
@@ -371,8 +372,8 @@ def _is_endpoint(url: str) -> bool:
     return has_valid_characters and has_valid_parts and "#" not in url and "@" not in parts.netloc
 
 
-def _read_lines(path: Path | None) -> frozenset[str]:
-    return frozenset() if path is None else frozenset(path.read_text(encoding="utf-8").splitlines())
+def _common_passwords(path: Path | None) -> frozenset[str]:
+    return shipped_common_passwords() if path is None else fold_lines(path.read_text(encoding="utf-8"))
 
 
 def load() -> Settings:

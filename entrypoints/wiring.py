@@ -162,7 +162,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     metrics = PrometheusMetrics()
     concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
-    policy = settings.policy  # the property reads a file each time
+    policy = settings.policy  # the property may read a file each time
     mailboxes = Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)

@@ -42,7 +42,7 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str, or
 
     Raises: EmailTaken; the errors of `check_new_password`.
     """
-    check_new_password(password, ports.policy.common_passwords)
+    check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
     account = new_account(email, password_hash, now)
@@ -116,7 +116,7 @@ async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
     """Return whether a reset link works now, without using it up."""
     async with ports.storage.reading() as read:
-        return await read.one_time_tokens.is_live(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now())
+        return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) is not None
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
@@ -126,9 +126,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
     Raises: LinkInvalid; the errors of `check_new_password`.
     """
-    check_new_password(new_password, ports.policy.common_passwords)
-    if not await reset_link_is_live(ports, token):  # saves the expensive hash; `_redeem` decides
-        raise LinkInvalid
+    async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
+        email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
+    check_new_password(new_password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -215,9 +215,9 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 
     Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
     """
-    check_new_password(new_password, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    check_new_password(new_password, account.email, ports.policy.common_passwords)
     if account.password_hash is not None:
         raise PasswordAlreadySet
     password_hash = await ports.passwords.hash(new_password)
@@ -237,10 +237,10 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet;
     the errors of `check_new_password` and `lock_own_account`.
     """
-    check_new_password(new_password, ports.policy.common_passwords)
     check_password_length(current)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    check_new_password(new_password, account.email, ports.policy.common_passwords)
     if account.password_hash is None:
         raise NoPasswordSet
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, digest(account.email))

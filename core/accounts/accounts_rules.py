@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Unauthenticated
 from core.kernel.values import Email, new_id
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128
+MIN_LOCAL_PART: Final = 4  # shorter ones are in too many words
 
 
 class AccountOrigin(StrEnum):
@@ -90,7 +92,15 @@ class PasswordTooLong(Invalid):
 
 
 class PasswordTooCommon(Invalid):
-    """This password is on a list of common passwords. Choose another one."""
+    """This password is one of the most common ones, which attackers try first. Choose a longer one, for example four random words."""
+
+
+class PasswordContainsEmail(Invalid):
+    """The password must not contain your email address, or the part before the @. Choose another one, for example four random words."""
+
+
+class PasswordContainsProduct(Invalid):
+    """The password must not contain the name Gatehouse. Choose another one, for example four random words."""
 
 
 class LinkInvalid(Invalid):
@@ -135,16 +145,24 @@ def new_account(
     )
 
 
-def check_new_password(password: str, common: frozenset[str] = frozenset()) -> None:
-    """Check a new password as typed, without trimming, case folding or composition rules (security A-1, decision 67).
+def check_new_password(password: str, email: Email, common: frozenset[str]) -> None:
+    """Check a new password of the account with this address (security A-1, decision 67).
 
-    Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon.
+    `common` has case-folded passwords. There are no composition rules, and the password is not trimmed.
+
+    Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon; PasswordContainsEmail; PasswordContainsProduct.
     """
     if len(password) < MIN_PASSWORD_LENGTH:
         raise PasswordTooShort
     check_password_length(password)
-    if password in common:
+    folded = password.casefold()
+    if folded in common:
         raise PasswordTooCommon
+    local_part = email.rpartition("@")[0]
+    if email in folded or (len(local_part) >= MIN_LOCAL_PART and local_part in folded):
+        raise PasswordContainsEmail
+    if PRODUCT.casefold() in folded:
+        raise PasswordContainsProduct
 
 
 def check_password_length(password: str) -> None:

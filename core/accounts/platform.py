@@ -41,7 +41,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 
     Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
     """
-    check_new_password(password, ports.policy.common_passwords)
+    check_new_password(password, email, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock
             raise PlatformOwnerExists

@@ -1,8 +1,10 @@
 """The lifetimes and limits that an operator can set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
+
+from core.kernel.common_passwords import shipped_common_passwords
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +34,5 @@ class Policy:
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhooks_per_organization: int = 50  # security W-6
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
-    common_passwords: frozenset[str] = frozenset()  # empty by default: the API promises only the length rule
+    common_passwords: frozenset[str] = field(default_factory=shipped_common_passwords, repr=False)  # case-folded
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

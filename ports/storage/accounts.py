@@ -370,8 +370,8 @@ class AttemptLimits(AttemptReset, Protocol):
 class OneTimeTokensRead(Protocol):
     """Read access to one-time tokens."""
 
-    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool:
-        """Return whether the token exists, is unused and has not expired."""
+    async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
+        """Return the address that the token was sent to, or None if the token does not exist, is used or has expired."""
         ...
 
 

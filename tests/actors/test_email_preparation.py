@@ -104,8 +104,8 @@ async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: Fa
     mail, second = await prepared_one(ports)
     await email_queue.record_sent(ports, mail)
     async with ports.storage.reading() as read:
-        assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
-        assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
+        assert not await read.one_time_tokens.live_email(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
+        assert await read.one_time_tokens.live_email(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
     assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
         EmailOutcome.DROPPED

@@ -60,7 +60,7 @@ async def test_a_queued_email_is_sent_and_its_token_deleted(
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["claims"], row["token"]) == ("sent", 1, 1, None)
     async with ports.storage.reading() as read:
-        assert await read.one_time_tokens.is_live(digest(link(email_message)), TokenPurpose.VERIFY_EMAIL, ports.clock.now())
+        assert await read.one_time_tokens.live_email(digest(link(email_message)), TokenPurpose.VERIFY_EMAIL, ports.clock.now())
     assert [job for job, _ in metrics.jobs] == ["mail"]
     [entry] = log
     assert (entry["event"], entry["job_id"], entry["kind"]) == ("mail_sent", str(mail.id), "verify_email")

@@ -136,7 +136,7 @@ def test_idle_connections_of_proxies_are_kept_longer(settings_from: SettingsFrom
 
 def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tmp_path: Path) -> None:
     common = tmp_path / "common.txt"
-    common.write_text("password1234\nqwertyuiop\n", encoding="utf-8")
+    common.write_text("password1234\nQWERTYuiop\n", encoding="utf-8")
     settings = settings_from(
         DATABASE_URL="postgresql://gatehouse:hunter2@db/gatehouse",
         DATA_DIR="/srv/gatehouse",

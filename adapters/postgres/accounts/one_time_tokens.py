@@ -11,10 +11,11 @@ from core.kernel.values import Email
 class OneTimeTokens(Repository):
     """Implements `ports.storage.accounts.OneTimeTokens`."""
 
-    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool:
-        return await self._exists(
+    async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
+        return await self._one(
+            lambda row: Email(row[0]),
             """
-            select 1 from one_time_tokens
+            select email from one_time_tokens
             where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s""",
             token_hash=token_hash,
             purpose=purpose,

@@ -79,7 +79,7 @@ async def test_a_password_of_the_wrong_length_is_refused(api: Api) -> None:
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), password
 
 
-@pytest.mark.parametrize("password", ["12345678", "a" * 128, " leading and trailing ", "😀" * 128, "nul\x00and\ttab", "ÅÅÅÅÅÅÅÅ"])
+@pytest.mark.parametrize("password", ["72519403", "a" * 128, " leading and trailing ", "😀" * 128, "nul\x00and\ttab", "ÅÅÅÅÅÅÅÅ"])
 async def test_a_password_is_not_changed(api: Api, pool: Pool, password: str) -> None:
     assert (await register(api, password=password)).status == 200
     await query_value(pool, "update users set email_verified_at = now() returning 1")

@@ -144,6 +144,22 @@ async def test_a_first_password_is_set_once(api: Api, ports: Ports, sent: FakeMa
     assert (await api.login(password=NEW_PASSWORD)).status == 200
 
 
+@pytest.mark.parametrize("password", ["Football1", f"x{EMAIL}", "gatehouse forever"])
+async def test_an_obvious_password_is_refused_wherever_one_is_set(
+    api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool, password: str
+) -> None:
+    refused = await register(api, password=password)
+    message = refused.json["error"]
+    assert (refused.status, "four random words" in message) == (400, True)
+    account = await add_account(ports)
+    token, reset = (await api.login()).json["access_token"], await request_reset(api, ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": reset, "new_password": password})).json["error"] == message
+    change = {"current_password": PASSWORD, "new_password": password}
+    assert (await api.post("/api/user/change-password", change, token=token)).json["error"] == message
+    await query_value(pool, "update users set password_hash = null where id = %s returning 1", account.id)
+    assert (await api.post("/api/user/set-password", {"new_password": password}, token=token)).json["error"] == message
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [("/api/user/set-password", {"new_password": NEW_PASSWORD}), ("/api/user/change-password", {})],

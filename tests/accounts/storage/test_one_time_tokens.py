@@ -31,17 +31,17 @@ async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Post
         tokens = tx.one_time_tokens
         await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, user.id)
         await add_token(tx, "other", TokenPurpose.RESET_PASSWORD, user.id, EVE)
-        assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
-        assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR - MICROSECOND)
-        assert not await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR)
-        assert not await tokens.is_live(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)
-        assert not await tokens.is_live(digest("T"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert await tokens.live_email(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert await tokens.live_email(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR - MICROSECOND)
+        assert not await tokens.live_email(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR)
+        assert not await tokens.live_email(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)
+        assert not await tokens.live_email(digest("T"), TokenPurpose.RESET_PASSWORD, NOW)
         assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR) is None
         assert await tokens.redeem(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW) is None
         assert await tokens.redeem(digest("x"), TokenPurpose.RESET_PASSWORD, NOW) is None
         assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW) == ADA
         assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW) is None
-        assert not await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert not await tokens.live_email(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
         assert await tokens.redeem(digest("other"), TokenPurpose.RESET_PASSWORD, NOW + SECOND) == EVE
     assert await run_sql(pool, "select used_at from one_time_tokens order by used_at") == [(NOW,), (NOW + SECOND,)]
 
