@@ -1,7 +1,8 @@
 """Login analytics for members of an organization and for API keys of a service (decisions 10, 117, 233, 234, 235).
 
-Only successful logins to existing services count. Each login adds to a total per day (UTC). So the
-cost of a range depends on its number of days, not on the number of logins (security N-6).
+Only successful logins count: those to existing services, and those of members to the platform. Each
+login adds to a total per day (UTC). So the cost of a range depends on its number of days, not on the
+number of logins (security N-6).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ServiceAnalytics:
 
 
 async def count_by_day(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[DailyLogins]:
-    """Return the number of logins to the organization's services per day, earliest first. Days without logins are left out."""
+    """Return the number of logins per day, earliest first. Days without logins are left out."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_day(caller.acts_in.id, None, date_range)
 

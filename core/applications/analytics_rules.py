@@ -1,4 +1,4 @@
-"""Figures about sign-ins to an organization's services, and the date range that they cover."""
+"""Figures about the sign-ins that an organization sees, and the date range that they cover."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RecentLogin:
 
     id: UUID
     user_id: UUID
-    service_id: UUID
+    service_id: UUID | None  # None for the sign-in of a member to the platform
     provider: str
     created_at: datetime
 

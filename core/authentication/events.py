@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
@@ -19,14 +19,22 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider
 
 
-def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
-    """A user signed in with all required factors (decision 61).
+# Sign-ins to a service have no entry in the audit log: a service can have any number of end users,
+# and the log is kept forever.
+_SERVICE_SIGN_IN: Final = replace(EVENT_KINDS["user.login.success"], audited=False)
 
-    `provider` is `password` or the name of an identity provider. The organization of the service,
-    if any, receives the event (decision 220).
+
+def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
+    """A user signed in with all required factors (decision 61). The audit log has only the sign-ins of members to Gatehouse itself.
+
+    `provider` is `password` or the name of an identity provider. The organization of the service
+    receives the event. Without a service, the organizations of the user's confirmed memberships
+    receive it (decision 220).
     """
-    data = {"provider": provider, "service_id": str(service.id) if service else None}
-    return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)
+    details = {"provider": provider, "service_id": str(service.id) if service else None}
+    if service is None:
+        return Event(EVENT_KINDS["user.login.success"], str(user_id), of_person=user_id, details=details)
+    return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)
 
 
 def identity_linked(user_id: UUID, provider: Provider) -> Event:

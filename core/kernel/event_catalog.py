@@ -41,10 +41,15 @@ class EventKind:
     target: Target
     audited: bool = True
     platform_only: bool = False  # recorded in the platform's log, never in an organization's
+    # Recorded in the logs of organizations only, and of those only that a platform owner has once
+    # approved: anyone can create others, so a frequent event would write any number of entries.
+    approved_only: bool = False
 
 
-def _kinds(category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False) -> list[EventKind]:
-    return [EventKind(name, _label(name), category, target, audited, platform_only) for name in names]
+def _kinds(
+    category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False, approved_only: bool = False
+) -> list[EventKind]:
+    return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only) for name in names]
 
 
 def _label(name: str) -> str:
@@ -58,8 +63,11 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in [
+            # Members' sign-ins to the platform are audited, those to a service are not
+            # (core.authentication.events).
+            *_kinds("Authentication", Target.USER, "user.login.success", approved_only=True),
             # Webhook-only events.
-            *_kinds("Authentication", Target.USER, "user.login.success", "user.signup.success", audited=False),
+            *_kinds("Authentication", Target.USER, "user.signup.success", audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.
             *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),

@@ -307,7 +307,7 @@ class OwnApplications(Protocol):
 class AnalyticsRead(Protocol):
     """Successful logins to the existing services of an organization, by day in UTC.
 
-    A `service_id` of None means all services.
+    A `service_id` of None means all services and the logins of members to the platform.
     """
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:

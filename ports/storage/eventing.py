@@ -30,9 +30,9 @@ class Audit(Protocol):
     """Write access to the audit logs. `Transaction.record` adds the entries."""
 
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries about the security of this account from all logs.
+        """Remove the entries about the security of this account and its sign-ins from all logs.
 
-        Also decrements the totals.
+        Also decrements the totals of entries and of members' logins.
         """
         ...
 

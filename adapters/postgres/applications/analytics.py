@@ -13,6 +13,13 @@ from core.kernel.providers import Provider
 TOTALS: Final = """
     services v join login_totals t on t.org_id = v.org_id and t.service_id = v.id
     where v.org_id = %(org_id)s and t.day between %(first)s and %(last)s"""
+# The totals of an organization: those of its services, and its members' sign-ins to the platform.
+ALL_TOTALS: Final = f"""
+    (select t.day, t.provider, t.total from {TOTALS}
+     union all
+     select t.day, t.provider, t.total from member_login_totals t
+     where t.org_id = %(org_id)s and t.day between %(first)s and %(last)s) t
+    where true"""
 OF_SERVICE: Final = "and v.id = %(service_id)s"
 # Deleting users can reduce a total to zero. Such a total is left out.
 COUNT: Final = "sum(t.total)::bigint"
@@ -21,12 +28,19 @@ ANY: Final = f"having {COUNT} > 0"
 # of the organization would not be enough: all of them could belong to a deleted service, until the
 # housekeeper has removed them. Do not add the organization to the inner query: then only the index
 # by service returns the rows in order.
+#
+# The audit log has the sign-ins of members to the platform. Each part is in the order of its index.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
 LATEST: Final = f"""
-    select l.* from services v cross join lateral (
-        select l.id, l.user_id, l.service_id, l.provider, l.created_at from login_events l
-        where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
-    where v.org_id = %(org_id)s {NEWEST_FIRST}"""
+    with to_services as (
+        select l.* from services v cross join lateral (
+            select l.id, l.user_id, l.service_id, l.provider, l.created_at from login_events l
+            where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
+        where v.org_id = %(org_id)s {NEWEST_FIRST}),
+    to_platform as (
+        select l.id, l.target_id::uuid, null::uuid, l.details ->> 'provider', l.created_at from audit_log l
+        where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST})
+    select l.* from (table to_services union all table to_platform) l {NEWEST_FIRST}"""
 LATEST_FIRST_PAGE: Final = LATEST.format(older="")
 LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
 
@@ -41,7 +55,7 @@ class Analytics(Repository):
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         return await self._all(
             lambda row: DailyLogins(row[0], row[1]),
-            f"select t.day, {COUNT} from {TOTALS} {_of(service_id)} group by t.day {ANY} order by t.day",
+            f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day",
             org_id=org_id,
             service_id=service_id,
             first=days.first,
@@ -61,7 +75,7 @@ class Analytics(Repository):
         return await self._all(
             lambda row: ProviderLogins(Provider(row[0]), row[1]),
             f"""
-            select t.provider, {COUNT} from {TOTALS} {_of(service_id)} and t.provider = any(%(providers)s)
+            select t.provider, {COUNT} from {_totals(service_id)} and t.provider = any(%(providers)s)
             group by t.provider {ANY} order by {COUNT} desc, t.provider""",
             org_id=org_id,
             service_id=service_id,
@@ -99,5 +113,5 @@ class Analytics(Repository):
         return usage or ServiceUsage(0, 0, 0, 0)  # the service was deleted after the key was checked
 
 
-def _of(service_id: UUID | None) -> LiteralString:
-    return "" if service_id is None else OF_SERVICE
+def _totals(service_id: UUID | None) -> LiteralString:
+    return ALL_TOTALS if service_id is None else f"{TOTALS} {OF_SERVICE}"

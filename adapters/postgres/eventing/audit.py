@@ -23,6 +23,8 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "anonymous": "and l.actor_id is null and l.address is not null",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
+# Actions of users on their own account, which a permanent deletion removes (decision 111).
+OWN_ACTIVITY: Final = ["user.login.success"]
 
 
 def to_entry(row: Row) -> AuditEntry:
@@ -78,19 +80,34 @@ class Audit(Repository):
         return PageResult(entries, total)
 
     async def forget(self, user_id: UUID) -> None:
-        # Actions named security.* are only about an account. Lock order: totals by their key, as in
+        # Actions named security.* are only about an account, and so are the user's own sign-ins. Each
+        # part has its index. Lock order: totals of logins, then of entries, each by their key, as in
         # EventLog.
         await self._run(
             """
             with forgotten as (
-                delete from audit_log
-                where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
-                returning org_id, action, target_type)
+                delete from audit_log where id = any(array(
+                    select id from audit_log
+                    where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+                    union all
+                    select id from audit_log
+                    where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text
+                      and action = any(%(own)s)))
+                returning org_id, action, target_type, details, created_at),
+            logins as (
+                insert into member_login_totals as t (org_id, day, provider, total)
+                select org_id, (created_at at time zone 'UTC')::date, details ->> 'provider', -count(*)
+                from forgotten where org_id is not null and action = 'user.login.success'
+                group by 1, 2, 3 order by 1, 2, 3
+                on conflict (org_id, day, provider) do update set total = t.total + excluded.total
+                returning 1)
             insert into audit_totals as t (org_id, action, target_type, total)
-            select org_id, action, target_type, -count(*) from forgotten where org_id is not null
+            select org_id, action, target_type, -count(*) from forgotten cross join (select count(*) from logins) before
+            where org_id is not null
             group by org_id, action, target_type order by org_id, action, target_type
             on conflict (org_id, action, target_type) do update set total = t.total + excluded.total""",
             user_id=str(user_id),
+            own=OWN_ACTIVITY,
         )
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:

@@ -31,12 +31,18 @@ class EventLog(Repository):
         # go to the platform's log. Events of one transaction are a microsecond apart, so that the log
         # keeps their order.
         #
+        # recipients: an event that is approved_only skips organizations that were never approved, and
+        # has no entry without a recipient.
+        #
+        # logins: only audited sign-ins are those of members. Their totals are counted here, so that
+        # log and totals agree about the organizations and the day (docs/specification, decision 234).
+        #
         # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
         # committed before another one was written has the lower position (docs/adr/0014). Keep the
         # lateral subquery: a plain join may read all configurations.
         #
-        # counted: lock order: totals by their key, so that two transactions cannot wait for each
-        # other.
+        # counted: lock order: totals of logins, then of entries, each by their key, so that two
+        # transactions cannot wait for each other.
         #
         # delivered: webhooks receive the events in the log of their organization, and events that
         # are not audited. Without webhooks this is one index lookup. If a webhook is deleted at the
@@ -47,24 +53,27 @@ class EventLog(Repository):
             with recorded as (
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
-                    id uuid, org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb,
-                    data jsonb, actor_id uuid, actor_kind text, actor_email text, impersonator_id uuid, address text,
-                    agent text, payload jsonb))
-                    with ordinality as e (id, org_id, of_person, name, audited, target_type, target_id, details, data,
+                    id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
+                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, actor_email text,
+                    impersonator_id uuid, address text, agent text, payload jsonb))
+                    with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
                                           actor_id, actor_kind, actor_email, impersonator_id, address, agent, payload, number)),
             recipients as (
                 select number, org_id from recorded where org_id is not null
                 union all
                 select h.number, m.org_id from recorded h join memberships m on m.user_id = h.of_person
-                where h.org_id is null and m.confirmed_at is not null),
+                where h.org_id is null and m.confirmed_at is not null
+                  and (not h.approved_only or exists (
+                      select 1 from organizations o where o.id = m.org_id and o.status in ('active', 'suspended')))),
             logs as (
-                select h.*, t.org_id as log from recorded h left join recipients t on t.number = h.number),
+                select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry
+                from recorded h left join recipients t on t.number = h.number),
             audited as (
                 insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
                                        details, created_at)
                 select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address,
                        agent, details, at
-                from logs where audited
+                from logs where has_entry
                 returning id, org_id, created_at),
             forwarded as (
                 insert into siem_queue (org_id, siem_id, entry_id)
@@ -73,9 +82,17 @@ class EventLog(Repository):
                     select id from siem_configurations where org_id = a.org_id and enabled limit 1) s
                 order by a.created_at
                 returning pg_notify('siem', '')),
+            logins as (
+                insert into member_login_totals as t (org_id, day, provider, total)
+                select log, (at at time zone 'UTC')::date, details ->> 'provider', count(*)
+                from logs where has_entry and name = 'user.login.success'
+                group by 1, 2, 3 order by 1, 2, 3
+                on conflict (org_id, day, provider) do update set total = t.total + excluded.total
+                returning 1),
             counted as (
                 insert into audit_totals as t (org_id, action, target_type, total)
-                select log, name, target_type, count(*) from logs where audited and log is not null
+                select log, name, target_type, count(*) from logs cross join (select count(*) from logins) before
+                where has_entry and log is not null
                 group by log, name, target_type order by log, name, target_type
                 on conflict (org_id, action, target_type) do update set total = t.total + excluded.total),
             delivered as (
@@ -110,6 +127,7 @@ def _row(event: Event) -> dict[str, object]:
         "of_person": None if event.of_person is None else str(event.of_person),
         "name": event.kind.name,
         "audited": event.kind.audited,
+        "approved_only": event.kind.approved_only,
         "target_type": event.kind.target,
         "target_id": event.target_id,
         "details": dict(event.details),

@@ -17,6 +17,7 @@ OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("events", "name"),
     ("login_events", "created_at desc, id desc"),
     ("login_totals", "service_id, day, provider, shard"),
+    ("member_login_totals", "day, provider"),
     ("audit_totals", "action, target_type"),
 )
 OF_SERVICES: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("login_events", "created_at desc, id desc"),)

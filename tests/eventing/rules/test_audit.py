@@ -40,7 +40,7 @@ def test_an_action_selects_its_entries() -> None:
 
 # Actions of the platform's log and of webhooks only, and texts that are not actions.
 @pytest.mark.parametrize(
-    "action", ["organization.deleted", "user.login.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"]
+    "action", ["organization.deleted", "user.signup.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"]
 )
 def test_an_unknown_action_matches_no_entry(action: str) -> None:
     assert filter_for(action) is None

@@ -11,6 +11,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
+from core.authentication.events import signed_in
 from core.kernel import event_catalog
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
@@ -102,6 +103,35 @@ async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_abo
     assert await totals(pool) == {(confirmed_org, "security.password.changed", "user"): 1}
 
 
+async def test_a_sign_in_to_the_platform_is_recorded_for_each_approved_organization_of_the_member(storage: Postgres, pool: Pool) -> None:
+    """Anyone can create organizations, so those without approval must not multiply the entries of a frequent event."""
+    await add(storage, user := account(), eve := account(EVE))
+    statuses = ["active", "suspended", "pending", "rejected"]
+    organizations = {status: await add_organization(pool, status, status) for status in statuses}
+    foreign, unconfirmed = await add_organization(pool, "foreign"), await add_organization(pool, "unconfirmed")
+    for org in organizations.values():
+        await add_member(pool, org, user.id, confirmed=True)
+    await add_member(pool, foreign, eve.id, confirmed=True)
+    await add_member(pool, unconfirmed, user.id)
+    approved = {organizations["active"], organizations["suspended"]}
+    async with storage.transaction(by=replace(PERSON, user_id=user.id), in_session=False) as tx:
+        tx.record(signed_in(user.id, "codehost"))
+    assert {(row[0], row[1], row[3], row[9]["provider"]) for row in await run_sql(pool, AUDIT)} == {
+        (org, "user.login.success", str(user.id), "codehost") for org in approved
+    }
+    assert {row[0] for row in await run_sql(pool, EVENTS)} == approved
+    assert await totals(pool) == {(org, "user.login.success", "user"): 1 for org in approved}
+    assert {row[0] for row in await run_sql(pool, "select org_id from member_login_totals where total = 1")} == approved
+
+
+async def test_a_sign_in_of_a_user_without_organizations_is_in_no_log(storage: Postgres, pool: Pool) -> None:
+    user = await add(storage, account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(signed_in(user.id, "password"))
+    assert await run_sql(pool, AUDIT) == []
+    assert [row[0] for row in await run_sql(pool, EVENTS)] == [None]
+
+
 async def test_the_organization_of_an_event_takes_precedence_over_those_of_the_person(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
@@ -164,7 +194,7 @@ async def test_events_of_one_transaction_are_a_microsecond_apart(storage: Postgr
 
 
 def make_event(name: str, org: UUID, target: str = "x") -> Event:
-    return Event(EVENT_KINDS[name], target, org_id=org)
+    return Event(EVENT_KINDS[name], target, org_id=org, details={"provider": "password"})
 
 
 async def totals(pool: Pool) -> dict[tuple[UUID, str, str], int]:
@@ -274,7 +304,11 @@ async def test_concurrent_random_events_are_all_counted(storage: Postgres, pool:
     def choose(_: int) -> list[Event]:
         organization_events = [make_event(name, org) for name in names for org in organizations]
         account_events = [events.password_changed(person.id, "change") for person in people]
+        account_events += [signed_in(person.id, "password") for person in people]
         return dice.sample([*organization_events, *account_events], dice.randrange(12))
 
     await run_concurrently(20, recorder(storage, choose))
     assert sum((await totals(pool)).values()) > 100
+    logins = "select org_id, count(*) from audit_log where action = 'user.login.success' group by org_id order by org_id"
+    totals_of_logins = "select org_id, sum(total)::bigint from member_login_totals group by org_id order by org_id"
+    assert await run_sql(pool, totals_of_logins) == await run_sql(pool, logins) != []

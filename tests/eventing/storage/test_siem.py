@@ -39,7 +39,7 @@ async def test_entries_are_queued_in_order_for_organizations_that_forward(ports:
         for number in range(20):
             for org in (acme, other_tenant, other, None):
                 tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=org))
-            tx.record(Event(EVENT_KINDS["user.login.success"], "no entry", org_id=acme))
+            tx.record(Event(EVENT_KINDS["user.signup.success"], "no entry", org_id=acme))
     assert await queued(pool, acme) == [str(number) for number in range(20)]
     assert await run_sql(pool, "select count(*) from siem_queue") == [(20,)]
 
@@ -99,7 +99,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
 async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_writer(ports: Ports, pool: Pool, acme: UUID) -> None:
     """The queue is read while the writers record entries. Each writer commits before it records its next entry."""
     await configure(ports, make_sink(acme))
-    storage, dice = ports.storage, random.Random(11)  # noqa: S311
+    storage, dice, details = ports.storage, random.Random(11), {"provider": "password"}  # noqa: S311
     names = sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)
     received: list[str] = []
     is_finished = False
@@ -121,7 +121,9 @@ async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_write
         for step in range(12):
             async with storage.transaction(by=SYSTEM) as tx:
                 for part in range(dice.randrange(1, 3)):
-                    tx.record(Event(EVENT_KINDS[names[(number * 5 + step) % len(names)]], f"{number}/{step}/{part}", org_id=acme))
+                    tx.record(
+                        Event(EVENT_KINDS[names[(number * 5 + step) % len(names)]], f"{number}/{step}/{part}", org_id=acme, details=details)
+                    )
                 if number % 2:  # writes the events some time before the commit
                     await tx.write_events()  # type: ignore[attr-defined]
                     tx._events.clear()  # type: ignore[attr-defined]

@@ -30,6 +30,8 @@ FILLING: Final = {
     "login_totals": """
         insert into login_totals (org_id, service_id, day, provider, shard, total)
         select %(org)s, id, now(), 'password', 0, 1 from users""",
+    "member_login_totals": """
+        insert into member_login_totals (org_id, day, provider, total) select %(org)s, now(), email, 1 from users""",
     "audit_totals": """
         insert into audit_totals (org_id, action, target_type, total) select %(org)s, email, 'user', 1 from users""",
     "webhook_deliveries": """

@@ -333,7 +333,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
 
 # Rows that must not exist for a deleted organization.
 GOES_ALONG = (
-    *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"),
+    *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events", "member_login_totals"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
     *("saml_sign_ons", "saml_sessions"),
     *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
@@ -362,6 +362,8 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
         totals = await run_sql(pool, "select action, target_type, total from audit_totals where org_id = %s and total > 0", org)
         entries = await run_sql(pool, "select action, target_type, count(*) from audit_log where org_id = %s group by 1, 2", org)
         assert sorted(totals) == sorted(entries)
+        logins = await run_sql(pool, "select coalesce(sum(total), 0)::bigint from member_login_totals where org_id = %s", org)
+        assert logins == [(sum(number for action, _, number in entries if action == "user.login.success"),)]
 
 
 async def check_services(pool: Pool, org: UUID) -> None:

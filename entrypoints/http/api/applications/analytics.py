@@ -81,8 +81,8 @@ class ProviderLoginsResponse(ResponseModel):
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
     """Count logins by day.
 
-    Counts the successful logins to all services of the organization, by any method. Days without
-    logins are left out. The earliest day comes first.
+    Counts the successful logins by any method: to all services of the organization, and of its
+    members to Gatehouse itself. Days without logins are left out. The earliest day comes first.
     """
     days = await analytics.count_by_day(ports(), acting_member(), query_args.date_range())
     return [_to_daily_logins(logins) for logins in days]
@@ -113,8 +113,8 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
     """Count logins by identity provider.
 
-    Logins by password or SAML are not included. Providers without logins in the range are left out.
-    The highest count comes first.
+    Logins of members to Gatehouse itself are included, logins by password or SAML are not. Providers
+    without logins in the range are left out. The highest count comes first.
     """
     providers = await analytics.count_by_provider(ports(), acting_member(), query_args.date_range())
     return [_to_provider_logins(logins) for logins in providers]
@@ -127,11 +127,11 @@ class RecentLoginsQuery(Query):
 
 
 class RecentLoginResponse(ResponseModel):
-    """One login to a service."""
+    """One login to a service, or of a member to Gatehouse itself."""
 
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
-    service_id: UUID = Field(description="The id of the service.")
+    service_id: UUID | None = Field(description="The id of the service. Null for the login of a member to Gatehouse itself.")
     provider: str = Field(description="The identity provider, `password` or `saml`.")
     created_at: Timestamp = Field(description="The time of the login, in UTC.")
 
@@ -144,8 +144,8 @@ class RecentLoginResponse(ResponseModel):
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
     """List recent logins.
 
-    Returns the latest successful logins to the organization's services, newest first. A large limit
-    is allowed: the response is streamed.
+    Returns the latest successful logins to the organization's services and of its members to
+    Gatehouse itself, newest first. A large limit is allowed: the response is streamed.
     """
     return await stream_list(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
 
