@@ -24,6 +24,14 @@ SCREENSHOTS_VARIABLE: Final = "GATEHOUSE_SCREENSHOTS"
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
 DESKTOP, PHONE = (1000, 750), (390, 844)
 
+AXE: Final = ROOT / "tests" / "proof" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE: Final = """
+const [options, done] = arguments;
+const describe = ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(" ")}`;
+axe.run(options).then(({ violations }) => done(violations.map(describe)), (error) => done([String(error)]));
+"""
+FITS: Final = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+
 
 def missing() -> str | None:
     """Return a sentence about missing programs, or None."""
@@ -174,18 +182,47 @@ class Browser:
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
+    def show(self, body: str) -> None:
+        """Show this document, without a server."""
+        self._driver.get("about:blank")
+        frame = self._driver.execute_cdp_cmd("Page.getFrameTree", {})["frameTree"]["frame"]["id"]
+        self._driver.execute_cdp_cmd("Page.setDocumentContent", {"frameId": frame, "html": body})
+
+    def audit(self, name: str) -> dict[str, list[str]]:
+        """Return what axe-core finds on the page, by look: light, dark and phone. Also save screenshots.
+
+        The light look is checked against all rules, and the dark one for its contrast. A page that
+        is wider than the window is a finding, too.
+        """
+        self._driver.execute_script(AXE.read_text("utf-8"))
+        findings = {}
+        for look in self._looks(name):
+            violations = []
+            if look != "phone":
+                self._settle()  # during a transition, colors have too little contrast
+                violations = self._driver.execute_async_script(RUN_AXE, {"runOnly": ["color-contrast"]} if look == "dark" else {})
+            if not self.script(FITS):
+                violations.append("the page is wider than the window")
+            findings[look] = violations
+        return findings
+
     def photograph_whole(self, name: str) -> None:
         """Check that the page fits a desktop and a phone, and save screenshots: light and dark, and on a phone."""
-        ARTEFACTS.mkdir(exist_ok=True)
-        for way, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
+        for look in self._looks(name):
+            assert self.script(FITS), (name, look)
+
+    def _looks(self, name: str) -> Iterator[str]:
+        """Show the page in each look, with a screenshot if they are wanted."""
+        for look, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
             self.use_dark(dark)
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": way == "phone"}
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look == "phone"}
             self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            assert self.script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (name, way)
+            yield look
             if os.environ.get(SCREENSHOTS_VARIABLE):
                 self._settle()
+                ARTEFACTS.mkdir(exist_ok=True)
                 taken = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-                (ARTEFACTS / f"{name}-{way}.png").write_bytes(base64.b64decode(taken["data"]))
+                (ARTEFACTS / f"{name}-{look}.png").write_bytes(base64.b64decode(taken["data"]))
             self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         self.use_dark(False)
 

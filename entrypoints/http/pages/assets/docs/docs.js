@@ -18,4 +18,18 @@ SwaggerUIBundle({
     request.credentials = "omit"; // requests use the token that the user entered, not the session of the browser
     return request;
   },
+  onComplete: () => {
+    // Names, levels and landmarks that screen readers need, and Swagger UI lacks.
+    const describe = (selector, attributes) => {
+      for (const element of document.querySelectorAll(selector)) {
+        for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+      }
+    };
+    describe("#servers", { "aria-label": "Server" });
+    describe(".filter-container", { role: "search" });
+    describe(".operation-filter-input", { "aria-label": "Filter by tag or path" });
+    describe(".information-container", { role: "region", "aria-label": "About" });
+    describe(".schemes-server-container", { role: "region", "aria-label": "Server and credentials" });
+    describe("h3.opblock-tag, .models h4", { "aria-level": "2" });
+  },
 });

@@ -1,0 +1,1 @@
+"""Tests of the pages as a whole, in a browser."""

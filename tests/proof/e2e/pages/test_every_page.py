@@ -1,0 +1,33 @@
+"""Every page in a real browser: accessible by the rules of axe-core, as wide as the window, in both color schemes."""
+
+import re
+
+import pytest
+
+from core.tenancy.branding_rules import BrandingSettings, Design
+from tests.edge.test_pages import PAGES, render
+from tests.proof.e2e.browser import Browser
+
+pytestmark = pytest.mark.slow
+
+BRANDED = Design("Acme & Sons", BrandingSettings(primary_color="#ffb400"))
+SCRIPT = re.compile("<script.*?</script>", re.DOTALL)  # one page submits itself
+
+
+def bodies(name: str) -> dict[str, str]:
+    """Return the page with all its notices, and the same page without notices in the design of an organization."""
+    title = name.removesuffix(".html")
+    without_notices = {key: None for key in ("problem", "done") if key in PAGES[name]}
+    rendered = {title: render(name), f"{title}-branded": render(name, design=BRANDED, **without_notices)}
+    return {title: SCRIPT.sub("", page.body) for title, page in rendered.items()}
+
+
+def test_no_page_breaks_a_rule_of_axe(browser: Browser) -> None:
+    findings = {}
+    for name in PAGES:
+        for title, body in bodies(name).items():
+            browser.show(body)
+            for look, violations in browser.audit(title).items():
+                if violations:
+                    findings[f"{title}, {look}"] = violations
+    assert findings == {}
