@@ -1,4 +1,7 @@
-"""The operator's settings: environment variables that start with SSO_, validated once at start."""
+"""The operator's settings: environment variables that start with SSO_, validated once at start.
+
+The module is longer than 400 lines, because all settings are in one class.
+"""
 
 import ipaddress
 import json
@@ -14,12 +17,14 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
-from core.kernel.policy import Policy
+from core.kernel.policy import PROVIDER_NAMES, Policy
 from core.kernel.providers import Provider, ProviderClient
 from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
 
+# Sign-in pages of well-known providers. A provider that is configured with one is shown by this name.
+PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
 TEN_YEARS = 10 * 365 * 86400  # seconds
 KEEP_ALIVE = 5  # seconds without a request until a connection is closed
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
@@ -47,6 +52,7 @@ def _trim_display_name(value: str) -> str:
     return trimmed
 
 
+DisplayName = Annotated[str, AfterValidator(_trim_display_name)]
 Amount = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Delay = Annotated[int, Field(ge=0, le=30 * 86400)]  # seconds
 
@@ -57,7 +63,7 @@ class TierSetting(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     name: Annotated[str, AfterValidator(_check_tier_name)]
-    display_name: Annotated[str, AfterValidator(_trim_display_name)]
+    display_name: DisplayName
     default_max_services: Amount
     default_max_users: Amount
     price_cents: Amount
@@ -121,6 +127,7 @@ class Settings(BaseSettings):
     codehost_userinfo_url: str | None = None
     codehost_emails_url: str | None = None
     codehost_scopes: str = ""
+    codehost_display_name: DisplayName | None = None
     websuite_client_id: str | None = None
     websuite_client_secret: SecretStr | None = None
     websuite_authorize_url: str | None = None
@@ -129,6 +136,7 @@ class Settings(BaseSettings):
     websuite_issuer: str | None = None
     websuite_jwks_url: str | None = None
     websuite_scopes: str = ""
+    websuite_display_name: DisplayName | None = None
     officesuite_client_id: str | None = None
     officesuite_client_secret: SecretStr | None = None
     officesuite_authorize_url: str | None = None
@@ -137,6 +145,7 @@ class Settings(BaseSettings):
     officesuite_issuer: str | None = None
     officesuite_jwks_url: str | None = None
     officesuite_scopes: str = ""
+    officesuite_display_name: DisplayName | None = None
     billing_api_url: str | None = None
     billing_api_key: SecretStr | None = None
     billing_webhook_secret: SecretStr | None = None
@@ -291,13 +300,16 @@ class Settings(BaseSettings):
             raise ValueError("set both SSO_BILLING_API_URL and SSO_BILLING_API_KEY, or neither")
         for provider in Provider:
             self._check_provider(provider)
+        names = [self.display_name_of(provider) for provider in Provider if self.has_provider(provider)]
+        if duplicate := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two identity providers are named {duplicate} on pages; set SSO_<PROVIDER>_DISPLAY_NAME for one of them")
         return self
 
     def _check_provider(self, provider: Provider) -> None:
         """Refuse incomplete settings of a provider, because a misspelled name would switch it off silently."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(f"{provider.value}_")}
         client = {f"{provider.value}_client_id", f"{provider.value}_client_secret"}
-        endpoints = values.keys() - client - {f"{provider.value}_scopes"}
+        endpoints = values.keys() - client - {f"{provider.value}_scopes", f"{provider.value}_display_name"}
         required = (endpoints if any(values.values()) else set()) | (client if any(values[name] is not None for name in client) else set())
         if missing := sorted(f"SSO_{name.upper()}" for name in required if values[name] is None):
             raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {provider.value}")
@@ -305,6 +317,11 @@ class Settings(BaseSettings):
     def has_provider(self, provider: Provider) -> bool:
         """Return whether the endpoints of the provider are set."""
         return self.of_provider(provider, "token_url") is not None
+
+    def display_name_of(self, provider: Provider) -> str:
+        """Return the name of the provider on pages: the setting, or else the name of the service that its address belongs to."""
+        host = urlsplit(self.of_provider(provider, "authorize_url") or "").hostname
+        return self.of_provider(provider, "display_name") or PROVIDER_HOSTS.get(host or "") or PROVIDER_NAMES[provider]
 
     def client_at(self, provider: Provider) -> ProviderClient | None:
         """Return the OAuth client of the platform at the provider, or None."""
@@ -358,6 +375,7 @@ class Settings(BaseSettings):
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
             common_passwords=_common_passwords(self.common_passwords_file),
+            provider_names={provider: self.display_name_of(provider) for provider in Provider},
         )
 
 

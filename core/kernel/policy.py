@@ -1,10 +1,16 @@
 """The lifetimes and limits that an operator can set."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
 from core.kernel.common_passwords import shipped_common_passwords
+from core.kernel.providers import Provider
+
+# The names of the providers on pages, unless a setting or an address gives them another one.
+PROVIDER_NAMES: Final[Mapping[Provider, str]] = MappingProxyType({provider: provider.value.title() for provider in Provider})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +41,5 @@ class Policy:
     webhooks_per_organization: int = 50  # security W-6
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
     common_passwords: frozenset[str] = field(default_factory=shipped_common_passwords, repr=False)  # case-folded
+    provider_names: Mapping[Provider, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

@@ -118,6 +118,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         **{f"{provider}_{name}": None for provider in ("codehost", "websuite", "officesuite") for name in OF_A_PROVIDER},
         **{f"{provider}_{name}": None for provider in ("websuite", "officesuite") for name in ("issuer", "jwks_url")},
         **{f"{provider}_scopes": "" for provider in ("codehost", "websuite", "officesuite")},
+        **{f"{provider}_display_name": None for provider in ("codehost", "websuite", "officesuite")},
         "codehost_emails_url": None,
         "log_format": "auto",
         "log_level": "info",
@@ -215,6 +216,30 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
         frontend_url="https://app.example.com",
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "setting", "name"),
+    [
+        ("https://codehost.example/authorize", "", "Codehost"),
+        ("https://github.com/login/oauth/authorize", "", "GitHub"),
+        ("https://accounts.google.com/o/oauth2/v2/auth", "", "Google"),
+        ("https://Login.MicrosoftOnline.com/common/oauth2/v2.0/authorize", "", "Microsoft"),
+        ("https://github.com.example/authorize", "", "Codehost"),
+        ("https://github.com/login/oauth/authorize", " Acme's GitHub ", "Acme's GitHub"),
+    ],
+)
+def test_a_provider_has_the_name_of_the_setting_or_of_its_address(
+    settings_from: SettingsFrom, address: str, setting: str, name: str
+) -> None:
+    settings = settings_from(**CODEHOST | {"CODEHOST_AUTHORIZE_URL": address, "CODEHOST_DISPLAY_NAME": setting})
+    names = {Provider.CODEHOST: name, Provider.WEBSUITE: "Websuite", Provider.OFFICESUITE: "Officesuite"}
+    assert settings.policy.provider_names == names
+
+
+def test_two_providers_do_not_have_the_same_name(settings_from: SettingsFrom) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^Two identity providers are named Officesuite "):
+        settings_from(**CODEHOST, **OFFICESUITE, CODEHOST_DISPLAY_NAME="Officesuite")
 
 
 @pytest.mark.parametrize(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])

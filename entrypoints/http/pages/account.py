@@ -128,7 +128,7 @@ async def show_account() -> Response:
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
         organizations=[organization.name for organization, _ in await organizations.list_own(ports(), user)],
-        linked=[provider.value.title() for provider in await identities.list_sign_in_providers(ports(), user)],
+        linked=[ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
     )
 
 

@@ -138,10 +138,11 @@ async def _identities_values() -> dict[str, Any]:
     # Linked by a sign-in at an application, with the credentials of its service.
     application_providers = set(await identities.list_sign_in_providers(ports(), signed_in())) - linked_providers
     linkable_providers = oauth_credentials.platform_providers(ports()) - linked_providers
+    names = ports().policy.provider_names
     return {
         "linked": [
             {
-                "name": identity.provider.value.title(),
+                "name": names[identity.provider],
                 "provider": identity.provider.value,
                 "email": identity.email,
                 "subject": identity.provider_user_id,
@@ -151,7 +152,7 @@ async def _identities_values() -> dict[str, Any]:
         ],
         "others": [
             {
-                "name": provider.value.title(),
+                "name": names[provider],
                 "provider": provider.value,
                 "can_be_linked": provider in linkable_providers,
                 "at_an_application": provider in application_providers,
@@ -187,7 +188,7 @@ async def link_identity(provider: str) -> Response:
     except Invalid as refusal:
         return refused_account_page(refusal, "account_identities.html", **await _identities_values())
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
-    response = account_page_response("account_link.html", provider=provider.title(), address=address)
+    response = account_page_response("account_link.html", provider=ports().policy.provider_names[Provider(provider)], address=address)
     # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
     # redirects that follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"

@@ -116,7 +116,7 @@ async def _page_values(next_path: str) -> dict[str, Any]:
     """Return the values of the sign-in pages that depend on the application that the user is signing in to."""
     options = await sign_in_flow.load_options(ports(), next_path)
     return {
-        "providers": {provider.value.title(): path for provider, path in options.providers.items()},
+        "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": options.service.name if options.service else None,
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "design": options.design,

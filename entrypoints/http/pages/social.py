@@ -65,7 +65,7 @@ async def start(provider: str) -> Response:
         # Ask the user first: an attacker may have sent the browser here, with a ticket for the
         # attacker's own account.
         if user is None:
-            response = page_response(render("link.html", provider=provider.title(), email=email, url=url))
+            response = page_response(render("link.html", provider=ports().policy.provider_names[Provider(provider)], email=email, url=url))
             cookies.keep_device_cookie(response, browser)
             return response
     else:
@@ -118,7 +118,7 @@ async def callback(provider: str) -> Response:
             return sign_in_response(outcome, next_path)
         case IdentityLinked(linked_provider, has_session):
             if not has_session:
-                return page_response(render("linked.html", provider=linked_provider.value.title()))
+                return page_response(render("linked.html", provider=ports().policy.provider_names[linked_provider]))
             response = redirect(IDENTITIES_PATH)
             cookies.set_notice_cookie(response, "linked")
             return response

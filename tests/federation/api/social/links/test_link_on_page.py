@@ -1,12 +1,16 @@
 """Linking and unlinking on the account page (security O-6)."""
 
 import pytest
+from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
+from core.kernel.policy import PROVIDER_NAMES, Policy
+from core.kernel.providers import Provider
 from tests.federation.api.social.links.clients import PAGE, open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, form_token, leads_to
 from tests.support.builders import EMAIL, run_sql
+from tests.support.direct import change_ports
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +36,19 @@ async def test_an_identity_is_linked_and_unlinked_on_the_account_page(provider_s
     assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
     assert "Account unlinked." in (await provider_sign_in.browser.open(PAGE)).text
     assert await provider_sign_in.identities() == []
+
+
+async def test_pages_show_the_provider_by_its_display_name(app: QuartTrio, provider_sign_in: ProviderSignIn, user: Account) -> None:
+    change_ports(app, policy=Policy(provider_names={**PROVIDER_NAMES, Provider(provider_sign_in.name): "Acme Login"}))
+    assert "Continue with Acme Login" in (await provider_sign_in.browser.open("/app/sign-in")).text
+    await provider_sign_in.browser.sign_in()
+    assert '>Link<span class="unseen"> Acme Login</span>' in (await provider_sign_in.browser.open(PAGE)).text
+    forwarding = await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
+    assert "Continue to Acme Login" in forwarding.text
+    _, _, address = forwarding.headers["Refresh"].partition("; url=")
+    await provider_sign_in.browser.open(await open_ticket(provider_sign_in, address))
+    assert "Acme Login" in (await provider_sign_in.browser.open(PAGE)).text
+    assert "You can sign in with Acme Login." in (await provider_sign_in.browser.open(ACCOUNT)).text
 
 
 async def test_forms_of_other_sites_link_nothing(provider_sign_in: ProviderSignIn, user: Account) -> None:
