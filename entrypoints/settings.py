@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
-from core.kernel.policy import PROVIDER_NAMES, Policy
+from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
 from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
@@ -98,6 +98,7 @@ class Settings(BaseSettings):
     dns_servers: Annotated[tuple[DnsServer, ...], NoDecode] = ()
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
+    support_address: str | None = None
     outbound_allow: str = ""
     geoip_database: Path | None = None
     tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
@@ -279,6 +280,16 @@ class Settings(BaseSettings):
         except Refusal as refusal:
             raise ValueError(refusal.message) from None
 
+    @field_validator("support_address")
+    @classmethod
+    def _check_support_address(cls, value: str | None) -> str | None:
+        if value is None or (value.startswith("https://") and _is_endpoint(value)):
+            return value
+        try:
+            return Email.parse(value)
+        except Refusal:
+            raise ValueError("must be an email address or an https URL, such as help@example.com or https://example.com/help") from None
+
     @field_validator("common_passwords_file")
     @classmethod
     def _check_common_passwords_file(cls, value: Path | None) -> Path | None:
@@ -372,6 +383,7 @@ class Settings(BaseSettings):
             webhooks_per_organization=self.webhooks_per_organization,
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
+            support=None if self.support_address is None else SupportContact(self.support_address),
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
             common_passwords=_common_passwords(self.common_passwords_file),

@@ -78,12 +78,14 @@ class EmailTemplates:
             EmailKind.WELCOME: policy.reset_ttl,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
+        self._support = policy.support
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
         self._templates = _templates()
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
         variables: dict[str, Any] = {
             "product": PRODUCT,
+            "support": self._support,
             "address": mail.address,
             "time": format_utc(mail.created_at),
             "sign_in": f"{self._base_url}{SIGN_IN_PATH}",

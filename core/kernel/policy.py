@@ -5,12 +5,25 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Final, Literal
+from urllib.parse import quote
 
 from core.kernel.common_passwords import shipped_common_passwords
 from core.kernel.providers import Provider
 
 # The names of the providers on pages, unless a setting or an address gives them another one.
 PROVIDER_NAMES: Final[Mapping[Provider, str]] = MappingProxyType({provider: provider.value.title() for provider in Provider})
+
+
+@dataclass(frozen=True, slots=True)
+class SupportContact:
+    """The place where users of this installation get help: an email address or an https URL."""
+
+    address: str
+
+    @property
+    def url(self) -> str:
+        """Return the target of a link to the contact."""
+        return self.address if self.address.startswith("https://") else f"mailto:{quote(self.address, safe='@')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +55,5 @@ class Policy:
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
     common_passwords: frozenset[str] = field(default_factory=shipped_common_passwords, repr=False)  # case-folded
     provider_names: Mapping[Provider, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
+    support: SupportContact | None = None  # shown on error pages and in emails
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

@@ -15,6 +15,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
+from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from core.kernel.values import is_printable
 from entrypoints.http.api import operations, privacy
@@ -197,7 +198,7 @@ def configure(
             body_limit=body_limit,
             trusted_proxies=edge.trusted_proxies,
             cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
-            render_error=partial(_render_error, routes, edge.scim_string_status),
+            render_error=partial(_render_error, routes, edge.scim_string_status, ports.policy.support),
             https=base.scheme == "https",
         ),
     )
@@ -270,7 +271,12 @@ class RouteTable:
 
 
 def _render_error(
-    routes: RouteTable, scim_string_status: bool, error: DirectResponse, record: RequestRecord, accept: str | None
+    routes: RouteTable,
+    scim_string_status: bool,
+    support: SupportContact | None,
+    error: DirectResponse,
+    record: RequestRecord,
+    accept: str | None,
 ) -> tuple[Headers, bytes]:
     """Render an error of the middleware in the format of the route: OAuth, SCIM, JSON or a page."""
     view = routes.view(record.path, record.method)
@@ -280,7 +286,7 @@ def _render_error(
         return [(b"content-type", SCIM_JSON.encode())], scim_error_body(error.status, error.message, as_text=scim_string_status)
     if not prefers_page(view, record.path, accept):
         return json_error(error, record, accept)
-    page = error_page(error.status, error.message, record.request_id)
+    page = error_page(error.status, error.message, record.request_id, support)
     return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()
 
 

@@ -10,7 +10,7 @@ from adapters.email.message import EmailTemplates, format_duration
 from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
-from core.kernel.policy import Policy
+from core.kernel.policy import Policy, SupportContact
 from core.kernel.principals import Role
 from core.kernel.values import Email
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
@@ -66,6 +66,20 @@ def test_both_parts_name_sender_and_recipient_and_advise_other_readers(kind: Ema
     assert message.subject.endswith(" - Gatehouse")
     assert message.to == MAIL.address
     assert message.date == MAIL.created_at
+
+
+@pytest.mark.parametrize(
+    ("contact", "url"),
+    [("https://example.com/help", "https://example.com/help"), ("help+id@example.com", "mailto:help%2Bid@example.com")],
+)
+def test_the_footer_of_every_email_shows_the_support_address(contact: str, url: str) -> None:
+    templates = EmailTemplates(BASE_URL, Policy(support=SupportContact(contact)))
+    for kind in EmailKind:
+        message, plain = (each.compose(replace(MAIL, kind=kind)) for each in (templates, TEMPLATES))
+        assert message.text.splitlines()[-1] == f"Get help at {contact}"
+        assert Page(message.html).links == [*Page(plain.html).links, url]
+        assert f"Get help at {contact}." in normalize(Page(message.html).visible_text)
+        assert "Get help" not in plain.text + plain.html
 
 
 @pytest.mark.parametrize("kind", LIFETIMES)

@@ -6,6 +6,7 @@ The module is longer than 400 lines, because its tests share fixtures and helper
 import importlib
 import json
 import pkgutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
+from core.kernel.policy import SupportContact
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.error_body import code_of
 from entrypoints.http.edge.errors import status_of
@@ -358,6 +360,30 @@ async def test_the_middleware_and_the_routes_refuse_in_the_same_format(app: Quar
             assert answer.headers.getlist("Cache-Control") == ["no-store"]
         else:
             assert answer.code
+
+
+async def test_every_error_page_shows_the_support_address(app: Application, ports: Ports, edge: Edge) -> None:
+    link = '<p class="quiet">Get help at <a href="mailto:help%2Bid@example.com">help+id@example.com</a>.</p>'
+    with_support = replace(ports, policy=replace(ports.policy, support=SupportContact("help+id@example.com")))
+    html, form = (b"accept", b"text/html"), (b"content-type", b"application/x-www-form-urlencoded")
+    origin = (b"origin", edge.base_url.encode())
+    requests: list[tuple[str, str, bytes | None]] = [
+        ("GET", "/nothing", None),
+        ("GET", "/auth/verify-email?token=x", None),
+        ("GET", "/auth/reset-password?token=x", None),
+        ("POST", "/auth/reset-password", b"token=x&new_password=nine+lions+at+the+river"),
+        ("POST", "/auth/reset-password", b"x" * 300_000),  # refused by the middleware, as the next one
+        ("GET", "/app/sign-in%0A", None),
+        ("GET", "/auth/authorize", None),
+        ("GET", "/saml/logout", None),
+        ("GET", "/app/sign-in", None),
+    ]
+    for changed in (ports, with_support):
+        configure(app, changed, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+        for method, target, body in requests:
+            answer = await ask(app, method, target, headers=[html, form, origin] if body else [html], body=body)
+            assert answer.headers["Content-Type"].startswith("text/html"), target
+            assert (link in answer.text) == (changed is with_support and answer.status >= 400), (target, answer.status)
 
 
 async def test_an_error_page_has_no_internal_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

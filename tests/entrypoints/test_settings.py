@@ -16,7 +16,7 @@ import pytest
 from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
 from adapters.http.providers import ProviderSettings
-from core.kernel.policy import Policy
+from core.kernel.policy import Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
 from entrypoints import wiring
 from entrypoints.settings import Settings, SettingsInvalid, load
@@ -97,6 +97,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "auto_approve_organizations": False,
         "key_environment": None,
         "dns_servers": (),
+        "support_address": None,
         "outbound_allow": "",
         "geoip_database": None,
         "trusted_proxies": (),
@@ -235,6 +236,20 @@ def test_a_provider_has_the_name_of_the_setting_or_of_its_address(
     settings = settings_from(**CODEHOST | {"CODEHOST_AUTHORIZE_URL": address, "CODEHOST_DISPLAY_NAME": setting})
     names = {Provider.CODEHOST: name, Provider.WEBSUITE: "Websuite", Provider.OFFICESUITE: "Officesuite"}
     assert settings.policy.provider_names == names
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(" Help@Example.com", "help@example.com"), ("https://example.com/help?from=id", "https://example.com/help?from=id"), ("", None)],
+)
+def test_the_support_address_is_an_email_address_or_an_https_url(settings_from: SettingsFrom, text: str, address: str | None) -> None:
+    assert settings_from(SUPPORT_ADDRESS=text).policy.support == (None if address is None else SupportContact(address))
+
+
+@pytest.mark.parametrize("text", ["help", "http://example.com/help", "javascript:alert(1)", "https://", 'https://example.com/" onclick="x'])
+def test_other_support_addresses_are_refused(settings_from: SettingsFrom, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_SUPPORT_ADDRESS is not valid: must be an email address or an https URL, such as "):
+        settings_from(SUPPORT_ADDRESS=text)
 
 
 def test_two_providers_do_not_have_the_same_name(settings_from: SettingsFrom) -> None:

@@ -27,6 +27,7 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
+from core.kernel.policy import SupportContact
 from entrypoints.http.edge.context import app_context, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
@@ -187,9 +188,10 @@ def _is_for_people(path: str) -> bool | None:
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
 
-def error_page(status: int, message: str, request_id: str) -> Page:
+def error_page(status: int, message: str, request_id: str, support: SupportContact | None) -> Page:
     """Return the page for an error."""
-    return render("error.html", status=status, title=TITLES.get(status, TITLES[400]), message=message, request_id=request_id)
+    title = TITLES.get(status, TITLES[400])
+    return render("error.html", status=status, support=support, title=title, message=message, request_id=request_id)
 
 
 async def respond(error: Exception) -> Response:
@@ -200,7 +202,7 @@ async def respond(error: Exception) -> Response:
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
-        page = error_page(answer.status, answer.message, request_record().request_id)
+        page = error_page(answer.status, answer.message, request_record().request_id, app_context().ports.policy.support)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
     if is_oauth(_view()):

@@ -13,13 +13,16 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from quart import has_app_context
 
 from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.mfa_rules import SETUP_TTL
 from core.kernel.display import PRODUCT
+from core.kernel.policy import SupportContact
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
+from entrypoints.http.edge.context import ports
 
 _HERE = Path(__file__).parent
 
@@ -116,6 +119,7 @@ def render(
     form_action: str = "'none'",
     design: Design | None = None,
     scripted: bool = False,
+    support: SupportContact | None = None,
     **values: object,
 ) -> Page:
     """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
@@ -124,10 +128,12 @@ def render(
 
     `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and
     colors of an organization; the footer still names the platform. A `scripted` page has one
-    script, and works without it too.
+    script, and works without it too. Error pages link to `support`, by default to that of the application.
     """
     nonce = token_urlsafe(16)
-    values |= {"design": design, "colors": None, "product": PRODUCT}
+    if support is None and has_app_context():  # the edge renders pages outside the application
+        support = ports().policy.support
+    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support}
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)
