@@ -6,6 +6,7 @@ Modules are imported by the command that needs them, because help must be quick.
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
@@ -134,6 +135,66 @@ def keys_reencrypt() -> None:
 
     count = _run(reencrypt_secrets, _settings())
     click.echo(f"{count} values were encrypted again. You can remove all keys but the first.")
+
+
+@main.group(epilog="Example: gatehouse backup create /backups/today --keys /keys/today")
+def backup() -> None:
+    """Back up the database, prove a backup, and restore it. docs/operating/backup.md is the guide."""
+
+
+_BACKUP_KEYS = click.option("--keys", "keys_dir", type=click.Path(path_type=Path), help="The directory of the encryption keys.")
+
+
+@backup.command("create", epilog="Example: gatehouse backup create /backups/today --keys /keys/today")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--keys", "keys_dir", type=click.Path(path_type=Path), help="Copy the encryption keys to this directory, apart from the backup."
+)
+def backup_create(directory: Path, keys_dir: Path | None) -> None:
+    """Write all data to DIRECTORY, which must be new or empty. The service can run or be stopped.
+
+    DIRECTORY gets no encryption keys, and cannot be restored without them.
+    """
+    from entrypoints.backup import create
+
+    created = _run(create, _settings(), directory, keys_dir)
+    click.echo(f"{directory} is complete: {created.rows} rows in {len(created.tables)} tables.")
+    keys = ", ".join(created.key_checks)
+    click.echo(
+        f"A restore needs the encryption keys {keys}. "
+        + (f"They are in {keys_dir}." if keys_dir else "They are not in the backup: store them in another place.")
+    )
+
+
+@backup.command("verify", epilog="Example: gatehouse backup verify /backups/today --keys /keys/today")
+@click.argument("directory", type=click.Path(path_type=Path))
+@_BACKUP_KEYS
+def backup_verify(directory: Path, keys_dir: Path | None) -> None:
+    """Restore DIRECTORY into a temporary database, count all rows, decrypt all secrets, and sign in. Changes nothing else.
+
+    Without --keys, the keys are those of the settings.
+    """
+    from entrypoints.backup import verify
+
+    verified, secrets = _run(verify, _settings(), directory, keys_dir)
+    click.echo(f"{directory} is good. It is of {verified.created_at:%Y-%m-%d %H:%M:%S} UTC.")
+    click.echo(f"{verified.rows} rows in {len(verified.tables)} tables were restored and counted, and {secrets} secrets were decrypted.")
+    click.echo("A user signed in to the restored service.")
+
+
+@backup.command("restore", epilog="Example: gatehouse backup restore /backups/today --keys /keys/today")
+@click.argument("directory", type=click.Path(path_type=Path))
+@_BACKUP_KEYS
+def backup_restore(directory: Path, keys_dir: Path | None) -> None:
+    """Restore DIRECTORY into the configured database, which must be empty. All rows are restored, or none.
+
+    Users sign in again afterwards. With the embedded database, --keys also puts the keys back.
+    """
+    from entrypoints.backup import restore
+
+    restored = _run(restore, _settings(), directory, keys_dir)
+    click.echo(f"{restored.rows} rows in {len(restored.tables)} tables were restored, of {restored.created_at:%Y-%m-%d %H:%M:%S} UTC.")
+    click.echo("Start the service. All users sign in again. docs/operating/backup.md lists what else to check.")
 
 
 @main.command(epilog="Example: gatehouse doctor")

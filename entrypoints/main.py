@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import structlog
 import trio
 
+from adapters.postgres.backup import BackupError
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
@@ -54,6 +55,7 @@ SWITCH_INTERVAL: Final = 0.0005
 # Errors that an operator can fix. They are shown as a sentence, without a traceback.
 FIXABLE: Final = (
     SettingsInvalid,
+    BackupError,
     BindError,
     embedded.EmbeddedError,
     MigrationRefused,
@@ -71,16 +73,17 @@ def open_database(settings: Settings) -> Iterator[str]:
     if conninfo is not None:
         yield conninfo
         return
-    with embedded.start(_embedded_data(settings)) as started:
+    with embedded.start(embedded_data(settings)) as started:
         yield started.conninfo
 
 
 def running_database(settings: Settings) -> str | None:
     """Return the connection string of the operator's database, or of the embedded one if it runs, or None."""
-    return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(_embedded_data(settings))
+    return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(embedded_data(settings))
 
 
-def _embedded_data(settings: Settings) -> Path:
+def embedded_data(settings: Settings) -> Path:
+    """Return the directory of the embedded database."""
     return settings.data_dir / "postgres"
 
 
@@ -111,7 +114,7 @@ def run_service(settings: Settings, *, welcome: bool, show_password: bool) -> in
         else:
             # Never use the database of another running service: it stops together with that
             # service.
-            embedded_database = stack.enter_context(embedded.start(_embedded_data(settings)))
+            embedded_database = stack.enter_context(embedded.start(embedded_data(settings)))
             conninfo = embedded_database.conninfo
         owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
         greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing

@@ -72,30 +72,35 @@ def encryption_keys(settings: Settings) -> str:
     Raises: SettingsInvalid.
     """
     try:
-        return _known_keys(settings) or _make_keys(_key_file(settings))
+        return known_keys(settings) or store_keys(key_file(settings), generate_key())
     except OSError as error:
-        raise SettingsInvalid(f"{_key_file(settings)} cannot be created: {error.strerror}.") from None
+        raise SettingsInvalid(f"{key_file(settings)} cannot be created: {error.strerror}.") from None
 
 
-def _key_file(settings: Settings) -> Path:
+def key_file(settings: Settings) -> Path:
+    """Return the file with the encryption keys, for a service without SSO_ENCRYPTION_KEYS."""
     return settings.data_dir / "encryption-keys"
 
 
-def _known_keys(settings: Settings) -> str | None:
+def known_keys(settings: Settings) -> str | None:
+    """Return the operator's encryption keys, or those in the data directory, or None.
+
+    Raises: SettingsInvalid.
+    """
     if settings.encryption_keys is not None:
         return settings.encryption_keys.get_secret_value()
     try:
-        return _key_file(settings).read_text(encoding="ascii").strip()
+        return key_file(settings).read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SettingsInvalid(f"{_key_file(settings)} cannot be read: {error.strerror}.") from None
+        raise SettingsInvalid(f"{key_file(settings)} cannot be read: {error.strerror}.") from None
 
 
-def _make_keys(path: Path) -> str:
+def store_keys(path: Path, keys: str) -> str:
+    """Store keys in a new file, and return the keys in the file: another process may have been faster. Raises: OSError."""
     # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an
     # error, and nothing is overwritten.
-    keys = generate_key()
     # Two processes can start for the first time at once, because no lock is held yet. Only one of
     # them can create the link to a complete file, and the other reads that file. With a rename, the
     # second process would replace keys that the first one may have used already.
@@ -120,9 +125,9 @@ def vault_of(settings: Settings) -> AesVault:
 
     Raises: SettingsInvalid.
     """
-    keys = _known_keys(settings)
+    keys = known_keys(settings)
     if keys is None:
-        raise SettingsInvalid(f"{_key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
+        raise SettingsInvalid(f"{key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
     try:
         return AesVault(parse_keys(keys))
     except ValueError as error:

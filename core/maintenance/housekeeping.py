@@ -121,3 +121,15 @@ async def reencrypt(ports: Ports) -> int:
                 renewed, after = await tx.sealed.renew(column, after, BATCH)
             count += renewed
     return count
+
+
+async def check_sealed(ports: Ports) -> int:
+    """Decrypt every encrypted value. Return their number. Raises: SealBroken if the keys do not fit a value."""
+    count = 0
+    for column in SealedColumn:
+        after: str | None = ""
+        while after is not None:
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                checked, after = await tx.sealed.check(column, after, BATCH)
+            count += checked
+    return count

@@ -42,6 +42,13 @@ class SealedColumns(Protocol):
         """
         ...
 
+    async def check(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+        """Decrypt the values of up to `limit` rows, in the order of `renew`. Return their number, and the name of the last row or None.
+
+        Raises: SealBroken.
+        """
+        ...
+
 
 # The repositories of this area, by the kind of access
 

@@ -23,6 +23,10 @@ from core.kernel.errors import StorageDown
 
 MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
 
+CREATE_TABLE: Final = """create table if not exists schema_migrations (
+    number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
+RECORD: Final = "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)"
+
 _CONNECT_TIMEOUT: Final = 5.0  # seconds
 
 _log = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
     database that does not answer yet. Raises: StorageDown if it stays down; MigrationRefused if a
     file changed after it was applied.
     """
-    migrations = _read(directory)
+    migrations = read_migrations(directory)
     applied: list[str] = []
     async with await _connect(conninfo, patience) as connection:
         for migration in _missing(migrations, await _applied(connection)):
@@ -60,10 +64,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
             # does not keep it.
             connection.begin()
             await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
-            await connection.execute(
-                """create table if not exists schema_migrations (
-                    number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
-            )
+            await connection.execute(CREATE_TABLE)
             if migration in _missing(migrations, await _applied(connection)):  # otherwise another process was faster
                 try:
                     await connection.execute(migration.sql)
@@ -72,10 +73,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
                     raise
                 if connection.is_idle:
                     raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
-                await connection.run(
-                    "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)",
-                    {"number": migration.number, "name": migration.name, "sha256": migration.sha256},
-                )
+                await connection.run(RECORD, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
                 applied.append(migration.name)
             await connection.commit()
     return applied
@@ -84,10 +82,11 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
 async def pending(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 0.0) -> list[str]:
     """Return the names of the migrations that `migrate` would apply. Changes nothing."""
     async with await _connect(conninfo, patience) as connection:
-        return [migration.name for migration in _missing(_read(directory), await _applied(connection))]
+        return [migration.name for migration in _missing(read_migrations(directory), await _applied(connection))]
 
 
-def _read(directory: Path) -> list[Migration]:
+def read_migrations(directory: Path) -> list[Migration]:
+    """Return all migrations, in order. Raises: MigrationRefused."""
     migrations = []
     for path in sorted(directory.glob("*.sql")):
         number, _, title = path.stem.partition("_")

@@ -142,3 +142,10 @@ class SealedColumns(SealingRepository):
                 await self._run(sealed.write, row=row, value=self._vault.seal(self._vault.open(value, context), context))
                 renewed += 1
         return renewed, rows[-1][0] if len(rows) == limit else None
+
+    async def check(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+        sealed = COLUMNS[column]
+        rows: list[tuple[str, bytes]] = await self._all(lambda row: (row[0], row[1]), sealed.read, after=after, limit=limit)
+        for row, value in rows:
+            self._vault.open(value, sealed.context(row))
+        return len(rows), rows[-1][0] if len(rows) == limit else None

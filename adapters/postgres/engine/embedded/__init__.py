@@ -34,7 +34,7 @@ from adapters.postgres.engine.embedded.location import (
 )
 from adapters.postgres.engine.embedded.programs import ENVIRONMENT, EmbeddedError, find_programs, version_of
 
-__all__ = ["EmbeddedError", "Running", "attach", "start"]
+__all__ = ["EmbeddedError", "Running", "attach", "exists", "scratch", "start"]
 
 _LINUX: bool = sys.platform == "linux"
 
@@ -110,6 +110,29 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
             return Running(_conninfo(socket_dir), _log_file(data), process, clean_up.pop_all())
     except OSError as error:
         raise EmbeddedError(f"The embedded database in {data_dir} could not be started: {error}.") from error
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Running]:
+    """Run a new database in a temporary directory, and remove all of it at the end of the block. Raises: EmbeddedError."""
+    with tempfile.TemporaryDirectory(prefix="gatehouse-scratch-") as name:
+        data_dir = Path(name) / "postgres"
+        if (user := server_user(data_dir)) is not None:
+            Path(name).chmod(0o711)  # the user of the server must be able to enter
+        try:
+            with start(data_dir, durable=False) as running:
+                yield running
+        finally:
+            data = data_location(data_dir, user)
+            if data != data_dir.resolve():  # that user cannot reach the temporary directory
+                shutil.rmtree(data, ignore_errors=True)
+                for file in data.parent.glob(f"{data.name}.*"):
+                    file.unlink()
+
+
+def exists(data_dir: Path) -> bool:
+    """Return whether `data_dir` has a database, running or not."""
+    return (data_location(data_dir, server_user(data_dir)) / "PG_VERSION").exists()
 
 
 def attach(data_dir: Path) -> str | None:

@@ -141,7 +141,7 @@ def shell(running: Service, home: Path) -> Iterator[Shell]:
 
 def test_every_page_with_commands_is_walked() -> None:
     marked = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if any(part.kind == "walk" for part in parts(page))}
-    assert marked == set(PAGES)
+    assert marked == {*PAGES, "operating/backup.md"}  # the latter in test_backup_drill
 
 
 def test_the_commands_of_the_documentation_work(running: Service, shell: Shell, home: Path) -> None:

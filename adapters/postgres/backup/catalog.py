@@ -1,0 +1,69 @@
+"""The tables and sequences of a database, and a session for their transfer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+
+from adapters.postgres.backup.directory import BackupError
+
+Session = psycopg.Connection[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in the schema of the service, with the columns that are stored."""
+
+    columns: list[str]
+    unlogged: bool
+
+
+@contextmanager
+def session(conninfo: str, isolation: sql.SQL) -> Iterator[Session]:
+    """Yield a session in a transaction, which ends with the block. Raises: BackupError.
+
+    The session is synchronous: psycopg passes each row of COPY separately, which with Trio takes
+    seven times as long.
+    """
+    try:
+        with psycopg.connect(conninfo, autocommit=True, application_name="gatehouse backup", client_encoding="UTF8") as connection:
+            connection.execute(sql.SQL("begin isolation level {}").format(isolation))
+            # `set local`, because a pooler can give each transaction another session. The text of
+            # values depends on the second group.
+            connection.execute(
+                """
+                set local statement_timeout = 0; set local lock_timeout = 0; set local idle_in_transaction_session_timeout = 0;
+                set local timezone = 'UTC'; set local datestyle = 'ISO'; set local intervalstyle = 'postgres';
+                set local bytea_output = 'hex'; set local extra_float_digits = 1"""
+            )
+            yield connection
+            connection.execute("commit")
+    except errors.OperationalError as error:
+        raise BackupError(f"The database cannot be reached or ended the session: {_first_line(error)}.") from None
+    except psycopg.Error as error:
+        raise BackupError(f"The database refused the data: {_first_line(error)}.") from None
+
+
+def tables(connection: Session) -> dict[str, Table]:
+    """Return the tables of the current schema, except those of extensions."""
+    rows = connection.execute(
+        """
+        select c.relname, array_agg(a.attname::text order by a.attnum), c.relpersistence = 'u'
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid
+        where n.nspname = current_schema() and c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+              and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
+        group by c.oid order by c.relname"""
+    )
+    return {name: Table(columns, unlogged) for name, columns, unlogged in rows}
+
+
+def sequences(connection: Session) -> dict[str, int | None]:
+    """Return the last values of the sequences of the current schema, or None if a sequence was not used."""
+    return dict(connection.execute("select sequencename, last_value from pg_sequences where schemaname = current_schema() order by 1"))
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (error.diag.message_primary or str(error)).strip().splitlines()[0].rstrip(".")

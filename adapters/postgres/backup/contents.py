@@ -1,0 +1,40 @@
+"""The data that a backup leaves out, because a restore must not bring it back (docs/adr/0022).
+
+After a restore, sign-ins and links from before would be valid again, including those that ended
+after the backup. So backups have none of them, and users sign in again.
+"""
+
+from typing import Final
+
+# Unlogged tables are left out as well.
+TABLES_LEFT_OUT: Final = frozenset(
+    {
+        # sessions, and what belongs to one
+        "sessions",
+        "refresh_tokens",
+        "impersonated_organizations",
+        "saml_sessions",
+        # unfinished sign-ins and sign-outs
+        "authorization_codes",
+        "device_codes",
+        "link_tickets",
+        "pre_auths",
+        "provider_states",
+        "saml_logout_requests",
+        "saml_logouts",
+        "saml_sign_ons",
+        # links in emails; invitations have their own table, and stay valid
+        "one_time_tokens",
+        # leases of processes that have ended
+        "leases",
+        # The next start creates a key. A key that was retired after the backup must not sign again.
+        "signing_keys",
+        # The backup's description lists the migrations.
+        "schema_migrations",
+    }
+)
+
+COLUMNS_LEFT_OUT: Final = {
+    "devices": frozenset({"trust_hash", "trust_expires_at"}),  # the user proves the second factor again
+    "mails": frozenset({"token", "token_at"}),  # the mailer creates a new token for an email that it sends again
+}
