@@ -116,6 +116,8 @@ def build_filter(*, action: str | None, target_type: Target | None, target_id: s
 def _target_types(kind: EventKind) -> tuple[Target, ...]:
     """Return the target types by which a filter finds entries of this kind."""
     area = kind.name.partition(".")[0]
+    if kind.name == "user.invited":  # the interface documents `user`
+        return (kind.target, Target.USER)
     return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
 
 

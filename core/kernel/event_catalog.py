@@ -70,7 +70,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Authentication", Target.USER, "user.signup.success", audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.
-            *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
+            *_kinds("User management", Target.INVITATION, "user.invited"),
+            *_kinds("User management", Target.USER, "user.joined", "user.removed", "user.role_updated"),
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
             *_kinds("User management", Target.USER, "user.updated", "user.deactivated", "user.reactivated", "user.unblocked"),

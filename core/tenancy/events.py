@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 def user_invited(invitation: Invitation) -> Event:
-    """An email address was invited.
+    """An email address was invited. The target is the invitation, as in the events about its answer.
 
-    The target is the id of the invitation, not of a user: inviting an address must not reveal
-    whether it has an account.
+    It is not a user: inviting an address must not reveal whether it has an account.
     """
     return Event(EVENT_KINDS["user.invited"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 

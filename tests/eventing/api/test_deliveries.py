@@ -53,7 +53,7 @@ async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(
             "organization_id": str(acme.org),
             "actor_user_id": None,
             "actor_email": None,
-            "data": {"target_type": "user", "target_id": "x", "n": 1},
+            "data": {"target_type": "invitation", "target_id": "x", "n": 1},
         },
         "response_status_code": None,
         "response_body": None,

@@ -47,6 +47,14 @@ def test_an_unknown_action_matches_no_entry(action: str) -> None:
     assert filter_for(action, Target.USER, "x", str(USER)) is None
 
 
+def test_an_invitation_is_found_by_both_target_types() -> None:
+    """The interface documents `user` for `user.invited`."""
+    for target_type in (Target.INVITATION, Target.USER):
+        assert filter_for("user.invited", target_type) == AuditFilter(actions=frozenset({"user.invited"}))
+        expected = AuditFilter(actions=frozenset({"user.invited"}), target_type=Target.INVITATION, target_id="x")
+        assert filter_for("user.invited", target_type, "x") == expected
+
+
 def test_an_action_with_another_target_type_matches_no_entry() -> None:
     assert filter_for("user.invited", Target.PLAN) is None
     assert filter_for("user.invited", Target.DOMAIN) is None

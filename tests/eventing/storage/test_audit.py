@@ -90,7 +90,7 @@ async def test_a_filter_selects_actors_without_account(storage: Postgres, pool: 
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for org_id, caller in product((org, other_tenant), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
         async with storage.transaction(by=caller, in_session=False) as tx:
-            for action in ("user.invited", "user.joined"):
+            for action in ("user.removed", "user.joined"):
                 tx.record(Event(EVENT_KINDS[action], "t1", org_id=org_id))
     for actor in (ANONYMOUS, SYSTEM_ACTOR):
         for filter_, count in (

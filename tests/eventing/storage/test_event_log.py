@@ -215,13 +215,13 @@ async def test_totals_count_entries_by_organization_and_action(storage: Postgres
             tx.record(make_event(name, one))
         tx.record(make_event("user.invited", two))
     assert await totals(pool) == {
-        (one, "user.invited", "user"): 3,
+        (one, "user.invited", "invitation"): 3,
         (one, "plan.created", "plan"): 1,
-        (two, "user.invited", "user"): 1,
+        (two, "user.invited", "invitation"): 1,
     }
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(make_event("user.invited", two))
-    assert (await totals(pool))[two, "user.invited", "user"] == 2
+    assert (await totals(pool))[two, "user.invited", "invitation"] == 2
 
 
 async def test_an_event_about_a_person_counts_in_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
@@ -256,7 +256,7 @@ async def test_a_rollback_restores_the_totals(storage: Postgres, pool: Pool) -> 
             tx.record(make_event("plan.created", org))
             await tx.write_events()
             raise ZeroDivisionError
-    assert await totals(pool) == {(org, "user.invited", "user"): 1}
+    assert await totals(pool) == {(org, "user.invited", "invitation"): 1}
 
 
 def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int = 5) -> Callable[[int], Awaitable[None]]:

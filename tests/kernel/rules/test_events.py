@@ -22,7 +22,8 @@ WEBHOOKS = [
 ]
 
 AUDITED: dict[str, str] = {
-    **dict.fromkeys(["user.invited", "user.joined", "user.removed", "user.role_updated", "user.anonymized"], "user"),
+    "user.invited": "invitation",  # docs/specification/deviations.md
+    **dict.fromkeys(["user.joined", "user.removed", "user.role_updated", "user.anonymized"], "user"),
     **dict.fromkeys(["service.created", "service.updated", "service.deleted", "service.oauth_credentials.updated"], "service"),
     **dict.fromkeys(["organization.updated", "organization.smtp.configured", "organization.smtp.removed"], "organization"),
     **dict.fromkeys(["plan.created", "plan.updated", "plan.deleted"], "plan"),

@@ -53,7 +53,7 @@ async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(
     [entry] = await acme.log()
     assert entry == {
         "action": "user.invited",
-        "target_type": "user",
+        "target_type": "invitation",
         "target_id": response["invitation"]["id"],
         "actor_id": acme.people["owner"].id,
         "impersonator_id": None,

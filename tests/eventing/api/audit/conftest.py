@@ -49,7 +49,7 @@ async def admin_with_entries(ports: Ports, world: World, record: Record) -> Acco
     """
     admin = await add_account(ports, "admin@example.com")
     for org in (world.org, world.other_tenant):
-        await record("user.invited", target="u1", by=person(world.owner), org=org)
+        await record("user.role_updated", target="u1", by=person(world.owner), org=org)
         await record("user.joined", target="u1", by=person(admin), org=org)
         await record("user.joined", target="u2", by=person(admin), org=org)
         await record("plan.created", target="u1", by=person(world.owner), org=org)

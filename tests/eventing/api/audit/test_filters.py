@@ -69,7 +69,7 @@ async def test_a_page_that_is_not_an_integer_is_refused(api: Api, world: World) 
 ORGANIZATION = ["branding.updated", "domain.verified", "domain.set", "organization.updated"]
 
 FILTERS = [
-    ("", [*ORGANIZATION, "plan.created", "user.joined", "user.joined", "user.invited"]),
+    ("", [*ORGANIZATION, "plan.created", "user.joined", "user.joined", "user.role_updated"]),
     ("action=user.joined", ["user.joined", "user.joined"]),
     ("action=domain.set", ["domain.set"]),
     ("action=plan.deleted", []),
@@ -78,13 +78,13 @@ FILTERS = [
     ("action=", []),
     ("action=user.%25", []),
     ("action=USER.JOINED", []),
-    ("target_type=user", ["user.joined", "user.joined", "user.invited"]),
+    ("target_type=user", ["user.joined", "user.joined", "user.role_updated"]),
     ("target_type=plan", ["plan.created"]),
     ("target_type=service", []),
     ("target_type=organization", ORGANIZATION),
     ("target_type=domain", ["domain.verified", "domain.set"]),
     ("target_type=branding", ["branding.updated"]),
-    ("target_type=user&target_id=u1", ["user.joined", "user.invited"]),
+    ("target_type=user&target_id=u1", ["user.joined", "user.role_updated"]),
     ("target_type=user&target_id=u3", []),
     ("target_type=user&target_id=", []),
     ("target_type=user&target_id='%20or%20true--", []),
@@ -95,7 +95,7 @@ FILTERS = [
     ("target_type=organization&target_id={other_tenant}", []),
     ("target_type=domain&target_id={other_tenant}", []),
     ("target_type=domain&target_id=x", []),
-    ("actor_id={owner}", ["organization.updated", "plan.created", "user.invited"]),
+    ("actor_id={owner}", ["organization.updated", "plan.created", "user.role_updated"]),
     ("actor_id={admin}", ["branding.updated", "domain.set", "user.joined", "user.joined"]),
     ("actor_id={other}", []),
     ("actor_id=00000000-0000-0000-0000-000000000000", []),
@@ -115,10 +115,10 @@ FILTERS = [
     ("action=user.joined&target_type=user&target_id=u2&actor_id={owner}", []),
     ("action=user.joined&actor_id={admin}", ["user.joined", "user.joined"]),
     ("action=user.joined&actor_id=x", []),
-    ("target_type=user&actor_id={owner}", ["user.invited"]),
+    ("target_type=user&actor_id={owner}", ["user.role_updated"]),
     ("target_type=domain&actor_id={admin}", ["domain.set"]),
     ("target_type=domain&target_id={org}&actor_id={admin}", ["domain.set"]),
-    ("target_type=user&target_id=u1&actor_id={owner}", ["user.invited"]),
+    ("target_type=user&target_id=u1&actor_id={owner}", ["user.role_updated"]),
     # Documented as not supported, and ignored like all unknown parameters (decision 231).
     ("action=plan.created&success=false&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
     ("org_id={other_tenant}&org_slug=twin&action=plan.created", ["plan.created"]),
@@ -139,7 +139,7 @@ async def test_filters_select_entries(api: Api, world: World, admin_with_entries
 @pytest.mark.slow
 async def test_the_total_counts_the_filtered_entries(api: Api, world: World, record: Record) -> None:
     for number in range(6):
-        await record("domain.set", "user.invited", "domain.verified", target=str(number), by=person(world.owner))
+        await record("domain.set", "user.role_updated", "domain.verified", target=str(number), by=person(world.owner))
     for query, total in (
         ("target_type=domain", 12),
         ("action=domain.set", 6),

@@ -184,7 +184,7 @@ async def test_invitations_to_the_address_end_in_every_organization(
     details = {"invited_email": placeholder, "role": "member"}
     invitation = response["invitation"]["id"]
     assert await other_tenant.recorded() == [
-        ("user.invited", "user", invitation, other_tenant.people["owner"].id, details),
+        ("user.invited", "invitation", invitation, other_tenant.people["owner"].id, details),
         ("invitation.revoked", "invitation", invitation, None, details),
     ]
     assert await other_tenant.webhook_events() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
