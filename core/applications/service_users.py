@@ -109,6 +109,7 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
             await tx.sessions.remove(account.id, service.id)
             await tx.service_users.remove(organization.id, service.id, account.id)
             await tx.logins.remove(account.id, service.id)
+            await tx.audit.forget_in_service(organization.id, account.id, service.slug)
             tx.record(events.service_user_removed(organization.id, account.id, service.slug, permanently=False))
             return
         role = membership.role if membership is not None else None

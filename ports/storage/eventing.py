@@ -30,9 +30,17 @@ class Audit(Protocol):
     """Write access to the audit logs. `Transaction.record` adds the entries."""
 
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries about the security of this account and its sign-ins from all logs.
+        """Remove the entries about the user's own activity only from all logs (decision 111).
 
-        Also decrements the totals of entries and of members' logins.
+        Those are the entries about the security of the account, the user's sign-ins, and their changes
+        of the address. Also decrements the totals of entries and of members' logins.
+        """
+        ...
+
+    async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
+        """Remove the entries about the user's own activity in this service only from the organization's log (decision 110).
+
+        Also decrements the totals of entries.
         """
         ...
 

@@ -23,8 +23,9 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "anonymous": "and l.actor_id is null and l.address is not null",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
-# Actions of users on their own account, which a permanent deletion removes (decision 111).
-OWN_ACTIVITY: Final = ["user.login.success"]
+# Entries about a user's own activity only, by the account's id as actor and target. Those named
+# security.* belong to them, whoever acted (decision 111).
+OWN_ACTIVITY: Final = ["user.login.success", "user.email_changed"]
 
 
 def to_entry(row: Row) -> AuditEntry:
@@ -80,34 +81,27 @@ class Audit(Repository):
         return PageResult(entries, total)
 
     async def forget(self, user_id: UUID) -> None:
-        # Actions named security.* are only about an account, and so are the user's own sign-ins. Each
-        # part has its index. Lock order: totals of logins, then of entries, each by their key, as in
-        # EventLog.
+        # Each part of the union has its index.
         await self._run(
-            """
-            with forgotten as (
-                delete from audit_log where id = any(array(
-                    select id from audit_log
-                    where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
-                    union all
-                    select id from audit_log
-                    where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text
-                      and action = any(%(own)s)))
-                returning org_id, action, target_type, details, created_at),
-            logins as (
-                insert into member_login_totals as t (org_id, day, provider, total)
-                select org_id, (created_at at time zone 'UTC')::date, details ->> 'provider', -count(*)
-                from forgotten where org_id is not null and action = 'user.login.success'
-                group by 1, 2, 3 order by 1, 2, 3
-                on conflict (org_id, day, provider) do update set total = t.total + excluded.total
-                returning 1)
-            insert into audit_totals as t (org_id, action, target_type, total)
-            select org_id, action, target_type, -count(*) from forgotten cross join (select count(*) from logins) before
-            where org_id is not null
-            group by org_id, action, target_type order by org_id, action, target_type
-            on conflict (org_id, action, target_type) do update set total = t.total + excluded.total""",
+            _forgetting("""
+                select id from audit_log
+                where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+                union all
+                select id from audit_log
+                where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text and action = any(%(own)s)"""),
             user_id=str(user_id),
             own=OWN_ACTIVITY,
+        )
+
+    async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
+        await self._run(
+            _forgetting("""
+                select id from audit_log
+                where org_id = %(org_id)s and target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+                  and details ->> 'service_slug' = %(service_slug)s"""),
+            org_id=org_id,
+            user_id=str(user_id),
+            service_slug=service_slug,
         )
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
@@ -118,6 +112,29 @@ class Audit(Repository):
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
         where = " ".join(FILTERS[name] for name in values)
         return await self._one(lambda row: int(row[0]), f"{total} where l.org_id = %(org_id)s {where}", org_id=org_id, **values) or 0
+
+
+def _forgetting(entries: LiteralString) -> LiteralString:
+    """Return the statement that removes the entries with the ids that a query selects, and subtracts them from the totals.
+
+    Lock order: totals of logins, then of entries, each by their key, as in EventLog.
+    """
+    return f"""
+        with forgotten as (
+            delete from audit_log where id = any(array({entries}))
+            returning org_id, action, target_type, details, created_at),
+        logins as (
+            insert into member_login_totals as t (org_id, day, provider, total)
+            select org_id, (created_at at time zone 'UTC')::date, details ->> 'provider', -count(*)
+            from forgotten where org_id is not null and action = 'user.login.success'
+            group by 1, 2, 3 order by 1, 2, 3
+            on conflict (org_id, day, provider) do update set total = t.total + excluded.total
+            returning 1)
+        insert into audit_totals as t (org_id, action, target_type, total)
+        select org_id, action, target_type, -count(*) from forgotten cross join (select count(*) from logins) before
+        where org_id is not null
+        group by org_id, action, target_type order by org_id, action, target_type
+        on conflict (org_id, action, target_type) do update set total = t.total + excluded.total"""
 
 
 def _page(values: dict[str, object]) -> LiteralString:

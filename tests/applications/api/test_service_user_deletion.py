@@ -13,7 +13,9 @@ import pytest
 from core.accounts import events
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.one_time_tokens import TokenPurpose
+from core.authentication.events import identity_unlinked
 from core.kernel.principals import SYSTEM, Person, Role
+from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.fakes.outside import FakeClock
@@ -72,11 +74,19 @@ async def use_platform(tenant: Tenant, account: Account, clock: FakeClock) -> st
     return token
 
 
-async def record_password_change(tenant: Tenant, account: Account) -> None:
-    """Record a password change in every log that receives it."""
+async def record_own_activity(tenant: Tenant, account: Account) -> None:
+    """Record what users do with their own account, in every log that receives it."""
     caller = Person(user_id=account.id, email=account.email, session_id=uuid4(), address="203.0.113.9")
     async with tenant.ports.storage.transaction(by=caller, in_session=False) as tx:
         tx.record(events.password_changed(account.id, "change"))
+        tx.record(events.email_changed(account.id))
+
+
+async def record_unlinked(shop: Shop, account: Account) -> None:
+    """Record that the user unlinked an identity at this service."""
+    service = await service_context(shop.tenant.pool, shop.id)
+    async with shop.tenant.ports.storage.transaction(by=SYSTEM) as tx:
+        tx.record(identity_unlinked(account.id, Provider.CODEHOST, service))
 
 
 # Permanent deletion
@@ -89,10 +99,10 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     acme, other_tenant, api = shop.tenant, foreign.tenant, tenants.api
     account = await shop.add_own_user(EMAIL, PASSWORD)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
-    await record_password_change(acme, account)  # only the platform records it
+    await record_own_activity(acme, account)  # only the platform records it
     # Formerly a member of another organization, which only the logs still show
     await other_tenant.join("former", account, Role.ADMIN)
-    await record_password_change(other_tenant, account)
+    await record_own_activity(other_tenant, account)
     assert (await other_tenant.remove("owner", "former")).status == 200
     # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
     # removed
@@ -105,7 +115,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     # A member of this organization, with an invitation
     await acme.join("mine", account, Role.ADMIN)
     invitation = (await acme.invite("guest@example.com", by="mine"))["invitation"]["id"]
-    await record_password_change(acme, account)
+    await record_own_activity(acme, account)
     tokens = [await use_platform(acme, account, clock)]
     for one in (shop, other_service):
         tokens += await use_service(one, account, clock)
@@ -139,6 +149,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     ]
     assert [entry["action"] for entry in await other_tenant.log()] == ["user.removed"], "the removal there concerns that organization"
     assert await run_sql(tenants.pool, "select action from audit_log where org_id is null") == []
+    assert await run_sql(tenants.pool, "select 1 from audit_log where action in ('user.login.success', 'user.email_changed')") == []
 
     # The email address is free, and a new account with it is another user.
     created = await shop.create(EMAIL)
@@ -260,6 +271,9 @@ async def test_a_shared_account_is_only_removed_from_the_service(
     lost = await use_service(shop, account, clock)
     fresh = (await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).access_token
     before, bystanders = await rows_of(tenants, account, shop), await rows_of(tenants, bystander)
+    for one in (shop, other_service):
+        await record_unlinked(one, account)
+        await record_unlinked(one, bystander)
 
     answer = await shop.delete(account.id)
     assert (answer.status, answer.text) == (204, "")
@@ -274,6 +288,10 @@ async def test_a_shared_account_is_only_removed_from_the_service(
     assert (await shop.delete(account.id)).status == 404
     entry = await shop.tenant.entry("user.removed")
     assert (entry["target_id"], entry["details"]) == (str(account.id), {"service_slug": "shop", "permanently": False})
+    unlinked = [entry for entry in await shop.tenant.log() if entry["action"] == "security.identity.unlinked"]
+    assert [(entry["target_id"], entry["details"]["service_slug"]) for entry in unlinked] == [
+        *((str(bystander.id), "shop"), (str(account.id), "other_service"), (str(bystander.id), "other_service")),
+    ]
     # A later sign-in makes them a new user of the service.
     login = {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     assert (await tenants.api.post("/api/auth/login", login)).status == 200

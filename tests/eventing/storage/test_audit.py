@@ -137,12 +137,12 @@ async def test_every_combination_of_filters_finds_and_counts_its_entries(storage
         assert [entry.id for entry in second.items] == [entry.id for entry in page.items[3:6]]
 
 
-async def test_forgetting_an_account_removes_its_security_entries_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:
+async def test_forgetting_an_account_removes_the_users_own_activity_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     async with storage.transaction(by=replace(PERSON, user_id=user.id), in_session=False) as tx:
         for org in (*orgs, None):
-            for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
+            for name in ("security.password.changed", "security.mfa.enabled", "user.email_changed", "user.joined"):
                 tx.record(Event(EVENT_KINDS[name], str(user.id), org_id=org))
             tx.record(Event(EVENT_KINDS["security.password.changed"], str(eve.id), org_id=org))
             tx.record(Event(EVENT_KINDS["service.created"], str(user.id), org_id=org))
