@@ -52,6 +52,8 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
             return prepared
         if email.org_id is not None:
             prepared = replace(prepared, design=await tx.branding.design(email.org_id))
+            if email.kind is EmailKind.WELCOME:
+                prepared = replace(prepared, welcome=await tx.scim_users.welcome_context(email.org_id, email.address, now))
             invitation = prepared.invitation
             # The organization's own server must not see a token that proves the mailbox.
             if invitation is not None and invitation.invitation.inviter_token_hash is None:
@@ -70,8 +72,10 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
     match email.kind:
         case EmailKind.VERIFY_EMAIL:
             purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
-        case EmailKind.RESET_PASSWORD | EmailKind.WELCOME:
+        case EmailKind.RESET_PASSWORD:
             purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
+        case EmailKind.WELCOME:
+            purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.welcome_ttl
         case EmailKind.INVITATION:
             return await _prepare_invitation(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:

@@ -9,6 +9,7 @@ from core.accounts.email_queue_rules import QueuedEmail
 
 if TYPE_CHECKING:
     from core.billing.subscriptions_rules import Purchase
+    from core.provisioning.users_rules import WelcomeContext
     from core.tenancy.branding_rules import Design
     from core.tenancy.invitations_rules import ReceivedInvitation
     from core.tenancy.mail_server_rules import MailServer
@@ -20,5 +21,6 @@ class PreparedEmail(QueuedEmail):
 
     purchase: Purchase | None = None  # for emails about a subscription
     invitation: ReceivedInvitation | None = None  # for invitations
+    welcome: WelcomeContext | None = None  # for welcome emails of active organizations
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

@@ -91,6 +91,7 @@ class Settings(BaseSettings):
     session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)
     verification_ttl: int = Field(86400, ge=1, le=TEN_YEARS)
     reset_ttl: int = Field(3600, ge=1, le=TEN_YEARS)
+    welcome_ttl: int = Field(7 * 86400, ge=1, le=30 * 86400)
     invitation_ttl: int = Field(7 * 86400, ge=1, le=TEN_YEARS)
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
@@ -371,6 +372,7 @@ class Settings(BaseSettings):
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
             verification_ttl=timedelta(seconds=self.verification_ttl),
             reset_ttl=timedelta(seconds=self.reset_ttl),
+            welcome_ttl=timedelta(seconds=self.welcome_ttl),
             invitation_ttl=timedelta(seconds=self.invitation_ttl),
             account_guess_limit=self.account_guess_limit,
             mfa_guess_limit=self.mfa_guess_limit,

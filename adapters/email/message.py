@@ -75,7 +75,7 @@ class EmailTemplates:
         self._lifetimes = {
             EmailKind.VERIFY_EMAIL: policy.verification_ttl,
             EmailKind.RESET_PASSWORD: policy.reset_ttl,
-            EmailKind.WELCOME: policy.reset_ttl,
+            EmailKind.WELCOME: policy.welcome_ttl,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
@@ -100,6 +100,8 @@ class EmailTemplates:
             variables["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
             variables["lifetime"] = format_duration(self._lifetimes[mail.kind])
+        if mail.kind is EmailKind.WELCOME:
+            variables["welcome"] = mail.welcome
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
         topic = SUBJECTS[mail.kind].format_map(variables)
@@ -149,9 +151,10 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return the duration in the largest unit that is exact: 1 hour, 24 hours, 90 minutes."""
+    """Return the duration in the largest unit that is exact: 7 days, 24 hours, 1 hour, 90 minutes. A single day is 24 hours."""
     seconds = round(duration.total_seconds())
-    count, unit = next(
-        (seconds // length, unit) for length, unit in ((3600, "hour"), (60, "minute"), (1, "second")) if seconds % length == 0
-    )
+    units = [(3600, "hour"), (60, "minute"), (1, "second")]
+    if seconds > 86400:
+        units.insert(0, (86400, "day"))
+    count, unit = next((seconds // length, unit) for length, unit in units if seconds % length == 0)
     return f"{count} {unit}{'' if count == 1 else 's'}"

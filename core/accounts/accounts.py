@@ -227,6 +227,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
         if account.password_hash is not None:  # checked again under the lock: another request may have set one
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)  # the link of a welcome email works for days
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "set"))
 

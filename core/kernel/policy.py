@@ -36,6 +36,7 @@ class Policy:
     refresh_grace: timedelta = timedelta(seconds=10)
     verification_ttl: timedelta = timedelta(hours=24)
     reset_ttl: timedelta = timedelta(hours=1)
+    welcome_ttl: timedelta = timedelta(days=7)  # of the link in the email to a user that a directory created
     pre_auth_ttl: timedelta = timedelta(seconds=600)
     account_guess_limit: int = 10
     mfa_guess_limit: int = 10

@@ -142,6 +142,14 @@ class ScimUserData:
 
 
 @dataclass(frozen=True, slots=True)
+class WelcomeContext:
+    """The names that the welcome email of a provisioned user has."""
+
+    organization: str
+    application: str | None  # the only application of the organization that the user may use; None if there are none or several
+
+
+@dataclass(frozen=True, slots=True)
 class ScimUserChange:
     """The new data of a user, and the parts of the request that are not applied.
 

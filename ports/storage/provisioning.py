@@ -12,7 +12,7 @@ from core.provisioning.blocks_rules import DirectoryBlock
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
-from core.provisioning.users_rules import ScimProfile, ScimUser
+from core.provisioning.users_rules import ScimProfile, ScimUser, WelcomeContext
 from core.tenancy.organizations_rules import Membership
 
 # SCIM tokens
@@ -89,6 +89,10 @@ class ScimUsers(ScimUsersRead, Protocol):
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         """Return those of these locked users who are platform owners now."""
+        ...
+
+    async def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> WelcomeContext | None:
+        """Return the names for the welcome email to the user with this address, or None if the organization is not active."""
         ...
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:

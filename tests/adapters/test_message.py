@@ -13,9 +13,15 @@ from core.billing.subscriptions_rules import Purchase
 from core.kernel.policy import Policy, SupportContact
 from core.kernel.principals import Role
 from core.kernel.values import Email
+from core.provisioning.users_rules import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
 
-LIFETIMES = {EmailKind.VERIFY_EMAIL: "90 minutes", EmailKind.RESET_PASSWORD: "45 minutes", EmailKind.WELCOME: "45 minutes"}
+LIFETIMES = {
+    EmailKind.VERIFY_EMAIL: "expires 90 minutes after the request",
+    EmailKind.RESET_PASSWORD: "expires 45 minutes after the request",
+    EmailKind.WELCOME: "expires after 3 days",
+}
+ACCOUNT = f"a Gatehouse account for you: {MAIL.address}."
 NOTICES = [kind for kind in EmailKind if kind not in PATHS]
 # Notices after which the reader may have to set a new password.
 RECOVERY = (
@@ -84,11 +90,25 @@ def test_the_footer_of_every_email_shows_the_support_address(contact: str, url: 
 
 @pytest.mark.parametrize("kind", LIFETIMES)
 def test_both_parts_state_the_lifetime_of_the_link_and_that_the_email_can_be_ignored(kind: EmailKind) -> None:
-    lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
+    lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45), welcome_ttl=timedelta(days=3))
     message = EmailTemplates(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
     for part in (message.text, Page(message.html).visible_text):
-        assert f"The link works once and expires {LIFETIMES[kind]} after the request" in normalize(part)
+        assert f"The link works once and {LIFETIMES[kind]}" in normalize(part)
         assert "ignore this email" in normalize(part)
+
+
+@pytest.mark.parametrize(
+    ("welcome", "text"),
+    [
+        (WelcomeContext("Acme & <Sons>", "The Shop"), f"Acme & <Sons> has created {ACCOUNT} You can sign in to The Shop with it."),
+        (WelcomeContext("Acme & <Sons>", None), f"Acme & <Sons> has created {ACCOUNT} Set a password"),
+        (None, f"Your organization has created {ACCOUNT} Set a password"),
+    ],
+)
+def test_a_welcome_email_names_the_organization_and_its_only_application(welcome: WelcomeContext | None, text: str) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.WELCOME, welcome=welcome))
+    for part in (message.text, Page(message.html).visible_text):
+        assert text in normalize(part)
 
 
 INVOICE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
@@ -172,7 +192,8 @@ def test_the_name_of_an_organization_is_not_rendered_as_a_template() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "text"), [(60, "1 hour"), (1440, "24 hours"), (1, "1 minute"), (90, "90 minutes"), (0.5, "30 seconds")]
+    ("minutes", "text"),
+    [(60, "1 hour"), (1440, "24 hours"), (10080, "7 days"), (1500, "25 hours"), (1, "1 minute"), (90, "90 minutes"), (0.5, "30 seconds")],
 )
 def test_durations_use_the_largest_exact_unit(minutes: float, text: str) -> None:
     assert format_duration(timedelta(minutes=minutes)) == text

@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import INSERT, columns
-from adapters.postgres.applications.service_access import is_blocked
+from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
@@ -19,7 +19,7 @@ from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimProfile, ScimUser, UserNameTaken
+from core.provisioning.users_rules import ScimProfile, ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.organizations_rules import Membership
 
 
@@ -121,6 +121,19 @@ class ScimUsers(Repository):
                 "select id from users where id = any(%(user_ids)s) and is_platform_owner",
                 user_ids=list(user_ids),
             )
+        )
+
+    async def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> WelcomeContext | None:
+        return await self._one(
+            lambda row: WelcomeContext(row[0], row[1]),
+            f"""
+            select o.name, (select case when count(*) = 1 then min(v.name) end
+                            from services v where v.org_id = o.id and {may_use("v", "u.id")})
+            from organizations o, users u
+            where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s""",
+            org_id=org_id,
+            email=email,
+            now=now,
         )
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:

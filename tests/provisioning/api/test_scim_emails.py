@@ -14,6 +14,7 @@ from tests.provisioning.api.users import load_accounts, set_password
 from tests.support.builders import deliver, link, run_sql
 from tests.support.direct import change_ports
 from tests.support.scim import GRACE, Directory, directory_of
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 
@@ -26,6 +27,34 @@ async def test_the_welcome_email_leads_to_a_password(acme: Tenant, directory: Di
     answer = await acme.api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})
     assert answer.status == 200, answer.text
     assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
+async def test_the_link_of_a_welcome_email_works_for_seven_days(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    for email in (GRACE, "late@acme.example"):
+        await directory.create_user(email)
+    await deliver(acme.ports)
+    in_time, too_late = (link(message) for message in sorted(sent.emails, key=lambda message: message.to != GRACE))
+    clock.advance(timedelta(days=7) - timedelta(seconds=1))
+    body = {"new_password": "another good password"}
+    assert (await acme.api.post("/api/auth/reset-password", {"token": in_time, **body})).status == 200
+    clock.advance(timedelta(seconds=1))
+    assert (await acme.api.post("/api/auth/reset-password", {"token": too_late, **body})).status == 400
+
+
+async def test_a_welcome_email_names_the_application_if_there_is_one(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    text = "Acme has created\na Gatehouse account for you: {}.\n{}Set a password:"
+    for email, slug, application in (
+        ("first@acme.example", None, ""),
+        ("second@acme.example", "shop", "You can sign in to Shop with it.\n"),
+        ("third@acme.example", "portal", ""),
+    ):
+        if slug is not None:
+            await add_service(acme.pool, acme.org, slug)
+        await directory.create_user(email)
+        await deliver(acme.ports)
+        assert text.format(email, application) in sent.emails[-1].text, email
 
 
 @pytest.mark.parametrize("first", ["the mailer", "the directory"])

@@ -13,10 +13,11 @@ from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimToken
-from core.provisioning.users_rules import ScimUser
+from core.provisioning.users_rules import ScimUser, WelcomeContext
 from tests.provisioning.storage.users import PROFILES, add_users
 from tests.support.builders import add_member, add_provisioned, run_sql
-from tests.support.rows import NOW, SECOND, account, add, within
+from tests.support.rows import ADA, EVE, NOW, SECOND, account, add, within
+from tests.support.services import add_service
 
 
 @pytest.fixture
@@ -134,3 +135,30 @@ async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID
     await within(storage, lambda tx: tx.scim_tokens.remove(acme, token.id))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == []
+
+
+async def test_a_welcome_names_the_only_application_that_the_user_may_use(
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
+) -> None:
+    user, stranger = account(ADA), account(EVE)
+    await add(storage, user)
+    await add(storage, stranger)
+    await add_member(pool, acme, user.id, confirmed=True)
+
+    async def welcome(email: Email) -> WelcomeContext | None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            return await tx.scim_users.welcome_context(acme, email, NOW)
+
+    await add_service(pool, other_tenant, "foreign")
+    assert await welcome(user.email) == WelcomeContext("Acme", None)
+    await add_service(pool, acme, "shop")
+    assert await welcome(user.email) == WelcomeContext("Acme", "Shop")
+    portal = await add_service(pool, acme, "portal")
+    assert await welcome(user.email) == WelcomeContext("Acme", None)
+    await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", portal)
+    assert await welcome(user.email) == WelcomeContext("Acme", "Shop")
+    await run_sql(pool, "update services set access_policy = 'members' where org_id = %s", acme)
+    assert await welcome(stranger.email) == WelcomeContext("Acme", None)
+    assert await welcome(Email("unknown@example.com")) is None
+    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", acme)
+    assert await welcome(user.email) is None
