@@ -15,7 +15,9 @@ from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
 from core.maintenance import log_redaction, log_redaction_rules
 from core.privacy_rules import (
+    ANONYMIZED,
     BATCH,
+    EXPORTED,
     MAX_LOST_RACES,
     NO_ADDRESS,
     NO_AGENT,
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import Person
-    from core.privacy_rules import MembershipControl
+    from core.kernel.values import Page, PageResult
+    from core.privacy_rules import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
     from ports.storage.privacy import PrivacyRead
 
@@ -46,7 +49,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins and identities, but no
-    second factors and passkeys, because these belong to the account.
+    second factors and passkeys, because these belong to the account. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).
@@ -55,6 +58,8 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
         login_count = await read.privacy.count_logins(user_id, within)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.privacy.log(EXPORTED, user_id, caller, ports.clock.now())
 
     def batches(load: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None) -> Batches[T]:
         async def load_next(last: T | None, count: int) -> Sequence[T]:
@@ -172,7 +177,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
             tx.record(replace(ended(invitation), by_time=True))
         await tx.privacy.remove_directory_data(account.id)
         await tx.privacy.remove_former_emails(account.id)
-        await tx.privacy.record_anonymization(account.id, recorded_caller, now)
+        await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
     return True
 
 
@@ -195,3 +200,23 @@ def _check(account: Account | None, *, is_allowed: bool) -> Account:
     if account.is_platform_owner:
         raise CannotAnonymizePlatformOwner
     return account
+
+
+async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
+    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first.
+
+    Raises: AccountNotFound.
+    """
+    async with ports.storage.reading() as read:
+        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        return await read.account_logs.mfa(user_id, page)
+
+
+async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
+    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first.
+
+    Raises: AccountNotFound.
+    """
+    async with ports.storage.reading() as read:
+        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        return await read.account_logs.privacy(user_id, page)

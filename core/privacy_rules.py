@@ -12,6 +12,7 @@ from core.kernel.values import Batches, Email
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.eventing.audit_rules import AuditActor
     from core.kernel.principals import Role
     from core.kernel.providers import Provider
 
@@ -21,7 +22,10 @@ BATCH = 500  # rows of an export that are read at once
 # The values that replace the IP address and the user agent in logs.
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
-ANONYMIZED: Final = "user_anonymized"  # the event type in the privacy log (decision 143)
+# The event types of the privacy log (decision 143).
+ANONYMIZED: Final = "user_anonymized"
+EXPORTED: Final = "user_exported"
+MAX_LISTED: Final = 10_000  # the number of entries of a user's log that have pages
 # An anonymization starts over if a concurrent request took its placeholder, or made the user a
 # member of another organization.
 MAX_LOST_RACES = 100
@@ -116,6 +120,36 @@ class PersonalDataExport:
     oauth_identities: Batches[ExportedIdentity]
     mfa_events: Batches[ExportedMfaEvent]
     passkeys: Batches[ExportedPasskey]
+
+
+@dataclass(frozen=True, slots=True)
+class MfaLogEntry:
+    """An entry of a user's second-factor log. Times are UTC.
+
+    `actor` is the platform owner who acted, or None if the user did, or someone who signed in as the user.
+    """
+
+    id: UUID
+    event_type: str
+    success: bool
+    at: datetime
+    address: str | None
+    agent: str | None
+    reason: str | None
+    actor: AuditActor | None
+    impersonator: AuditActor | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLogEntry:
+    """An export or the anonymization of a user's data. Times are UTC."""
+
+    id: UUID
+    event_type: str
+    at: datetime
+    address: str | None
+    agent: str | None
+    actor: AuditActor
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
-    ANONYMIZED,
     NO_ADDRESS,
     NO_AGENT,
     ExportedIdentity,
@@ -458,13 +457,18 @@ class Privacy(Repository):
     async def remove_former_emails(self, user_id: UUID) -> None:
         await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)
 
-    async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:
+    async def log(self, event_type: str, user_id: UUID, caller: Person, now: datetime) -> None:
+        # The lock on the caller's account makes an anonymization of the caller wait, so that it redacts
+        # this entry too.
         await self._write(
-            """
+            f"""
             insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
-            values (%(id)s, %(event_type)s, %(user_id)s, %(actor_id)s, %(address)s, %(agent)s, %(now)s)""",
+            select %(id)s, %(event_type)s, %(user_id)s, %(actor_id)s,
+                   case when anonymized_at is null then %(address)s else '{NO_ADDRESS}' end,
+                   case when anonymized_at is null then %(agent)s else '{NO_AGENT}' end, %(now)s
+            from (select anonymized_at from users where id = %(actor_id)s for key share) caller""",
             id=new_id(),
-            event_type=ANONYMIZED,
+            event_type=event_type,
             user_id=user_id,
             actor_id=caller.user_id,
             address=caller.address,

@@ -63,6 +63,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
             await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.promote(account.id, now)
         await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(email))
+        tx.record(events.platform_owner_promoted(account.id))
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:

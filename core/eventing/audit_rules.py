@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts import accounts_rules
-from core.kernel.errors import Invalid
-from core.kernel.event_catalog import AUDIT_ACTIONS, Target
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 class TargetTypeRequired(Invalid):
     """The parameter target_id requires the parameter target_type. Send both."""
+
+
+class AuditEntryNotFound(NotFound):
+    """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
+
+
+# The number of entries of the platform's log that have pages. Older entries are found with a filter or an export.
+MAX_LISTED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class AuditEntry:
     """An entry of the audit log. Times are UTC."""
 
     id: UUID
-    org_id: UUID
+    org_id: UUID | None  # None in the platform's log
     actor: AuditActor
     impersonator: AuditActor | None  # the person who impersonated `actor`
     action: str
@@ -85,10 +93,29 @@ class AuditFilter:
     actor_without_account: AuditActor | None = None  # one of ACTORS_WITHOUT_ACCOUNT
 
 
-def build_filter(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> AuditFilter | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAuditFilter:
+    """A filter of the platform's log. An entry must match `entry`, and every field that is not None. Times are UTC."""
+
+    entry: AuditFilter
+    impersonator_id: UUID | None = None
+    session_id: str | None = None  # of an impersonation
+    since: datetime | None = None
+    until: datetime | None = None  # not included
+
+
+def build_filter(
+    *,
+    action: str | None,
+    target_type: Target | None,
+    target_id: str | None,
+    actor_id: str | None,
+    known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS,
+) -> AuditFilter | None:
     """Return the filter for these query parameters, or None if no entry can match.
 
-    Decisions 13, 227, 230 and 231 define the parameters.
+    `known_actions` are the actions that the log can contain. Decisions 13, 227, 230 and 231 define
+    the parameters.
 
     Raises: TargetTypeRequired.
     """
@@ -101,7 +128,7 @@ def build_filter(*, action: str | None, target_type: Target | None, target_id: s
         return AuditFilter(target_type=target_type, target_id=target_id, actor_id=account_id, actor_without_account=without_account)
     # The target type of each action is known. So without a target id, the actions alone select the
     # entries.
-    kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
+    kinds = [kind for kind in known_actions.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
     if not kinds:
         return None
     return AuditFilter(
@@ -111,6 +138,32 @@ def build_filter(*, action: str | None, target_type: Target | None, target_id: s
         actor_id=account_id,
         actor_without_account=without_account,
     )
+
+
+def build_platform_filter(
+    *,
+    action: str | None,
+    target_type: Target | None,
+    target_id: str | None,
+    actor_id: str | None,
+    impersonator_id: str | None,
+    session_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> PlatformAuditFilter | None:
+    """Return the filter of the platform's log for these query parameters, or None if no entry can match.
+
+    Raises: TargetTypeRequired.
+    """
+    entry = build_filter(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id, known_actions=PLATFORM_ACTIONS)
+    impersonator = None if impersonator_id is None else parse_id(impersonator_id)
+    if entry is None or (impersonator_id is not None and impersonator is None):
+        return None
+    if entry.actions is None and target_type is not None and target_id is None:
+        # The log has no index of target types alone. The actions select the same entries.
+        actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target is target_type)
+        entry = replace(entry, target_type=None, actions=actions)
+    return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id, since=since, until=until)
 
 
 def _target_types(kind: EventKind) -> tuple[Target, ...]:

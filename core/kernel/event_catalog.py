@@ -108,6 +108,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
 AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )
+# The actions that the platform's log can contain.
+PLATFORM_ACTIONS: Mapping[str, EventKind] = MappingProxyType({name: kind for name, kind in EVENT_KINDS.items() if kind.audited})
 
 
 @dataclass(frozen=True, slots=True)

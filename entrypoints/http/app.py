@@ -18,7 +18,7 @@ from werkzeug.routing import MapAdapter
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from core.kernel.values import is_printable
-from entrypoints.http.api import operations, privacy
+from entrypoints.http.api import account_logs, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
 from entrypoints.http.api.applications import (
     analytics,
@@ -33,7 +33,7 @@ from entrypoints.http.api.applications import (
 )
 from entrypoints.http.api.authentication import identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
-from entrypoints.http.api.eventing import audit, siem, webhooks
+from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import device_flow
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
@@ -70,6 +70,7 @@ BLUEPRINTS: Final = (
     (devices, "The devices of the signed-in user."),
     (identities, "Accounts at identity providers that are linked to the user's account."),
     (privacy, "Data export and anonymization."),
+    (account_logs, "The logs of second factors and of privacy, for the user and platform owners."),
     (organizations, "Organizations of the signed-in user."),
     (members, "Members of an organization, their roles, and the transfer of ownership."),
     (invitations, "Invitations to join an organization."),
@@ -109,6 +110,7 @@ BLUEPRINTS: Final = (
     (governance, "Platform owners: organizations, their lifecycle, tiers and limits."),
     (platform_users, "Platform owners: users, second factors, and platform ownership."),
     (impersonation, "Platform owners: impersonation of users."),
+    (platform_log, "Platform owners: the platform's log."),
     (provider_events, "Events of the payment provider."),
     (invitation_pages, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.eventing.audit_rules import AuditEntry, AuditFilter
+from core.eventing.audit_rules import AuditEntry, AuditFilter, PlatformAuditFilter
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
 from core.eventing.siem_rules import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.webhooks_rules import Webhook
@@ -42,6 +42,23 @@ class Audit(Protocol):
 
         Also decrements the totals of entries.
         """
+        ...
+
+
+class PlatformLogRead(Protocol):
+    """Read access to the platform's log: the audit entries that belong to no organization."""
+
+    async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
+        """Return a page of the newest MAX_LISTED matching entries, newest first, with their number.
+
+        Runs two statements.
+        """
+        ...
+
+    async def by_id(self, entry_id: UUID) -> AuditEntry | None: ...
+
+    async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+        """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
         ...
 
 
@@ -247,6 +264,8 @@ class EventingReading(Protocol):
     def audit(self) -> AuditRead: ...
     @property
     def deliveries(self) -> DeliveriesRead: ...
+    @property
+    def platform_log(self) -> PlatformLogRead: ...
     @property
     def siem(self) -> SiemRead: ...
     @property

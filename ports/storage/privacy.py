@@ -6,9 +6,18 @@ from typing import Protocol
 from uuid import UUID
 
 from core.kernel.principals import Person
-from core.kernel.values import Email
+from core.kernel.values import Email, Page, PageResult
 from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey, MembershipControl
+from core.privacy_rules import (
+    ExportedIdentity,
+    ExportedLogin,
+    ExportedMembership,
+    ExportedMfaEvent,
+    ExportedPasskey,
+    MembershipControl,
+    MfaLogEntry,
+    PrivacyLogEntry,
+)
 from core.tenancy.invitations_rules import Invitation
 
 
@@ -161,14 +170,28 @@ class Privacy(PrivacyRead, Protocol):
         """Delete the account's earlier addresses. Call it last, because the other methods find data by these addresses."""
         ...
 
-    async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:
-        """Record in the privacy log that the caller anonymized this user."""
+    async def log(self, event_type: str, user_id: UUID, caller: Person, now: datetime) -> None:
+        """Record in the privacy log that the caller exported or anonymized this user. An export needs no lock on the account."""
+        ...
+
+
+class AccountLogsRead(Protocol):
+    """Read access to the logs about an account. Pages have the newest MAX_LISTED entries, newest first, and their number."""
+
+    async def mfa(self, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
+        """Return a page of the second-factor log. Runs two statements."""
+        ...
+
+    async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
+        """Return a page of the privacy log about the user. Runs two statements."""
         ...
 
 
 class PrivacyReading(Protocol):
     """Read access to the repositories of privacy."""
 
+    @property
+    def account_logs(self) -> AccountLogsRead: ...
     @property
     def privacy(self) -> PrivacyRead: ...
 

@@ -231,6 +231,13 @@ POST   /api/user/mfa/verify                                       400 404 429
 DELETE /api/user/mfa                                              404 429
 POST   /api/user/mfa/backup-codes/regenerate                      400 404 429
 GET    /api/platform/users/{user_id}/mfa/status                   404
+GET    /api/user/mfa/events                                       400 404
+GET    /api/user/privacy-log                                      400 404
+GET    /api/platform/users/{user_id}/mfa/events                   400 404
+GET    /api/platform/users/{user_id}/privacy-log                  400 404
+GET    /api/platform/audit-log                                    400
+GET    /api/platform/audit-log/export                             400
+GET    /api/platform/audit-log/{entry_id}                         404
 DELETE /api/platform/users/{user_id}/mfa                          400 404
 POST   /api/platform/owners                                       400 404
 DELETE /api/platform/owners/{user_id}                             400 404

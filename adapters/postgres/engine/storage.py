@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
+from adapters.postgres.account_logs import AccountLogs
 from adapters.postgres.accounts.repositories import AccountsRepositories
 from adapters.postgres.applications.repositories import ApplicationsRepositories
 from adapters.postgres.authentication.repositories import AuthenticationRepositories
@@ -52,6 +53,7 @@ class Repositories(
 ):
     """All repositories. The ports Reading, Transaction and Autocommit each show a part of them."""
 
+    account_logs = repository(AccountLogs)
     privacy = repository(Privacy)
 
 

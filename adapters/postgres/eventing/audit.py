@@ -50,19 +50,24 @@ def _to_account(user_id: UUID | None, email: str | None, is_platform_owner: bool
     return None if email is None else AuditActor(str(user_id), email, bool(is_platform_owner))
 
 
+def filter_values(filter_: AuditFilter) -> dict[str, object]:
+    """Return the parameters of the filters that are set, by name."""
+    filters: dict[str, object] = {
+        "actions": None if filter_.actions is None else sorted(filter_.actions),
+        "target_type": filter_.target_type,
+        "target_id": filter_.target_id,
+        "actor_id": filter_.actor_id,
+        "system": True if filter_.actor_without_account == SYSTEM else None,
+        "anonymous": True if filter_.actor_without_account == ANONYMOUS else None,
+    }
+    return {name: value for name, value in filters.items() if value is not None}
+
+
 class Audit(Repository):
     """Implements the ports AuditRead and Audit."""
 
     async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
-        filters: dict[str, object] = {
-            "actions": None if filter_.actions is None else sorted(filter_.actions),
-            "target_type": filter_.target_type,
-            "target_id": filter_.target_id,
-            "actor_id": filter_.actor_id,
-            "system": True if filter_.actor_without_account == SYSTEM else None,
-            "anonymous": True if filter_.actor_without_account == ANONYMOUS else None,
-        }
-        values = {name: value for name, value in filters.items() if value is not None}
+        values = filter_values(filter_)
         total = await self._total(org_id, filter_, values)
         if page.offset >= total:
             return PageResult([], total)

@@ -41,6 +41,7 @@ class Details(TypedDict, total=False):
     query: Mapping[str, str]  # required query parameters with their descriptions
     optional: Mapping[str, str]  # optional query parameters
     form: Sequence[str]  # the names of the required form fields
+    other_content_types: Sequence[str]  # of the same responses, beside `content_type`
     changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
     request_schema: Mapping[str, Any]  # of the JSON body
     response_schema: Mapping[str, Any]  # of a response with JSON
@@ -55,6 +56,7 @@ class RouteDocs:
     query: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
     form: Sequence[str] = ()
+    other_content_types: Sequence[str] = ()
     changes_state: bool = False
     request_schema: Mapping[str, Any] | None = None
     response_schema: Mapping[str, Any] | None = None
@@ -164,6 +166,7 @@ PATH_PARAMETERS = {
     "plan_id": "The id of the plan.",
     "key_id": "The id of the API key.",
     "token_id": "The id of the SCIM token.",
+    "entry_id": "The id of the entry.",
     "group_id": "The id of the group. The only group is the organization, and has its id.",
     "invitation_id": "The id of the invitation.",
     "webhook_id": "The id of the webhook.",
@@ -336,7 +339,7 @@ def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
         if docs.content_type is None or status in (204, 301, 302, 303):
             return {}
         schema = docs.response_schema or {"type": "object" if "json" in docs.content_type else "string"}
-        return {"content": {docs.content_type: {"schema": dict(schema)}}}
+        return {"content": {content_type: {"schema": dict(schema)} for content_type in (docs.content_type, *docs.other_content_types)}}
 
     return {status: {"description": text, **content(status)} for status, text in docs.responses.items()}
 

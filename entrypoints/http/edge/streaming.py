@@ -90,6 +90,30 @@ async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
     return Response(chunks(), content_type="application/json")
 
 
+async def stream_lines(
+    batches: Batches[T], to_lines: Callable[[Sequence[T]], bytes], content_type: str, filename: str, *, header: bytes = b""
+) -> Response:
+    """Return all items as a streamed file of lines, which begins with `header`.
+
+    The first batch is read before the response starts, so that an outage becomes an error response.
+    A later outage breaks the response off.
+    """
+    first: Sequence[T] = await batches.next_batch()
+    if request.method == "HEAD":
+        return only_headers(content_type)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        items, unsent = first, header
+        while items:
+            yield unsent + to_lines(items)
+            items, unsent = await batches.next_batch(), b""
+        if unsent:
+            yield unsent
+
+    disposition = {"Content-Disposition": f'attachment; filename="{filename}"'}
+    return Response(chunks(), 200, disposition, content_type=content_type)
+
+
 def _joined(items: Sequence[T], to_response: Callable[[T], ResponseModel]) -> bytes:
     return b",".join(to_response(item).model_dump_json().encode() for item in items)
 

@@ -97,6 +97,8 @@ REFUSED = {
 ALLOWED = {
     ("GET", "/api/user"),
     ("GET", "/api/user/mfa/status"),
+    ("GET", "/api/user/mfa/events"),
+    ("GET", "/api/user/privacy-log"),
     ("GET", "/api/user/devices"),
     ("GET", "/api/user/devices/<device_id>"),
     ("GET", "/api/user/applications"),

@@ -11,7 +11,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
-from core.privacy_rules import MembershipControl
+from core.privacy_rules import ANONYMIZED, MembershipControl
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, NOW, account, add, is_locked, until_blocked, within
@@ -159,7 +159,7 @@ async def test_invitations_end_only_in_locked_organizations(
 
 async def test_the_privacy_log_outlives_accounts(storage: Postgres, pool: Pool, user: Account, eve: Account) -> None:
     caller = Person(user_id=eve.id, email=eve.email, session_id=uuid4(), address="203.0.113.9", agent="tests")
-    await within(storage, lambda tx: tx.privacy.record_anonymization(user.id, caller, NOW))
+    await within(storage, lambda tx: tx.privacy.log(ANONYMIZED, user.id, caller, NOW))
     for person in (user, eve):
         await within(storage, lambda tx, user_id=person.id: tx.accounts.remove(user_id))  # type: ignore[misc]
     columns = "event_type, user_id, actor_id, address, agent, created_at"

@@ -108,6 +108,8 @@ PATCH  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403 
 DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 
+GET    /api/user/mfa/events                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
@@ -252,6 +254,11 @@ DELETE {governed}                             401  403  403  403  403  403  403 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/users/<user_id>/mfa/events  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/users/<user_id>/privacy-log 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/audit-log                   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/audit-log/export            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/audit-log/<entry_id>        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/mfa/metrics                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/mfa/suspicious              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/impersonate/<user_id>       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -519,6 +526,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
+    "GET /api/platform/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
+    "GET /api/platform/audit-log/export": Request(query={"target_type": "user"}),
     "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
     "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
     "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),

@@ -203,8 +203,8 @@ class Impersonator:
     session: SignedIn
     belongings: Belongings
 
-    async def impersonate(self, ports: Ports, organization: Organization, account: Account) -> None:
-        """Impersonate a member of an organization."""
+    async def impersonate(self, ports: Ports, organization: Organization, account: Account) -> UUID:
+        """Impersonate a member of an organization. Return the id of the entry in the platform's log."""
         slug, steward = organization.slug, self.steward
         by = Person(
             user_id=steward.id,
@@ -214,7 +214,7 @@ class Impersonator:
             address=f"{slug}:5",
             agent=f"{slug} desk",
         )
-        await impersonation.start(ports, by, account.id, reason_of(slug), org_slug=slug)
+        return (await impersonation.start(ports, by, account.id, reason_of(slug), org_slug=slug)).entry_id
 
 
 def reason_of(slug: str) -> str:
@@ -380,8 +380,9 @@ async def _add_tenant(
     await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", f"{slug.title()} Harbour", COUNTRY, now)
     export = "insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at) values (%s, %s, %s, %s, %s, %s, %s)"
     await run_sql(pool, export, new_id(), f"{slug} was asked", further.id, owner.id, f"{slug}:6", f"{slug} desk", now)
+    entry_id = new_id()
     if status is OrganizationStatus.ACTIVE:
-        await impersonator.impersonate(ports, organization, people["guarded"])
+        entry_id = await impersonator.impersonate(ports, organization, people["guarded"])
     guarded_things = await impersonator.belongings.of(people["guarded"], slug, guarded=True)
     further_things = _own(await impersonator.belongings.of(further, slug), sessions["further"])
     # Managed: created by this organization, with an address in its domain, so that it has all
@@ -423,6 +424,7 @@ async def _add_tenant(
         "invitation_id": str(pending.id),
         "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
         "tier_id": str(tier.id),
+        "entry_id": str(entry_id),
         "guest_email": people["guest"].email,
         "guarded_id": str(people["guarded"].id),
         "guarded_code": guarded_things["code"],

@@ -1,6 +1,7 @@
 """Statements about audit logs, webhook deliveries and SIEM queues read few rows of large tables."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -13,11 +14,12 @@ from adapters.postgres.engine.scope import Scope
 from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import CLAIM as CLAIM_DELIVERIES
 from adapters.postgres.eventing.deliveries import Deliveries
+from adapters.postgres.eventing.platform_log import PlatformLog
 from adapters.postgres.eventing.siem import CLAIM as CLAIM_QUEUE
 from adapters.postgres.eventing.siem import WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import deliveries
-from core.eventing.audit_rules import ANONYMOUS, AuditFilter
+from core.eventing.audit_rules import ANONYMOUS, AuditFilter, PlatformAuditFilter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
 from core.eventing.deliveries_rules import DispatchCapacity
 from core.eventing.siem_rules import MAX_BYTES
@@ -34,6 +36,7 @@ from tests.support.webhooks import add_webhook, happen
 pytestmark = pytest.mark.slow
 
 FIRST = Page(1, 50)
+FIRST_CENTURY = datetime(99, 1, 1, tzinfo=UTC)
 URL = "https://hooks.example/in"
 
 # A large log. Most entries belong to one organization. Rare entries must be found as quickly as
@@ -55,13 +58,22 @@ INSERTS: Final = """
     from generate_series(1, 120000) n, lateral (select n = any(%(few)s) as is_rare) l;
     insert into audit_totals (org_id, action, target_type, total)
     select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"""
+# 40,000 entries of the platform's log: requests of one busy impersonator, and three old other entries.
+PLATFORM_INSERTS: Final = """
+    insert into audit_log (id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
+    select gen_random_uuid(), case when is_rare then 'platform.owner.promoted' else 'impersonation.request' end, 'user',
+           case when is_rare then 'rare' else md5(mod(n, 5000)::text) end, case when is_rare then %(rare)s else %(frequent)s end,
+           case when not is_rare then %(frequent)s end, '203.0.113.9',
+           jsonb_build_object('session_id', case when is_rare then 'rare' else md5(mod(n, 100)::text) end), now() - n * interval '1 second'
+    from generate_series(1, 40000) n, lateral (select n > 39997 as is_rare) l;
+"""
 
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
     """A filled database for both plan modes."""
     parameters = {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": [119_996, 119_998, 119_999]}
-    with filled_database(server, INSERTS, parameters, "audit_log", "audit_totals") as conninfo:
+    with filled_database(server, INSERTS + ";" + PLATFORM_INSERTS, parameters, "audit_log", "audit_totals") as conninfo:
         yield conninfo
 
 
@@ -102,6 +114,39 @@ async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, m
             assert (listed.total, len(listed.items)) == (total, min(total, 50)), filter_
             assert "audit_log" not in reads.scans, filter_
             assert reads.rows["audit_log"] <= 200, filter_  # the page and the count of a small result
+
+
+# The number of counted entries by filter of the platform's log
+PLATFORM_TOTALS = {
+    PlatformAuditFilter(entry=AuditFilter()): 10_000,
+    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"impersonation.request"}))): 10_000,
+    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"platform.owner.promoted", "platform.owner.demoted"}))): 3,
+    PlatformAuditFilter(entry=AuditFilter(target_type="user", target_id="rare")): 3,
+    PlatformAuditFilter(entry=AuditFilter(actor_id=FREQUENT)): 10_000,
+    PlatformAuditFilter(entry=AuditFilter(actor_id=RARE)): 3,
+    PlatformAuditFilter(entry=AuditFilter(actor_without_account=ANONYMOUS)): 0,
+    PlatformAuditFilter(entry=AuditFilter(), impersonator_id=FREQUENT): 10_000,
+    PlatformAuditFilter(entry=AuditFilter(), impersonator_id=RARE): 0,
+    PlatformAuditFilter(entry=AuditFilter(), session_id="rare"): 3,
+    PlatformAuditFilter(entry=AuditFilter(actor_id=RARE), session_id="rare"): 3,
+    PlatformAuditFilter(entry=AuditFilter(), until=FIRST_CENTURY): 0,
+    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"impersonation.request"})), until=FIRST_CENTURY): 0,
+}
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_platforms_log_reads_few_other_rows(large_database: str, mode: str) -> None:
+    async with await connect(large_database, timeout=5) as connection:
+        log = PlatformLog(Scope(connection, make_vault(), NoSignals()))
+        for filter_, total in PLATFORM_TOTALS.items():
+            listed, reads = await count_reads(connection, mode, partial(log.page, filter_, FIRST))
+            assert (listed.total, len(listed.items)) == (total, min(total, 50)), filter_
+            assert "audit_log" not in reads.scans, filter_
+            assert reads.rows["audit_log"] <= 200, filter_  # the page; the count reads an index
+            last = listed.items[-1] if listed.items else None
+            batch, reads = await count_reads(connection, mode, partial(log.batch, filter_, last, 500))
+            assert len(batch) <= 500
+            assert reads.rows["audit_log"] <= 700, filter_
 
 
 @pytest.mark.parametrize("mode", PLAN_MODES)

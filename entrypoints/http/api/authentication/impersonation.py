@@ -39,7 +39,7 @@ class ImpersonationResponse(ResponseModel):
     impersonated_user: ImpersonatedUserResponse = Field(description="The impersonated user.")
     session_id: UUID = Field(description="The id of the impersonation session.")
     expires_at: Timestamp = Field(description="When the session and all its tokens end.")
-    audit_log_id: UUID = Field(description="The id of the entry in the audit log of the platform.")
+    audit_log_id: UUID = Field(description="The id of the entry in the platform's log: `GET /api/platform/audit-log/{entry_id}`.")
 
 
 @routes.post("/api/platform/impersonate/<user_id>")

@@ -1,0 +1,48 @@
+"""The platform's log: the audit entries that belong to no organization (docs/adr/0001), for platform owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from core.eventing.audit_rules import AuditEntryNotFound
+from core.kernel.errors import refuse
+from core.kernel.values import Batches, PageResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
+    from core.kernel.values import Page
+    from ports import Ports
+
+BATCH: Final = 500  # entries of an export that are read at once
+
+
+async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[AuditEntry]:
+    """Return a page of the newest MAX_LISTED matching entries, newest first. A filter of None matches no entry."""
+    if filter_ is None:
+        return PageResult([], 0)
+    async with ports.storage.reading() as read:
+        return await read.platform_log.page(filter_, page)
+
+
+async def get_entry(ports: Ports, entry_id: UUID) -> AuditEntry:
+    """Return an entry.
+
+    Raises: AuditEntryNotFound.
+    """
+    async with ports.storage.reading() as read:
+        return await read.platform_log.by_id(entry_id) or refuse(AuditEntryNotFound)
+
+
+def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[AuditEntry]:
+    """Return all matching entries, newest first, without those that are written after the first batch was read."""
+
+    async def load_next(last: AuditEntry | None, count: int) -> Sequence[AuditEntry]:
+        if filter_ is None:
+            return ()
+        async with ports.storage.reading() as read:
+            return await read.platform_log.batch(filter_, last, count)
+
+    return Batches(load_next, size=BATCH)

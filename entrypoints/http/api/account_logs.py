@@ -1,0 +1,220 @@
+"""The logs of second factors and of privacy, for the user and platform owners (decision 143, security M-6)."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+from quart_schema import validate_querystring, validate_response
+
+from core import privacy
+from core.eventing.audit_rules import AuditActor
+from core.privacy_rules import MfaLogEntry, PrivacyLogEntry
+from entrypoints.http.api.eventing.audit import AuditActorResponse
+from entrypoints.http.edge.access import person, platform_owner
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+
+routes = Blueprint("account_logs", __name__)
+
+EVENTS = Field(description="The entries, newest first.")
+PAGE = Field(description="The position of this page. The newest 10,000 entries have pages, and `total` counts no more.")
+MFA_EVENT_TYPE = Field(description="The kind of the event.", examples=["mfa_verify_success"])
+PRIVACY_EVENT_TYPE = Field(description="`user_exported` or `user_anonymized`.", examples=["user_exported"])
+ADDRESS = Field(description="The IP address of the request, or null.")
+AGENT = Field(description="The user agent of the request, or null.")
+BY_USER = Field(description="Whether it was done with your own sign-in. If not, `ip_address` and `user_agent` are null.")
+
+
+class OwnMfaEventResponse(ResponseModel):
+    """An entry of your second-factor log."""
+
+    id: UUID = Field(description="The id of the entry.")
+    event_type: str = MFA_EVENT_TYPE
+    success: bool = Field(description="Whether the action succeeded.")
+    by_user: bool = BY_USER
+    ip_address: str | None = ADDRESS
+    user_agent: str | None = AGENT
+    created_at: Timestamp = Field(description="When it happened.")
+
+
+class OwnMfaEventListResponse(ResponseModel):
+    """A page of your second-factor log."""
+
+    events: list[OwnMfaEventResponse] = EVENTS
+    pagination: Pagination = PAGE
+
+
+@routes.get("/api/user/mfa/events")
+@person
+@refuses(400, 404)
+@validate_querystring(PageQuery)
+@validate_response(OwnMfaEventListResponse)
+async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
+    """List the log of your second factor.
+
+    It has the codes that were entered, right and wrong, and the changes of your two-factor
+    authentication.
+    """
+    page = query_args.page_request()
+    entries = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
+    return OwnMfaEventListResponse(events=[_to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+
+
+def _to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
+    # The address of a platform owner is not the user's to know.
+    by_user = entry.actor is None and entry.impersonator is None
+    return OwnMfaEventResponse(
+        id=entry.id,
+        event_type=entry.event_type,
+        success=entry.success,
+        by_user=by_user,
+        ip_address=entry.address if by_user else None,
+        user_agent=entry.agent if by_user else None,
+        created_at=entry.at,
+    )
+
+
+class OwnPrivacyEventResponse(ResponseModel):
+    """An export or the anonymization of your data."""
+
+    id: UUID = Field(description="The id of the entry.")
+    event_type: str = PRIVACY_EVENT_TYPE
+    by_user: bool = BY_USER
+    ip_address: str | None = ADDRESS
+    user_agent: str | None = AGENT
+    created_at: Timestamp = Field(description="When it happened.")
+
+
+class OwnPrivacyEventListResponse(ResponseModel):
+    """A page of the privacy log about you."""
+
+    events: list[OwnPrivacyEventResponse] = EVENTS
+    pagination: Pagination = PAGE
+
+
+@routes.get("/api/user/privacy-log")
+@person
+@refuses(400, 404)
+@validate_querystring(PageQuery)
+@validate_response(OwnPrivacyEventListResponse)
+async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
+    """List the exports of your data.
+
+    If `by_user` is false, the owner of an organization or a platform owner exported it.
+    """
+    user, page = signed_in(), query_args.page_request()
+    entries = await privacy.list_privacy_log(ports(), user.user_id, page)
+    events = [_to_own_privacy_event(entry, user.user_id) for entry in entries.items]
+    return OwnPrivacyEventListResponse(events=events, pagination=pagination(page, entries.total))
+
+
+def _to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
+    by_user = entry.actor.id == str(user_id)
+    return OwnPrivacyEventResponse(
+        id=entry.id,
+        event_type=entry.event_type,
+        by_user=by_user,
+        ip_address=entry.address if by_user else None,
+        user_agent=entry.agent if by_user else None,
+        created_at=entry.at,
+    )
+
+
+class MfaEventResponse(ResponseModel):
+    """An entry of a user's second-factor log, as platform owners see it."""
+
+    id: UUID = Field(description="The id of the entry.")
+    event_type: str = MFA_EVENT_TYPE
+    success: bool = Field(description="Whether the action succeeded.")
+    actor: AuditActorResponse | None = Field(description="The platform owner who did it, or null if it was done with the user's sign-in.")
+    impersonator: AuditActorResponse | None = Field(description="The platform owner who acted as the user, or null.")
+    reason: str | None = Field(description="The reason that the platform owner gave, or null.")
+    ip_address: str | None = ADDRESS
+    user_agent: str | None = AGENT
+    created_at: Timestamp = Field(description="When it happened.")
+
+
+class MfaEventListResponse(ResponseModel):
+    """A page of a user's second-factor log."""
+
+    events: list[MfaEventResponse] = EVENTS
+    pagination: Pagination = PAGE
+
+
+@routes.get("/api/platform/users/<user_id>/mfa/events")
+@platform_owner
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(MfaEventListResponse)
+async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
+    """List the log of a user's second factor.
+
+    It has the codes that were entered, right and wrong, and the changes of two-factor
+    authentication.
+    """
+    page = query_args.page_request()
+    entries = await privacy.list_mfa_log(ports(), path_id(user_id), page)
+    return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+
+
+def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
+    return MfaEventResponse(
+        id=entry.id,
+        event_type=entry.event_type,
+        success=entry.success,
+        actor=None if entry.actor is None else _to_actor(entry.actor),
+        impersonator=None if entry.impersonator is None else _to_actor(entry.impersonator),
+        reason=entry.reason,
+        ip_address=entry.address,
+        user_agent=entry.agent,
+        created_at=entry.at,
+    )
+
+
+class PrivacyEventResponse(ResponseModel):
+    """An export or the anonymization of a user's data, as platform owners see it."""
+
+    id: UUID = Field(description="The id of the entry.")
+    event_type: str = PRIVACY_EVENT_TYPE
+    actor: AuditActorResponse = Field(description="The user who did it.")
+    ip_address: str | None = ADDRESS
+    user_agent: str | None = AGENT
+    created_at: Timestamp = Field(description="When it happened.")
+
+
+class PrivacyEventListResponse(ResponseModel):
+    """A page of the privacy log about a user."""
+
+    events: list[PrivacyEventResponse] = EVENTS
+    pagination: Pagination = PAGE
+
+
+@routes.get("/api/platform/users/<user_id>/privacy-log")
+@platform_owner
+@refuses(400)
+@validate_querystring(PageQuery)
+@validate_response(PrivacyEventListResponse)
+async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
+    """List the exports and the anonymization of a user's data."""
+    page = query_args.page_request()
+    entries = await privacy.list_privacy_log(ports(), path_id(user_id), page)
+    return PrivacyEventListResponse(
+        events=[_to_privacy_event(entry) for entry in entries.items], pagination=pagination(page, entries.total)
+    )
+
+
+def _to_privacy_event(entry: PrivacyLogEntry) -> PrivacyEventResponse:
+    return PrivacyEventResponse(
+        id=entry.id,
+        event_type=entry.event_type,
+        actor=_to_actor(entry.actor),
+        ip_address=entry.address,
+        user_agent=entry.agent,
+        created_at=entry.at,
+    )
+
+
+def _to_actor(actor: AuditActor) -> AuditActorResponse:
+    return AuditActorResponse(id=actor.id, email=actor.email, is_platform_owner=actor.is_platform_owner)

@@ -1,0 +1,172 @@
+"""The platform's log, for platform owners (decisions 153 and 240, docs/adr/0001)."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from pydantic import Field
+from quart import Blueprint, Response
+from quart_schema import validate_querystring, validate_response
+
+from core.eventing import audit_rules, platform_log
+from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
+from core.kernel.event_catalog import Target
+from core.kernel.values import rfc3339
+from entrypoints.http.api.eventing.audit import AuditEntryResponse
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text
+from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.edge.streaming import stream_lines
+
+routes = Blueprint("platform_log", __name__)
+
+CSV: Final = "text/csv"
+JSON_LINES: Final = "application/x-ndjson"
+COLUMNS: Final = (
+    *("id", "created_at", "action", "success", "actor_id", "actor_email", "impersonator_id", "impersonator_email"),
+    *("target_type", "target_id", "ip_address", "user_agent", "details"),
+)
+# Spreadsheets run cells with these first characters as formulas. Clients choose their user agents.
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+class PlatformAuditEntryResponse(AuditEntryResponse):
+    """An entry of the platform's log. It has the fields of an organization's audit log."""
+
+    org_id: None = Field(description="Always null: the entry belongs to no organization.")  # type: ignore[assignment]
+
+
+class PlatformAuditEntryListResponse(ResponseModel):
+    """A page of the platform's log."""
+
+    logs: list[PlatformAuditEntryResponse] = Field(description="The entries, newest first.")
+    pagination: Pagination = Field(
+        description="The position of this page. The newest 10,000 entries that match have pages, and `total` counts no more."
+    )
+
+
+class PlatformAuditFilters(Query):
+    """The filters of the platform's log. An entry must match all of them."""
+
+    action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
+    target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
+    target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
+    actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
+    impersonator_id: Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
+    session_id: Text | None = Field(
+        default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
+    )
+    since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
+    until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
+
+    def build(self) -> PlatformAuditFilter | None:
+        """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
+        return audit_rules.build_platform_filter(
+            action=self.action,
+            target_type=self.target_type,
+            target_id=self.target_id,
+            actor_id=self.actor_id,
+            impersonator_id=self.impersonator_id,
+            session_id=self.session_id,
+            since=self.since,
+            until=self.until,
+        )
+
+
+class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
+    """The filters of the platform's log, and the page. An entry must match all filters."""
+
+
+@routes.get("/api/platform/audit-log")
+@platform_owner
+@refuses(400)
+@validate_querystring(PlatformAuditQuery)
+@validate_response(PlatformAuditEntryListResponse)
+async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
+    """List the platform's log.
+
+    It has the events that belong to no organization: impersonations with their reasons and
+    requests, changes of platform owners, removed second factors, rejected, suspended and deleted
+    organizations, and events of users without an organization. Entries are sorted by time, newest
+    first. Filters can be combined.
+    """
+    page = query_args.page_request()
+    entries = await platform_log.list_entries(ports(), query_args.build(), page)
+    return PlatformAuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+
+
+class ExportFormat(StrEnum):
+    """The format of an export."""
+
+    CSV = "csv"
+    JSON_LINES = "jsonl"
+
+
+class PlatformAuditExportQuery(PlatformAuditFilters):
+    """The filters of the platform's log, and the format. An entry must match all filters."""
+
+    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+
+
+@routes.get("/api/platform/audit-log/export")
+@platform_owner
+@refuses(400)
+@validate_querystring(PlatformAuditExportQuery)
+@describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export(query_args: PlatformAuditExportQuery) -> Response:
+    """Export the platform's log.
+
+    The export has all entries that match, newest first. A line of JSON has the fields of
+    `GET /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet
+    would run as a formula has an apostrophe before it.
+    """
+    batches = platform_log.export(ports(), query_args.build())
+    if query_args.format is ExportFormat.CSV:
+        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", "platform-log.csv", header=_csv_lines([COLUMNS]))
+    return await stream_lines(batches, _to_json_lines, JSON_LINES, "platform-log.jsonl")
+
+
+@routes.get("/api/platform/audit-log/<entry_id>")
+@platform_owner
+@validate_response(PlatformAuditEntryResponse)
+async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
+    """Return an entry of the platform's log.
+
+    `audit_log_id` of an impersonation is the id of such an entry.
+    """
+    return _to_response(await platform_log.get_entry(ports(), path_id(entry_id)))
+
+
+def _to_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
+    return PlatformAuditEntryResponse(**audit_rules.to_json(entry))
+
+
+def _to_json_lines(entries: Sequence[AuditEntry]) -> bytes:
+    return b"".join(_to_response(entry).model_dump_json().encode() + b"\n" for entry in entries)
+
+
+def _to_csv(entries: Sequence[AuditEntry]) -> bytes:
+    return _csv_lines([_cells(entry) for entry in entries])
+
+
+def _cells(entry: AuditEntry) -> list[str]:
+    impersonator = entry.impersonator
+    values = (
+        *(str(entry.id), rfc3339(entry.created_at), entry.action, str(entry.success).lower(), entry.actor.id, entry.actor.email),
+        *(("", "") if impersonator is None else (impersonator.id, impersonator.email)),
+        *(entry.target_type, entry.target_id, entry.address or "", entry.agent or ""),
+        json.dumps(dict(entry.details), ensure_ascii=False),
+    )
+    return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
+
+
+def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return the rows in the format of RFC 4180."""
+    lines = io.StringIO(newline="")
+    csv.writer(lines).writerows(rows)
+    return lines.getvalue().encode()
