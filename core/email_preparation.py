@@ -19,6 +19,7 @@ from core.accounts.email_queue_rules import (
     INVITATION_EMAILS,
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
+    SIGN_IN_EMAILS,
     WELCOME_EMAILS,
     EmailKind,
     EmailOutcome,
@@ -26,6 +27,8 @@ from core.accounts.email_queue_rules import (
     QueuedEmail,
 )
 from core.accounts.one_time_tokens import TokenPurpose
+from core.authentication import email_sign_in, email_sign_in_rules
+from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_id
@@ -76,6 +79,8 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
             purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
         case EmailKind.WELCOME:
             purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.welcome_ttl
+        case EmailKind.EMAIL_SIGN_IN:
+            return await _prepare_sign_in(ports, tx, email, now)
         case EmailKind.INVITATION:
             return await _prepare_invitation(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:
@@ -118,6 +123,34 @@ async def _add_token(
         digest(token), purpose, account.id, account.email, created_at=email.created_at, expires_at=now + ttl, org_id=email.org_id
     )
     return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
+
+
+async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its link and code, or its result if it must not be sent.
+
+    Only the last step depends on the account. So codes of an address without an account are limited,
+    replaced and refused in the same way (security B-1, B-2).
+    """
+    account = await tx.accounts.lock_by_email(email.address)
+    await tx.email_queue.lock_recipient(email.address)
+    if email.token is None and await _limit_is_reached(ports, tx, email, SIGN_IN_EMAILS, now):
+        return DROPPED
+    requested = await tx.email_sign_ins.find(email.id, now)
+    if requested is None:  # it has expired or was used, or a newer request replaced it
+        return EXPIRED if now >= email.created_at + ports.policy.email_sign_in_ttl else DROPPED
+    sign_in, service_name, code = requested
+    token = email.token
+    if token is None:
+        await tx.email_sign_ins.remove_older(email.address, email.created_at)
+        if account is None or not account.is_usable:
+            await tx.email_queue.save_token(email, None, now)  # counts against the limit
+            return DROPPED
+        token, code = str(new_id()), email_sign_in_rules.new_code()
+        await tx.email_sign_ins.issue(email.id, account.id, digest(token), code)
+        if not await tx.email_queue.save_token(email, token, now):
+            return DROPPED
+    assert code is not None, "an email with a token has a code"
+    return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
 
 
 async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from core.accounts.email_queue_rules import QueuedEmail
 
 if TYPE_CHECKING:
+    from core.authentication.email_sign_in_rules import IssuedEmailSignIn
     from core.billing.subscriptions_rules import Purchase
     from core.provisioning.users_rules import WelcomeContext
     from core.tenancy.branding_rules import Design
@@ -22,5 +23,6 @@ class PreparedEmail(QueuedEmail):
     purchase: Purchase | None = None  # for emails about a subscription
     invitation: ReceivedInvitation | None = None  # for invitations
     welcome: WelcomeContext | None = None  # for welcome emails of active organizations
+    sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

@@ -55,6 +55,25 @@ bearer() {
     echo "Authorization: Bearer $walk_token"
 }
 
+# mail_code EMAIL: wait until a mail to EMAIL with a 6-digit code is there, at most 30 seconds, and print the newest such code.
+mail_code() {
+    python3 -c '
+import email, email.policy, pathlib, re, sys, time
+
+folder, recipient = sys.argv[1:]
+deadline = time.monotonic() + 30
+while time.monotonic() < deadline:
+    for file in sorted(pathlib.Path(folder).glob("*.eml"), reverse=True):
+        message = email.message_from_bytes(file.read_bytes(), policy=email.policy.default)
+        body = message.get_body(("plain",))
+        code = body and re.search(r"(?m)^[0-9]{6}\r?$", body.get_content())
+        if message["To"] == recipient and code:
+            print(code[0].strip())
+            sys.exit()
+    time.sleep(0.2)
+sys.exit(f"mail_code: no mail to {recipient} with a code arrived in {folder} within 30 seconds")' "$walk_mails" "$1"
+}
+
 # mail_link EMAIL PATH: wait until a mail to EMAIL with a link to PATH is there, at most 30 seconds, and print the newest such link.
 mail_link() {
     python3 -c '

@@ -11,9 +11,10 @@ from urllib.parse import urlencode, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from core.accounts.email_queue_rules import EmailKind
+from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
-from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
@@ -25,6 +26,7 @@ LINK_PATHS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "/auth/verify-email",
         EmailKind.RESET_PASSWORD: "/auth/reset-password",
+        EmailKind.EMAIL_SIGN_IN: EMAIL_SIGN_IN_LINK_PATH,
         EmailKind.INVITATION: "/invitations/accept",
         EmailKind.WELCOME: "/auth/reset-password",
     }
@@ -33,6 +35,7 @@ SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
         EmailKind.RESET_PASSWORD: "Set a new password",
+        EmailKind.EMAIL_SIGN_IN: "Your sign-in code",
         EmailKind.PASSWORD_CHANGED: "Your password was changed",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
@@ -76,6 +79,7 @@ class EmailTemplates:
             EmailKind.VERIFY_EMAIL: policy.verification_ttl,
             EmailKind.RESET_PASSWORD: policy.reset_ttl,
             EmailKind.WELCOME: policy.welcome_ttl,
+            EmailKind.EMAIL_SIGN_IN: policy.email_sign_in_ttl,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
@@ -102,6 +106,8 @@ class EmailTemplates:
             variables["lifetime"] = format_duration(self._lifetimes[mail.kind])
         if mail.kind is EmailKind.WELCOME:
             variables["welcome"] = mail.welcome
+        if mail.sign_in is not None:
+            variables |= _sign_in_variables(mail.sign_in)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
         topic = SUBJECTS[mail.kind].format_map(variables)
@@ -139,6 +145,12 @@ def _design_variables(design: Design | None) -> dict[str, Any]:
         return {"brand": None, "logo": None, "colors": COLORS}
     colors = COLORS if design.color is None else derive_palette(design.color)
     return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
+
+
+def _sign_in_variables(sign_in: IssuedEmailSignIn) -> dict[str, str | None]:
+    origin = sign_in.origin
+    place = ", ".join(filter(None, (origin.location, origin.address)))
+    return {"code": sign_in.code, "service": sign_in.service_name, "browser": origin.browser, "place": place}
 
 
 def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | None]:

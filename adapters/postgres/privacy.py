@@ -37,6 +37,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "passkeys",
     "devices",
     "pre_auths",
+    "email_sign_ins",
     "link_tickets",
     "provider_states",
     "one_time_tokens",
@@ -177,7 +178,10 @@ END_INVITATIONS: Final = f"""
         from ended e join webhooks w on w.org_id = e.org_id
         where d.webhook_id = w.id and d.event_type = any(%(names)s) and d.payload #>> '{{data,target_id}}' = e.id::text)
     select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
-REMOVE_EMAILS: Final = f"delete from mails where address = any({_addresses('%(email)s::text')})"
+REMOVE_EMAILS: Final = f"""
+    with addresses as materialized (select {_addresses("%(email)s::text")} as emails),
+    requests as (delete from email_sign_ins where email = any((select emails from addresses)::text[]))
+    delete from mails where address = any((select emails from addresses)::text[])"""
 
 
 def to_membership(row: Row) -> ExportedMembership:

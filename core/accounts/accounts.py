@@ -140,6 +140,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
             await tx.identities.remove_all(account.id)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+        await tx.email_sign_ins.void(account.id)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
@@ -207,6 +208,7 @@ async def change_account_email(tx: Transaction, account: Account, email: Email, 
         raise EmailNotFree from None  # the API answers 400 here, and 409 at registration
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
+    await tx.email_sign_ins.void(account.id)
     await tx.pre_auths.remove_all(account.id)
 
 
@@ -256,6 +258,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)
         await tx.one_time_tokens.void(locked.id, TokenPurpose.RESET_PASSWORD)
+        await tx.email_sign_ins.void(locked.id)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
         await tx.pre_auths.remove_all(locked.id)
         await tx.devices.distrust(locked.id, now)

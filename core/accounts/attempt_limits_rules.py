@@ -20,6 +20,7 @@ class SecretKind(StrEnum):
     PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security A-3)
     MFA = "mfa"  # codes of an authenticator app and backup codes together
     USER_CODE = "user_code"  # user codes of the device flow
+    EMAIL_CODE = "email_code"  # codes of sign-ins by email, per address
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class TooManyAttempts(Limited):
         match secret:
             case SecretKind.PASSWORD | SecretKind.PASSWORD_ON_TRUSTED_DEVICE:
                 self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
+            case SecretKind.EMAIL_CODE:
+                self.message = f"Too many codes. Try again in {self.retry_after} s, or use the link in the email."
             case SecretKind.MFA | SecretKind.USER_CODE:
                 self.message = f"Too many codes. Try again in {self.retry_after} s."
 
@@ -52,7 +55,7 @@ class TooManyAttempts(Limited):
 def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
     """Return the limit for a kind of secret."""
     window = policy.guess_window
-    if secret in (SecretKind.MFA, SecretKind.USER_CODE):
+    if secret in (SecretKind.MFA, SecretKind.USER_CODE, SecretKind.EMAIL_CODE):
         # After the limit, no code is checked for a whole window. Then the full number is allowed
         # again (security M-2, V-2).
         limit = policy.mfa_guess_limit if secret is SecretKind.MFA else policy.account_guess_limit

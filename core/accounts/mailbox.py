@@ -1,7 +1,7 @@
 """Proof that a user has the mailbox of an account's address (security A-7).
 
-The proof is a reset link, an address that an identity provider has verified, or the token in the
-email of an invitation.
+The proof is a reset link, the link or code of a sign-in by email, an address that an identity provider
+has verified, or the token in the email of an invitation.
 """
 
 from __future__ import annotations
@@ -42,6 +42,24 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
     return await tx.accounts.lock(account.id)
 
 
+async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datetime) -> Account | None:
+    """Mark the unverified address of a locked account as verified by a sign-in, and return the account as it is now.
+
+    If the account had another verified address before, the second factor stays, as after a reset: a
+    thief of the account may have changed the address. Everything else ends, and the password is
+    removed. Return None if the account is closed.
+    """
+    if account.is_unproven:
+        await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+        await tx.identities.remove_all(account.id)
+        await tx.sessions.end_all(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.devices.distrust(account.id, now)
+        await tx.accounts.drop_password(account.id, now)
+    return await prove_mailbox(tx, account, now)
+
+
 async def record_release(tx: Transaction, account: Account) -> None:
     """Record in the log of the organization that created the account, if it still exists, that the account is no longer its own."""
     org_id = account.origin_org_id
@@ -52,11 +70,12 @@ async def record_release(tx: Transaction, account: Account) -> None:
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
     """Remove every way into a locked account (security A-7).
 
-    Ends email links, sessions, pending sign-ins, linked identities, the password, the second factor
+    Ends email links and codes, sessions, pending sign-ins, linked identities, the password, the second factor
     and trusted devices.
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
+    await tx.email_sign_ins.void(account.id)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
     await mfa.remove_factor(tx, account, now)

@@ -97,6 +97,7 @@ class Service:
     created_at: datetime
     updated_at: datetime
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret (decision 92)
+    email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
     access: AccessSettings = field(default_factory=AccessSettings)
 
 
@@ -112,6 +113,7 @@ class ServiceSettings:
     redirect_uris: Sequence[str] | Keep | None = KEEP
     device_activation_uri: str | Keep | None = KEEP
     pkce_without_secret: bool | Keep = KEEP
+    email_sign_in: bool | Keep | None = KEEP
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     is_right = await ports.passwords.verify(usable.password_hash if usable else None, password)
     if usable is None or not is_right:
-        await _record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
+        await record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed(LoginFailure.UNVERIFIED)
@@ -147,11 +147,28 @@ async def sign_in_with_identity(
 ) -> SignedIn | PreAuthToken:
     """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
-    `find_account` finds or creates the account and locks it. It also returns the identity to link, if any.
+    Raises: the errors of `sign_in_to_account`.
+    """
+    return await sign_in_to_account(ports, caller, SignInMethod(provider, None, in_browser=True), find_account, client)
 
-    Raises: AccountClosed; the errors of `find_account`.
+
+async def sign_in_to_account(
+    ports: Ports,
+    caller: Caller,
+    method: SignInMethod,
+    find_account: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
+    client: PresentedDevice,
+    saml_state: str | None = None,
+) -> SignedIn | PreAuthToken:
+    """Start a session, or a pending sign-in, for a user that another method than a password authenticated.
+
+    `find_account` finds or creates the account and locks it. It also returns the identity to link,
+    if any. `saml_state` is kept in the pre-auth token.
+
+    Raises: AccountClosed; the errors of `find_account` and `complete_first_factor`.
     """
     now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
+    org_id = method.service.org_id if method.service else None
     closed_id: UUID | None = None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
@@ -159,16 +176,18 @@ async def sign_in_with_identity(
             if not account.is_usable:
                 closed_id = account.id
                 raise AccountClosed
-            person = _person(account, caller, None)
+            person = _person(account, caller, method.service)
             tx.acts_as(person)
-            device = await devices.match_device(tx, account.id, fingerprint, None, now)
-            method = SignInMethod(provider, None, in_browser=True)
+            device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
             sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device, pending_identity=identity)
             outcome = await complete_first_factor(ports, tx, sign_in, now)
     except AccountClosed:
-        await _record_failure(ports, caller, LoginFailure.CLOSED, provider, closed_id)
+        await record_failure(ports, caller, LoginFailure.CLOSED, method.provider, closed_id)
         raise
-    return _pre_auth_token(ports, outcome) if isinstance(outcome, PendingSignIn) else outcome
+    if isinstance(outcome, PendingSignIn):
+        return _pre_auth_token(ports, outcome, saml_state)
+    await _confirm_service_membership(ports, outcome)
+    return outcome
 
 
 async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn | PendingSignIn:
@@ -231,7 +250,7 @@ async def sign_in_with_code(
             await attempt_limits.clear(ports, SecretKind.MFA, subject)
             raise PreAuthInvalid from None
         await mfa.log_failed_code(ports, caller, user_id)
-        await _record_failure(ports, caller, LoginFailure.MFA, attempt.pending.provider, user_id)
+        await record_failure(ports, caller, LoginFailure.MFA, attempt.pending.provider, user_id)
         raise
     except (PreAuthInvalid, *SERVICE_REFUSALS):  # the code was right
         await attempt_limits.clear(ports, SecretKind.MFA, subject)
@@ -322,7 +341,8 @@ def _pre_auth_token(ports: Ports, pending: PendingSignIn, saml_state: str | None
     return PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in)
 
 
-async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
+async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
+    """Count a failed sign-in, and record it for this account, if any."""
     ports.metrics.login_failed(reason)
     location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
     if user_id is not None:

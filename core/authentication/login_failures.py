@@ -10,6 +10,7 @@ class LoginFailure(StrEnum):
     UNVERIFIED = "unverified"
     CLOSED = "closed"  # the account is closed
     MFA = "mfa"
+    EMAIL_CODE = "email_code"  # the code of a sign-in by email
     AUTHORIZATION_CODE = "authorization_code"
     DEVICE_CODE = "device_code"
     STATE = "state"  # a browser returned from an identity provider with a wrong state

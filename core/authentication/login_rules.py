@@ -60,7 +60,7 @@ SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDir
 class SignInMethod:
     """The identity provider and the service of a sign-in, and whether it uses our own pages."""
 
-    provider: str  # PASSWORD, or the name of an identity provider
+    provider: str  # PASSWORD, EMAIL, or the name of an identity provider
     service: ServiceContext | None  # None for the platform itself
     in_browser: bool
 

@@ -1,9 +1,10 @@
 """The sign-in flow of the API and of our pages.
 
-Every sign-in goes through `sign_in`: with a password, with a code of the second factor, or with the
-answer of an identity provider. The result is a challenge if the second factor is still required
-(security A-10). Otherwise it is tokens for an API client, or the cookie of a browser session. The
-flow is in this area because a sign-in can continue an OAuth request or a SAML sign-on.
+Every sign-in with a password, with a code of the second factor, or with the answer of an identity
+provider goes through `sign_in`. A sign-in by email has a flow of its own (`email_sign_in`), and ends
+here too. The result is a challenge if the second factor is still required (security A-10). Otherwise
+it is tokens for an API client, or the cookie of a browser session. The flow is in this area because a
+sign-in can continue an OAuth request or a SAML sign-on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from core.authentication import login
+from core.authentication.email_sign_in_rules import EMAIL, is_on
 from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
@@ -21,6 +23,7 @@ from core.federation.oauth.authorization_rules import Authorization, OrgOrServic
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream import social
 from core.kernel.errors import Invalid
+from core.kernel.values import digest
 from core.tenancy import branding
 
 if TYPE_CHECKING:
@@ -120,6 +123,7 @@ class SignInOptions:
     design: Design | None  # of the service's organization
     needs_fresh_sign_in: bool  # the application does not accept an existing session
     redirect_uri: str | None  # of the OAuth request
+    email_sign_in: bool  # whether users can sign in by email
 
 
 @overload
@@ -141,7 +145,7 @@ async def sign_in(
     `saml.pending.check_pending`, `saml.pending.complete_sign_in`, `login.sign_in_with_password`,
     `login.sign_in_with_code` and `social.sign_in`.
     """
-    service = await _check_target(ports, target)
+    service = await check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
     in_browser = isinstance(target, BrowserTarget)
     outcome: SignedIn | PreAuthToken
@@ -158,12 +162,17 @@ async def sign_in(
     if isinstance(outcome, PreAuthToken):
         return outcome
     if isinstance(target, BrowserTarget):
-        return await _complete_in_browser(ports, caller, target, outcome)
-    next_path = None if saml_state is None else await saml_pending.complete_sign_in(ports, caller, saml_state, outcome)
-    return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
+        return await finish_in_browser(ports, caller, target, outcome)
+    return await finish_in_api(ports, caller, outcome, saml_state)
 
 
-async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
+async def finish_in_api(ports: Ports, caller: Caller, signed_in: SignedIn, saml_state: str | None) -> ApiSignIn:
+    """Return the tokens of a session, and complete the SAML sign-on with this state, if any. Raises: SignOnNotFound."""
+    next_path = None if saml_state is None else await saml_pending.complete_sign_in(ports, caller, saml_state, signed_in)
+    return ApiSignIn(issue_first_tokens(ports, signed_in), signed_in.device_token, next_path)
+
+
+async def check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
     """Check the target before any password is verified, and return the service that an API client names, if any.
 
     Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.pending.check_pending`.
@@ -181,15 +190,15 @@ async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Serv
     return await find_password_service(ports, target.org_slug, target.service_slug)
 
 
-async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
+async def finish_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
     """Confirm the user's membership if they sign in to a service of that organization, and end the replaced session.
 
-    Only a sign-in with a password confirms a membership. At an identity provider where the user has
-    a session, opening a link can be enough to sign in, so such a sign-in does not show that they
-    want the membership.
+    Only a sign-in with a password or by email confirms a membership. At an identity provider where the
+    user has a session, opening a link can be enough to sign in, so such a sign-in does not show that
+    they want the membership.
     """
-    if signed_in.session.provider == PASSWORD:
-        service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))
+    if signed_in.session.provider in (PASSWORD, EMAIL):
+        service = await service_at(ports, target.next_path)
         if service is not None:
             await login.confirm_membership_if_admitted(ports, signed_in, service.org_id, service.id)
     if target.cookie is not None:
@@ -205,9 +214,21 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
     redirect_uri = None if authorization is None else authorization.redirect_uri
-    return SignInOptions(providers, service, design, needs_fresh_sign_in, redirect_uri)
+    by_email = is_on(ports.policy, None if service is None else service.email_sign_in)
+    return SignInOptions(providers, service, design, needs_fresh_sign_in, redirect_uri, by_email)
+
+
+async def service_at(ports: Ports, path: str) -> Service | None:
+    """Return the service of the OAuth request or of the pending SAML sign-on at this path, if any."""
+    return await _service_at(ports, path, await oauth.authorization_at(ports, path))
+
+
+async def service_of_sign_on(ports: Ports, saml_state: str) -> Service | None:
+    """Return the service of the pending SAML sign-on with this state, if any."""
+    async with ports.storage.reading() as read:
+        pending = await read.saml_sign_ons.pending_service(digest(saml_state), ports.clock.now())
+    return None if pending is None else pending[0]
 
 
 async def _service_at(ports: Ports, path: str, authorization: Authorization | None) -> Service | None:
-    """Return the service of the OAuth request or of the pending SAML sign-on at this path, if any."""
     return authorization.service if authorization else await saml_pending.service_at(ports, path)

@@ -26,6 +26,8 @@ DEVICE = Bucket("device", 5.0, 10)  # /auth/device/*, and device polls at /auth/
 REGISTER = per_minute("register", 10)
 LOGIN = per_minute("login", 10)
 FORGOT_PASSWORD = per_minute("forgot-password", 5)
+EMAIL_SIGN_IN = per_minute("email-sign-in", 5)  # requests of an email
+EMAIL_SIGN_IN_VERIFICATION = per_minute("email-sign-in-verification", 10)  # its code and its link together
 RESEND_VERIFICATION = per_minute("resend-verification", 3)
 IMPERSONATE = per_minute("impersonate", 10)
 # The second factor (decision 26). Confirmation has a separate bucket, so that an enrollment does

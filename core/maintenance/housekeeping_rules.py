@@ -44,6 +44,7 @@ class Sweep(StrEnum):
 
     ONE_TIME_TOKENS = "one_time_tokens"
     PRE_AUTHS = "pre_auths"
+    EMAIL_SIGN_INS = "email_sign_ins"
     DEVICE_CODES = "device_codes"
     LINK_TICKETS = "link_tickets"
     SAML_SIGN_ONS = "saml_sign_ons"
@@ -84,6 +85,7 @@ class SealedColumn(StrEnum):
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     WAITING_ACCESS_TOKENS = "pre_auths.access_token"
     WAITING_REFRESH_TOKENS = "pre_auths.refresh_token"
+    EMAIL_SIGN_IN_CODES = "email_sign_ins.code"
     SMTP_PASSWORDS = "smtp_settings.password"
     SIEM_TOKENS = "siem_configurations.token"
     MFA_SECRETS = "mfa.secret"

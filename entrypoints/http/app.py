@@ -31,7 +31,7 @@ from entrypoints.http.api.applications import (
     service_users,
     services,
 )
-from entrypoints.http.api.authentication import identities, impersonation, oauth_credentials, sessions
+from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import device_flow
@@ -57,6 +57,7 @@ from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, Edg
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import account, account_access, email_links, sign_in, social
 from entrypoints.http.pages import device_flow as device_pages
+from entrypoints.http.pages import email_sign_in as email_sign_in_pages
 from entrypoints.http.pages import invitations as invitation_pages
 from entrypoints.http.pages import oauth as oauth_pages
 from entrypoints.http.pages import saml as saml_pages
@@ -66,6 +67,7 @@ from ports import Ports
 BLUEPRINTS: Final = (
     (accounts, "Registration, email verification, passwords and the profile."),
     (sessions, "Sign in, refresh, sign out, and select an organization."),
+    (email_sign_in, "Sign in with a code or a link in an email."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (identities, "Accounts at identity providers that are linked to the user's account."),
@@ -114,6 +116,7 @@ BLUEPRINTS: Final = (
     (provider_events, "Events of the payment provider."),
     (invitation_pages, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),
+    (email_sign_in_pages, "Pages: sign in with a code or a link in an email."),
     (email_links, "Pages: the links in emails about accounts."),
     (account, "Pages: the user's account."),
     (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),

@@ -11,6 +11,7 @@ from uuid import UUID
 from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, Location
 from core.applications.end_users_rules import LinkedIdentity
+from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
@@ -239,6 +240,62 @@ class MfaAttempts(Protocol):
         ...
 
 
+class EmailSignInsRead(Protocol):
+    """Read access to requests to sign in by email. They are found until they are used or expire."""
+
+    async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
+        """Return the request of the browser with the secret of this hash."""
+        ...
+
+    async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
+        """Return the request whose email has the link with this hash."""
+        ...
+
+
+class EmailSignIns(EmailSignInsRead, Protocol):
+    """Write access to requests to sign in by email."""
+
+    async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
+        """Add a request. Return False, and add nothing, if its service was deleted."""
+        ...
+
+    async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
+        """Return a request with the name of its service and its code, if any. Raises: SealBroken."""
+        ...
+
+    async def issue(self, sign_in_id: UUID, user_id: UUID, link_hash: bytes, code: str) -> None:
+        """Store the account, the link and the code of a request. The code is encrypted."""
+        ...
+
+    async def remove_older(self, email: Email, created_at: datetime) -> None:
+        """Delete the requests for this address that were made before this time."""
+        ...
+
+    async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
+        """Use up a request. Of several concurrent calls, exactly one returns True. Lock the account first."""
+        ...
+
+    async def void(self, user_id: UUID) -> None:
+        """Delete the requests whose email was sent to the user. Lock the account first."""
+        ...
+
+
+class EmailCodeAttempts(Protocol):
+    """The count of attempts at the codes of sign-ins by email."""
+
+    async def count_attempt(
+        self, request_hash: bytes, in_browser: bool, tries: int, attempt_limit: AttemptLimit, now: datetime
+    ) -> EmailCodeAttempt | None:
+        """Count one attempt at this request and at its address, and return the data to check the code.
+
+        This is atomic. Return None, and count nothing, if the request was used, has expired or has had
+        `tries` attempts. An attempt that `attempt_limit` blocks is not counted either.
+
+        Raises: SealBroken.
+        """
+        ...
+
+
 class SigningKeysRead(Protocol):
     """Read access to signing keys."""
 
@@ -380,6 +437,8 @@ class AuthenticationReading(Protocol):
     """Read access to the repositories of authentication."""
 
     @property
+    def email_sign_ins(self) -> EmailSignInsRead: ...
+    @property
     def identities(self) -> IdentitiesRead: ...
     @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
@@ -392,6 +451,8 @@ class AuthenticationReading(Protocol):
 class AuthenticationTransaction(Protocol):
     """The repositories of authentication in a transaction."""
 
+    @property
+    def email_sign_ins(self) -> EmailSignIns: ...
     @property
     def identities(self) -> Identities: ...
     @property
@@ -409,6 +470,8 @@ class AuthenticationTransaction(Protocol):
 class AuthenticationAutocommit(Protocol):
     """The statements of authentication that commit by themselves."""
 
+    @property
+    def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
     def logins(self) -> FailedLogins: ...
     @property

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from adapters.email.message import EmailTemplates
 from core.accounts.email_queue_rules import EmailKind
+from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.policy import Policy
 from core.kernel.principals import Role
@@ -31,6 +32,7 @@ RECEIVED = ReceivedInvitation(
     "Acme & <Sons>",
     Email("grace@example.com"),
 )
+EMAIL_REQUESTED_AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 MAIL = PreparedEmail(
     id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
     kind=EmailKind.VERIFY_EMAIL,
@@ -41,6 +43,11 @@ MAIL = PreparedEmail(
     attempts=0,
     token=TOKEN,
     invitation=RECEIVED,
+    sign_in=IssuedEmailSignIn(
+        "012345",
+        "Portal & <Shop>",
+        EmailSignInOrigin("Firefox on Linux", "Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson, FR", "2001:db8::1", EMAIL_REQUESTED_AT),
+    ),
 )
 TEMPLATES = EmailTemplates(BASE_URL, Policy())
 PATHS = {
@@ -48,6 +55,7 @@ PATHS = {
     EmailKind.RESET_PASSWORD: "/auth/reset-password",
     EmailKind.INVITATION: "/invitations/accept",
     EmailKind.WELCOME: "/auth/reset-password",
+    EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
 from core.accounts.email_queue_rules import EmailKind
+from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
 from core.kernel.policy import Policy, SupportContact
@@ -109,6 +110,26 @@ def test_a_welcome_email_names_the_organization_and_its_only_application(welcome
     message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.WELCOME, welcome=welcome))
     for part in (message.text, Page(message.html).visible_text):
         assert text in normalize(part)
+
+
+def test_a_sign_in_email_has_the_code_and_says_where_the_request_came_from() -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.EMAIL_SIGN_IN))
+    assert "012345" in message.text.splitlines(), "on a line of its own"
+    for part in (message.text, Page(message.html).visible_text):
+        text = normalize(part)
+        for expected in (
+            "012345",
+            "sign in to Portal & <Shop>",
+            "Firefox on Linux",
+            "2001:db8::1",
+            "4 March 2026 at 05:06 UTC",
+            "15 minutes",
+        ):
+            assert expected in text, expected
+    without = replace(
+        MAIL, kind=EmailKind.EMAIL_SIGN_IN, sign_in=IssuedEmailSignIn("1", None, EmailSignInOrigin("x", None, None, MAIL.due_at))
+    )
+    assert "sign in to your Gatehouse account" in normalize(TEMPLATES.compose(without).text)
 
 
 INVOICE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"

@@ -167,6 +167,10 @@ GET    /auth/reset-password                                       400 429
 POST   /auth/reset-password                                       400 403 413 415 429
 POST   /api/auth/resend-verification                              400 429
 POST   /api/auth/login                                            400 401 429
+POST   /api/auth/email-sign-in                                    400 403 404 429
+POST   /api/auth/email-sign-in/verify                             400 401 403 404 429
+GET    /auth/email-sign-in                                        400 429
+POST   /auth/email-sign-in                                        400 403 404 413 415 429
 POST   /api/auth/refresh                                          400 401 403 429
 POST   /api/auth/logout                                           401 429
 GET    /api/user                                                  401 403

@@ -35,6 +35,8 @@ DEVICE_REQUEST: dict[str, object] = {
     "agent": "curl/8.5.0",
     "requested_at": TIME,
 }
+BY_EMAIL = {"form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
+REQUEST_ORIGIN = {"browser": "Firefox on Linux", "location": "Berlin, DE", "address": "203.0.113.9"}
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {"email": "ada@example.org"},
@@ -57,6 +59,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is wrong.",
         "service": "Portal & Shop",
         "providers": {"Codehost": "/auth/codehost?next=%2F"},
+        "email_sign_in": True,
         "needs_fresh_sign_in": True,
         "is_signed_out": False,
     },
@@ -75,6 +78,9 @@ PAGES: dict[str, dict[str, object]] = {
     "signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "logout_error.html": {"next_path": "/saml/acme/shop/slo"},
     "sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
+    "email_sign_in_code.html": {**BY_EMAIL, "next": "/", "is_again": False, "problem": "It is wrong.", "sign_in_path": "/app/sign-in"},
+    "email_sign_in_link.html": {**BY_EMAIL, "token": "8f14e45f", "origin": {**REQUEST_ORIGIN, "time": TIME}},
+    "email_sign_in_ended.html": {"problem": "It has expired."},
     "forgot_password.html": {"form_token": "c4ca4238"},
     "forgot_password_done.html": {},
     "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "This code does not exist."},

@@ -47,6 +47,10 @@ ADDITIONS: Final = {
     "GET /": "decision 176",
     "GET /auth/reset-password": "decision 176: the page that the link in a reset email opens",
     "POST /auth/reset-password": "decision 176: the form of that page",
+    "POST /api/auth/email-sign-in": "decision 56: request a code to sign in",
+    "POST /api/auth/email-sign-in/verify": "decision 56: sign in with the code",
+    "GET /auth/email-sign-in": "decision 56: the page that the link in the email opens",
+    "POST /auth/email-sign-in": "decision 176: the form of that page",
     "POST /api/organizations": "decision 204",
     "GET /api/organizations": "decision 205",
     "GET /api/organizations/{}": "decision 205",
@@ -91,6 +95,9 @@ ADDITIONS: Final = {
     "POST /app/sign-in": "decision 176: the form of that page",
     "GET /app/sign-in/code": "decision 176: the page for the second factor",
     "POST /app/sign-in/code": "decision 176: the form of that page",
+    "POST /app/sign-in/email": "decision 56: the second form of the sign-in page",
+    "GET /app/sign-in/email/code": "decision 56: the page for the code of an email",
+    "POST /app/sign-in/email/code": "decision 176: the form of that page",
     "POST /app/sign-out": "decision 176",
     "GET /app/forgot-password": "decision 176: the page for a forgotten password",
     "POST /app/forgot-password": "decision 176: the form of that page",
@@ -146,8 +153,8 @@ ADDED_FIELDS: Final = {
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
     "saml-config-get": {"slo_certificate": "decision 183"},
-    "service-get": {"pkce_without_secret": "decision 92"},
-    "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92"},
+    "service-get": {"pkce_without_secret": "decision 92", "email_sign_in": "decision 56"},
+    "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92", "email_sign_in": "decision 56"},
     **{
         f"scim-users-{operation}": dict.fromkeys(
             ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", ENTERPRISE_URN), "decision 128"
@@ -158,8 +165,8 @@ ADDED_FIELDS: Final = {
 }
 # Fields that some responses lack.
 OPTIONAL_FIELDS: Final = {
-    "service-get": {"pkce_without_secret"},
-    "service-update": {"client_secret", "pkce_without_secret"},
+    "service-get": {"pkce_without_secret", "email_sign_in"},
+    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in"},
     "auth-login": {"mfa_required", "redirect_url"},
 }
 

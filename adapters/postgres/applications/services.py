@@ -22,9 +22,9 @@ CONTEXT_WIDTH: Final = 7
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
-    "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url"
+    "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url, v.email_sign_in"
 )
-COLUMN_COUNT: Final = 19
+COLUMN_COUNT: Final = 20
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Selects users `r` of a service who use no other service of its organization. Keep the limit: it
 # makes the planner look up each user by index. With a plain join it may read all users of the
@@ -67,6 +67,7 @@ def to_service(row: Row) -> Service:
         updated_at=row[14],
         pkce_without_secret=row[15],
         access=AccessSettings(AccessPolicy(row[16]), row[17], row[18]),
+        email_sign_in=row[19],
     )
 
 
@@ -169,10 +170,11 @@ class Services(Repository):
             """
             insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
                                   websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
-                                  pkce_without_secret, access_policy, saml_self_enrolled, launch_url)
+                                  pkce_without_secret, access_policy, saml_self_enrolled, launch_url, email_sign_in)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
-                    %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s)""",
+                    %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
+                    %(email_sign_in)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -187,7 +189,7 @@ class Services(Repository):
                 codehost_scopes = %(codehost_scopes)s, websuite_scopes = %(websuite_scopes)s, officesuite_scopes = %(officesuite_scopes)s,
                 redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s,
                 pkce_without_secret = %(pkce_without_secret)s, access_policy = %(access_policy)s,
-                saml_self_enrolled = %(saml_self_enrolled)s, launch_url = %(launch_url)s
+                saml_self_enrolled = %(saml_self_enrolled)s, launch_url = %(launch_url)s, email_sign_in = %(email_sign_in)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -276,6 +278,7 @@ def _changeable(service: Service) -> dict[str, object]:
         "access_policy": service.access.policy,
         "saml_self_enrolled": service.access.saml_self_enrolled,
         "launch_url": service.access.launch_url,
+        "email_sign_in": service.email_sign_in,
     }
 
 

@@ -1,5 +1,6 @@
 """The repositories of authentication."""
 
+from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.logins import Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
@@ -12,6 +13,7 @@ from adapters.postgres.engine.scope import Scope, repository
 class AuthenticationRepositories(Scope):
     """The repositories of authentication, for every kind of access."""
 
+    email_sign_ins = repository(EmailSignIns)
     identities = repository(Identities)
     logins = repository(Logins)
     oauth_credentials = repository(OAuthCredentials)

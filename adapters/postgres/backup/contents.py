@@ -17,6 +17,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         # unfinished sign-ins and sign-outs
         "authorization_codes",
         "device_codes",
+        "email_sign_ins",
         "link_tickets",
         "pre_auths",
         "provider_states",

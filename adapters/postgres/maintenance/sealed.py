@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts import email_queue, mfa
-from adapters.postgres.authentication import identities, oauth_credentials, pre_auths, signing_keys
+from adapters.postgres.authentication import email_sign_ins, identities, oauth_credentials, pre_auths, signing_keys
 from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
@@ -103,6 +103,13 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         select id::text, refresh_token from pre_auths where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update pre_auths set refresh_token = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedColumn.EMAIL_SIGN_IN_CODES: Column(
+        lambda row: email_sign_ins.secret_context(UUID(row)),
+        """
+        select id::text, code from email_sign_ins where code is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update email_sign_ins set code = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.WEBHOOK_SECRETS: Column(
         lambda row: webhooks.secret_context(UUID(row)),

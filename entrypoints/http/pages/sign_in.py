@@ -112,12 +112,13 @@ def form_targets(redirect_uri: str | None) -> str:
     return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
 
 
-async def _page_values(next_path: str) -> dict[str, Any]:
+async def page_values(next_path: str) -> dict[str, Any]:
     """Return the values of the sign-in pages that depend on the application that the user is signing in to."""
     options = await sign_in_flow.load_options(ports(), next_path)
     return {
         "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": options.service.name if options.service else None,
+        "email_sign_in": options.email_sign_in,
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "design": options.design,
         "form_action": form_targets(options.redirect_uri),
@@ -159,16 +160,16 @@ async def sign_in_page() -> Response:
 async def sign_in_form(next_path: str) -> Response:
     """Return the sign-in page, with a notice if the user just signed out."""
     is_signed_out = cookies.notice_cookie() == SIGNED_OUT
-    values = {"next": next_path, "email": "", "problem": None, "is_signed_out": is_signed_out, **await _page_values(next_path)}
+    values = {"next": next_path, "email": "", "problem": None, "is_signed_out": is_signed_out, **await page_values(next_path)}
     response = form_page("sign_in.html", **values)
     if is_signed_out:
         cookies.clear_notice_cookie(response)
     return response
 
 
-async def _sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str, email: str = "") -> Response:
+async def sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str, email: str = "") -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed."""
-    values = {"next": next_path, "email": email, "is_signed_out": False, **await _page_values(next_path)}
+    values = {"next": next_path, "email": email, "is_signed_out": False, **await page_values(next_path)}
     return refused_page(refusal, "sign_in.html", form_token=form["form_token"], **values)
 
 
@@ -194,7 +195,7 @@ async def sign_in() -> Response:
     try:
         return await sign_in_browser(PasswordCredentials(Email.parse(email), form.get("password", "")), next_path)
     except (Invalid, Unauthenticated, Limited) as refusal:
-        return await _sign_in_again(refusal, form, next_path, email)
+        return await sign_in_again(refusal, form, next_path, email)
 
 
 @routes.get(CODE)
@@ -208,7 +209,7 @@ async def code_page() -> Response:
     next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
     if cookies.pre_auth_cookie() is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
-    return form_page("sign_in_code.html", next=next_path, problem=None, **await _page_values(next_path))
+    return form_page("sign_in_code.html", next=next_path, problem=None, **await page_values(next_path))
 
 
 @routes.post(CODE)
@@ -237,11 +238,11 @@ async def sign_in_with_code() -> Response:
         credentials = CodeCredentials(claims, form.get("code", ""), trust_device=form.get("trust") == "yes")
         return await sign_in_browser(credentials, next_path)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
-        values = {"form_token": form["form_token"], "next": next_path, **await _page_values(next_path)}
+        values = {"form_token": form["form_token"], "next": next_path, **await page_values(next_path)}
         return refused_page(refusal, "sign_in_code.html", **values)
     except Unauthenticated as refusal:  # the pending sign-in has expired, was used, or took too many wrong codes
         refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
-        response = await _sign_in_again(refused, form, next_path)
+        response = await sign_in_again(refused, form, next_path)
         cookies.clear_pre_auth_cookie(response)
         return response
 

@@ -29,6 +29,7 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         created_at=NOW - DAY,
         updated_at=NOW - HOUR,
         pkce_without_secret=True,
+        email_sign_in=True,
     )
     return replace(default, **changes)
 

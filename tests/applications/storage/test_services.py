@@ -23,6 +23,7 @@ BARE: dict[str, Any] = {
     "redirect_uris": (),
     "device_activation_uri": None,
     "pkce_without_secret": False,
+    "email_sign_in": None,
 }
 
 

@@ -102,6 +102,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await add_events(pool, "x", time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
+        email_sign_in = """
+            insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at)
+            values (%s, %s, true, 'ada@example.com', '/', %s, %s)"""
+        await run_sql(pool, email_sign_in, uuid4(), digest(str(time)), NOW, time)
         ticket = """
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
@@ -151,6 +155,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
 SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
     Sweep.PRE_AUTHS: ("pre_auths", 1),
+    Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
-from adapters.postgres.authentication import identities, pre_auths
+from adapters.postgres.authentication import email_sign_ins, identities, pre_auths
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
@@ -87,9 +87,16 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
                                    refresh_token)
             values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
         await run_sql(pool, insert, name, user, provider, NOW, *sealed)
+    insert = """
+        insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at, code)
+        values (%s, %s, true, 'ada@example.com', '/', %s, 'infinity', %s)"""
+    for number in range(4):
+        code, name = b"00000%d" % number, new_id()
+        sealed_code = AesVault([old]).seal(code, email_sign_ins.secret_context(name))
+        await run_sql(pool, insert, name, code, NOW, sealed_code if number else None)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -118,6 +125,8 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
             for value, secret_context in zip(row[1:], PENDING_SIGN_IN_CONTEXTS.values(), strict=True)
         ]
         assert values == [b"%s waits" % kind for kind in PENDING_SIGN_IN_CONTEXTS]
+    codes = await run_sql(pool, "select id, code, request_hash from email_sign_ins where code is not null")
+    assert [vault.open(code, email_sign_ins.secret_context(id_)) for id_, code, _ in codes] == [number for _, _, number in codes]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
     assert {id_: vault.open(page, billing_facts.action_page_context(id_)) for id_, page in pages} == {
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
@@ -141,6 +150,7 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
+        *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash")),
         *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash")),
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),

@@ -1,7 +1,7 @@
 """Personal things of the users in the access tests: devices, second factors, linked accounts, sessions and browsers."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -11,13 +11,16 @@ from core.accounts.devices_rules import Device, DeviceType, Location
 from core.accounts.mfa_rules import MfaEvent
 from core.accounts.risk import LoginRisk
 from core.authentication.browser import form_token
+from core.authentication.email_sign_in_rules import EmailSignIn, new_code
 from core.authentication.login_rules import PendingSignIn
 from core.authentication.sessions import new_session
 from core.authentication.sessions_rules import SessionStart
 from core.federation.oauth.authorization_rules import CODE_TTL
+from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.principals import SYSTEM, Anonymous, PreAuthClaims
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
+from ports.storage import Transaction
 from tests.support.builders import run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
@@ -155,6 +158,34 @@ async def add_code(
     now = ports.clock.now()
     times = (now, now + CODE_TTL)
     await run_sql(pool, insert, code_hash, service, service, redirect_uri, challenge, *times, session, browser_hash)
+
+
+async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: datetime) -> Mapping[str, str]:
+    """Add a request of an API client and one of a browser to sign in by email. The emails were sent."""
+    things = {
+        "email_code": new_code(),
+        "email_request_token": new_secret(),
+        "email_request_cookie": new_secret(),
+        "email_link": str(new_id()),
+    }
+    for in_browser, secret, link in ((False, "email_request_token", str(new_id())), (True, "email_request_cookie", things["email_link"])):
+        sign_in = EmailSignIn(
+            id=new_id(),
+            in_browser=in_browser,
+            email=account.email,
+            org_id=None,
+            service_id=None,
+            after=ACCOUNT_PATH,
+            saml_state=None,
+            address=f"{slug}:8",
+            agent=f"{slug} tablet",
+            location=Location(f"{slug.title()} Quay", COUNTRY),
+            created_at=now,
+            expires_at=now + timedelta(minutes=15),
+        )
+        assert await tx.email_sign_ins.add(sign_in, digest(things[secret]))
+        await tx.email_sign_ins.issue(sign_in.id, account.id, digest(link), things["email_code"])
+    return things
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:

@@ -41,7 +41,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
 
     Users call more often here than they may guess.
     """
-    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000)
+    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000, email_sign_in=True)
     return await make_ports(
         pool,
         clock,

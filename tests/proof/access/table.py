@@ -88,6 +88,10 @@ POST   /api/user/set-password                 401  200  200  200  200  200  200 
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
 POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/email-sign-in                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/email-sign-in/verify         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/email-sign-in                    200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/email-sign-in                    303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
 POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
@@ -340,6 +344,9 @@ GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
 GET    /app/sign-in/code                             200  200  200  200  200
 POST   /app/sign-in/code                             303  303  303  303  303
+POST   /app/sign-in/email                            303  303  303  303  303
+GET    /app/sign-in/email/code                       200  200  200  200  200
+POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
@@ -407,6 +414,7 @@ SHORT: Final = {
 DEVICE: Final = "d" * 43
 BROWSER: Final = {"gatehouse-device": DEVICE}
 WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
+ASKED: Final = {**BROWSER, "gatehouse-email-sign-in": "{email_request_cookie}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
@@ -534,6 +542,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
     "GET /app/sign-in/code": Request(cookies=WAITING),
     "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),
+    "POST /api/auth/email-sign-in": Request({"email": "{own_email}"}),
+    "POST /api/auth/email-sign-in/verify": Request({"request_token": "{email_request_token}", "code": "{email_code}"}),
+    "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
+    "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
+    "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
+    "GET /app/sign-in/email/code": Request(cookies=ASKED),
+    "POST /app/sign-in/email/code": Request(form={**OF_THIS_BROWSER, "code": "{email_code}"}, cookies=ASKED),
     "POST /app/sign-out": Request(form=OF_THE_SESSION),
     "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/account/export": Request(form=OF_THE_SESSION),

@@ -37,7 +37,16 @@ from core.tenancy.domains_rules import DomainClaim
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from core.tenancy.organizations_rules import Membership, Organization
 from ports import Ports
-from tests.proof.access.belongings import COUNTRY, Belongings, add_code, backup_codes, begin_in_browser, password_of, wait_for_code
+from tests.proof.access.belongings import (
+    COUNTRY,
+    Belongings,
+    add_code,
+    add_email_sign_ins,
+    backup_codes,
+    begin_in_browser,
+    password_of,
+    wait_for_code,
+)
 from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
@@ -366,6 +375,7 @@ async def _add_tenant(
                 expires_at=now + timedelta(hours=1),
                 org_id=org,
             )
+        email_sign_in = await add_email_sign_ins(tx, further, slug, now)
         for kind in (EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED):
             await tx.email_queue.add(new_email(kind, further.email, now, org_id=org))
     actor = Person(
@@ -405,6 +415,7 @@ async def _add_tenant(
         await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
     things = {
         **secrets,
+        **email_sign_in,
         **service_things,
         **directory,
         "group_id": str(org),

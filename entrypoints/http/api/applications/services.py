@@ -55,6 +55,11 @@ class ServiceResponse(ResponseModel):
         exclude_if=lambda allowed: not allowed,
         description="Whether the client may use PKCE instead of its client secret. Left out if false.",
     )
+    email_sign_in: bool | None = Field(
+        default=None,
+        exclude_if=lambda choice: choice is None,
+        description="Whether users can sign in by email. Left out if the platform's setting applies.",
+    )
 
 
 class ServiceSummaryResponse(ServiceResponse):
@@ -110,6 +115,9 @@ def _to_quota_response(quota: ServiceQuota) -> ServiceQuotaResponse:
 Type = Annotated[ServiceType, Field(strict=False)]
 
 
+EMAIL_SIGN_IN = "Whether users can sign in with a link or a code in an email; null for the platform's setting."
+
+
 class ServiceRequest(RequestModel):
     """A new service."""
 
@@ -141,6 +149,7 @@ class ServiceRequest(RequestModel):
     pkce_without_secret: bool = Field(
         default=False, description="Whether a `web` or `api` client may use PKCE instead of its client secret."
     )
+    email_sign_in: bool | None = Field(default=None, description=EMAIL_SIGN_IN)
 
 
 class CreatedServiceResponse(ResponseModel):
@@ -171,6 +180,7 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
         redirect_uris=data.redirect_uris,
         device_activation_uri=data.device_activation_uri,
         pkce_without_secret=data.pkce_without_secret,
+        email_sign_in=data.email_sign_in,
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
     return CreatedServiceResponse(
@@ -236,6 +246,7 @@ class ServiceUpdateRequest(RequestModel):
         description="The page where users enter the code of a device; null for the platform's own page."
     )
     pkce_without_secret: bool = optional(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
+    email_sign_in: bool | None = optional(description=EMAIL_SIGN_IN)
 
 
 class UpdatedServiceResponse(ServiceResponse):

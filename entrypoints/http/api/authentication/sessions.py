@@ -94,10 +94,7 @@ async def login(data: LoginRequest) -> LoginResponse:
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     credentials = PasswordCredentials(Email(data.email), data.password)
-    outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(data.device_token))
-    if isinstance(outcome, PreAuthToken):
-        return LoginResponse(access_token=outcome.token, refresh_token="", expires_in=outcome.expires_in, mfa_required=True)
-    return LoginResponse(**_to_fields(outcome.tokens), redirect_url=_redirect_url(outcome))
+    return to_login_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(data.device_token)))
 
 
 class MfaVerificationRequest(RequestModel):
@@ -155,6 +152,12 @@ async def logout() -> Message:
     """
     await sessions.logout(ports(), signed_in())
     return Message(message="You are signed out.")
+
+
+def to_login_response(outcome: ApiSignIn | PreAuthToken) -> LoginResponse:
+    if isinstance(outcome, PreAuthToken):
+        return LoginResponse(access_token=outcome.token, refresh_token="", expires_in=outcome.expires_in, mfa_required=True)
+    return LoginResponse(**_to_fields(outcome.tokens), redirect_url=_redirect_url(outcome))
 
 
 def _redirect_url(outcome: ApiSignIn) -> str | None:

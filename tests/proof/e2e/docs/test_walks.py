@@ -35,6 +35,7 @@ PAGES: Final = [
     "guides/device-flow.md",
     "guides/saml.md",
     "guides/access.md",
+    "guides/email-sign-in.md",
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",

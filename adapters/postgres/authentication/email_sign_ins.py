@@ -1,0 +1,153 @@
+"""Storage of sign-ins by email. The codes are encrypted."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.devices_rules import Location
+from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
+from core.kernel.values import Email
+from ports.crypto import SecretContext
+
+COLUMNS: Final = """
+    s.id, s.in_browser, s.email, s.org_id, s.service_id, s.after, s.saml_state, s.address, s.agent, s.city, s.country, s.created_at,
+    s.expires_at, s.user_id"""
+COLUMN_COUNT: Final = 14
+LIVE: Final = "s.used_at is null and s.expires_at > %(now)s"
+# Lock the row first. Then every concurrent attempt that is counted for the address is also counted
+# for the request.
+COUNT_ATTEMPT: Final = f"""
+    with s as (
+        select * from email_sign_ins s
+        where s.request_hash = %(request_hash)s and s.in_browser = %(in_browser)s and s.failures < %(tries)s and {LIVE} for update),
+    charged as ({count_attempt_sql("sha256(convert_to(s.email, 'UTF8'))", "from s")}),
+    tried as (
+        update email_sign_ins e set failures = e.failures + 1 from s, charged where e.id = s.id and charged.blocked_until is null)
+    select {COLUMNS}, s.code, charged.blocked_until from s cross join charged"""
+
+
+def secret_context(sign_in_id: UUID) -> SecretContext:
+    return SecretContext("email_sign_ins", str(sign_in_id), "code")
+
+
+def to_email_sign_in(row: Row) -> EmailSignIn:
+    return EmailSignIn(
+        id=row[0],
+        in_browser=row[1],
+        email=Email(row[2]),
+        org_id=row[3],
+        service_id=row[4],
+        after=row[5],
+        saml_state=row[6],
+        address=row[7],
+        agent=row[8],
+        location=None if row[10] is None else Location(row[9], row[10]),
+        created_at=row[11],
+        expires_at=row[12],
+        user_id=row[13],
+    )
+
+
+class EmailSignIns(SealingRepository):
+    """Implements `ports.storage.authentication.EmailSignIns` and `EmailCodeAttempts`."""
+
+    def _code(self, sign_in_id: UUID, sealed: bytes | None) -> str | None:
+        return None if sealed is None else self._vault.open(sealed, secret_context(sign_in_id)).decode()
+
+    # The secret alone identifies a request, so these two statements cannot name an organization.
+    async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
+        return await self._one(
+            to_email_sign_in,
+            f"select {COLUMNS} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}",
+            request_hash=request_hash,
+            now=now,
+        )
+
+    async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
+        return await self._one(
+            to_email_sign_in,
+            f"select {COLUMNS} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}",
+            link_hash=link_hash,
+            now=now,
+        )
+
+    async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
+        # Lock the service with `for key share`: it may not be deleted before this row, which refers to
+        # it, is committed.
+        location = sign_in.location
+        return await self._exists(
+            """
+            insert into email_sign_ins (id, request_hash, in_browser, email, org_id, service_id, after, saml_state, address, agent, city,
+                                        country, created_at, expires_at)
+            select %(id)s, %(request_hash)s, %(in_browser)s, %(email)s, %(org_id)s, %(service_id)s, %(after)s, %(saml_state)s,
+                   %(address)s, %(agent)s, %(city)s, %(country)s, %(created_at)s, %(expires_at)s
+            where %(service_id)s::uuid is null
+               or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share)
+            returning 1""",
+            id=sign_in.id,
+            request_hash=request_hash,
+            in_browser=sign_in.in_browser,
+            email=sign_in.email,
+            org_id=sign_in.org_id,
+            service_id=sign_in.service_id,
+            after=sign_in.after,
+            saml_state=sign_in.saml_state,
+            address=sign_in.address,
+            agent=sign_in.agent,
+            city=location.city if location else None,
+            country=location.country if location else None,
+            created_at=sign_in.created_at,
+            expires_at=sign_in.expires_at,
+        )
+
+    async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
+        return await self._one(
+            lambda row: (to_email_sign_in(row), row[COLUMN_COUNT], self._code(row[0], row[COLUMN_COUNT + 1])),
+            f"""
+            select {COLUMNS}, v.name, s.code from email_sign_ins s
+            left join services v on v.id = s.service_id and v.org_id = s.org_id where s.id = %(id)s and {LIVE}""",
+            id=sign_in_id,
+            now=now,
+        )
+
+    async def issue(self, sign_in_id: UUID, user_id: UUID, link_hash: bytes, code: str) -> None:
+        await self._write(
+            "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s",
+            id=sign_in_id,
+            user_id=user_id,
+            link_hash=link_hash,
+            code=self._vault.seal(code.encode(), secret_context(sign_in_id)),
+        )
+
+    async def remove_older(self, email: Email, created_at: datetime) -> None:
+        await self._write(
+            "delete from email_sign_ins where email = %(email)s and created_at < %(created_at)s", email=email, created_at=created_at
+        )
+
+    async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
+        return (
+            await self._run(
+                "update email_sign_ins set used_at = %(now)s where id = %(id)s and used_at is null and expires_at > %(now)s",
+                id=sign_in_id,
+                now=now,
+            )
+            == 1
+        )
+
+    async def void(self, user_id: UUID) -> None:
+        await self._write("delete from email_sign_ins where user_id = %(user_id)s", user_id=user_id)
+
+    async def count_attempt(
+        self, request_hash: bytes, in_browser: bool, tries: int, attempt_limit: AttemptLimit, now: datetime
+    ) -> EmailCodeAttempt | None:
+        return await self._one(
+            lambda row: EmailCodeAttempt(to_email_sign_in(row), self._code(row[0], row[COLUMN_COUNT]), row[COLUMN_COUNT + 1]),
+            COUNT_ATTEMPT,
+            request_hash=request_hash,
+            in_browser=in_browser,
+            tries=tries,
+            **attempt_parameters(SecretKind.EMAIL_CODE, attempt_limit, now),
+        )

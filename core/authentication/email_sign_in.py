@@ -1,0 +1,166 @@
+"""Sign-in by email: one email has a code and a link, and only one of them can be used, once.
+
+The code works only for the client that asked, which has the secret of the request. So an attacker who
+gets a code, such as by phone, cannot use it elsewhere. The link works in every browser that opens it,
+and signs in that browser. It never signs in the browser that asked: an attacker could ask, and wait for
+the user to open the link.
+
+A request costs the same for every address. The mailer looks up the account later (security B-2,
+docs/adr/0003).
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from core.accounts import attempt_limits, attempt_limits_rules, mailbox
+from core.accounts.accounts_rules import LinkInvalid
+from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.applications.services_rules import ServiceNotFound
+from core.authentication import login
+from core.authentication.email_sign_in_rules import (
+    EMAIL,
+    MAX_EMAIL_CODE_ATTEMPTS,
+    EmailCodeWrong,
+    EmailSignIn,
+    EmailSignInEnded,
+    EmailSignInOrigin,
+    RequestedEmailSignIn,
+    normalize_code,
+    safe_browser_name,
+)
+from core.authentication.login_failures import LoginFailure
+from core.authentication.login_rules import SERVICE_REFUSALS, SignInMethod
+from core.kernel.errors import refuse
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from core.accounts.accounts_rules import Account
+    from core.accounts.devices_rules import PresentedDevice
+    from core.applications.services_rules import Service
+    from core.authentication.login_rules import PreAuthToken, SignedIn
+    from core.kernel.principals import Caller, ServiceContext
+    from core.kernel.values import Email
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def add_request(
+    ports: Ports, caller: Caller, email: Email, service: Service | None, *, in_browser: bool, after: str, saml_state: str | None = None
+) -> RequestedEmailSignIn:
+    """Store a request and queue its email, which has the branding of the service's organization.
+
+    Raises: ServiceNotFound.
+    """
+    now, secret = ports.clock.now(), new_secret()
+    mail = new_email(EmailKind.EMAIL_SIGN_IN, email, now, org_id=None if service is None else service.org_id)
+    sign_in = EmailSignIn(
+        id=mail.id,
+        in_browser=in_browser,
+        email=email,
+        org_id=mail.org_id,
+        service_id=None if service is None else service.id,
+        after=after,
+        saml_state=saml_state,
+        address=caller.address,
+        agent=caller.agent,
+        location=ports.geoip.locate(caller.address),
+        created_at=now,
+        expires_at=now + ports.policy.email_sign_in_ttl,
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.email_sign_ins.add(sign_in, digest(secret)):
+            raise ServiceNotFound  # it was just deleted
+        await tx.email_queue.add(mail)
+    return RequestedEmailSignIn(secret, int(ports.policy.email_sign_in_ttl.total_seconds()))
+
+
+async def find_in_browser(ports: Ports, secret: str) -> EmailSignIn | None:
+    """Return the request that a browser with this secret made, while its code or link can be used."""
+    async with ports.storage.reading() as read:
+        return await read.email_sign_ins.by_request(digest(secret), ports.clock.now())
+
+
+async def find_by_link(ports: Ports, token: str) -> EmailSignIn:
+    """Return the request whose email has this link. Nothing is used up. Raises: LinkInvalid."""
+    async with ports.storage.reading() as read:
+        return await read.email_sign_ins.by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
+
+
+def describe_origin(ports: Ports, sign_in: EmailSignIn) -> EmailSignInOrigin:
+    """Return where the request came from."""
+    user_agent, location = ports.user_agents.parse(sign_in.agent), sign_in.location
+    return EmailSignInOrigin(
+        browser=safe_browser_name(f"{user_agent.browser} on {user_agent.os}"),
+        location=None if location is None else ", ".join(filter(None, (location.city, location.country))),
+        address=sign_in.address,
+        at=sign_in.created_at,
+    )
+
+
+async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, *, in_browser: bool) -> EmailSignIn:
+    """Count an attempt at the code of a request, check the code, and return the request. The code is not used up.
+
+    An address without an account gets the same response after the same work as a wrong code
+    (security B-1, B-2).
+
+    Raises: EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, TooManyAttempts.
+    """
+    code, now = normalize_code(code), ports.clock.now()
+    async with ports.storage.autocommit() as statements:
+        attempt = await statements.email_sign_ins.count_attempt(
+            digest(secret),
+            in_browser,
+            MAX_EMAIL_CODE_ATTEMPTS,
+            attempt_limits_rules.attempt_limit(ports.policy, SecretKind.EMAIL_CODE),
+            now,
+        ) or refuse(EmailSignInEnded)
+    attempt_limits_rules.raise_if_locked(SecretKind.EMAIL_CODE, attempt.blocked_until, now)
+    sign_in = attempt.sign_in
+    if sign_in.user_id is None or not hmac.compare_digest(code, attempt.code or ""):
+        # Without an account this id matches none, and the statement takes as long.
+        await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, sign_in.user_id or sign_in.id)
+        raise EmailCodeWrong
+    return sign_in
+
+
+async def complete(
+    ports: Ports, caller: Caller, sign_in: EmailSignIn, client: PresentedDevice, *, in_browser: bool
+) -> SignedIn | PreAuthToken:
+    """Use up a request, and start a session or a pending sign-in. The caller verified the code or the link.
+
+    The email proves the mailbox. An account with an unverified address becomes verified, and keeps
+    nothing that an earlier owner of the account left behind (security A-7). In our pages the session
+    belongs to the platform, even if the API client of a service made the request.
+
+    Raises: EmailSignInEnded; ServiceNotFound; the errors of `login.sign_in_to_account`.
+    """
+    service = None if in_browser else await _service_of(ports, sign_in)
+
+    async def find_account(tx: Transaction) -> tuple[Account, None]:
+        now = ports.clock.now()
+        account = await tx.accounts.lock(sign_in.user_id or sign_in.id) or refuse(EmailSignInEnded)
+        # After a change of address, the owner of the old mailbox must not get in (security A-5, A-9).
+        if not account.is_usable or account.email != sign_in.email or not await tx.email_sign_ins.redeem(sign_in.id, now):
+            raise EmailSignInEnded
+        if account.email_verified_at is None:
+            account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
+        await tx.attempt_limits.clear(SecretKind.EMAIL_CODE, digest(sign_in.email))
+        return account, None
+
+    method = SignInMethod(EMAIL, service, in_browser)
+    saml_state = None if in_browser else sign_in.saml_state
+    try:
+        return await login.sign_in_to_account(ports, caller, method, find_account, client, saml_state)
+    except SERVICE_REFUSALS:  # the code was right
+        await attempt_limits.clear(ports, SecretKind.EMAIL_CODE, digest(sign_in.email))
+        raise
+
+
+async def _service_of(ports: Ports, sign_in: EmailSignIn) -> ServiceContext | None:
+    if sign_in.service_id is None or sign_in.saml_state is not None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.services.context_by_id(sign_in.service_id) or refuse(ServiceNotFound)
