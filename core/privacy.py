@@ -10,6 +10,7 @@ from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.platform_rules import AccountNotFound
+from core.accounts.profile_rules import NO_PROFILE
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
@@ -49,7 +50,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins and identities, but no
-    second factors and passkeys, because these belong to the account. The privacy log gets an entry.
+    profile, second factors and passkeys, because these belong to the account. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).
@@ -73,6 +74,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         user_id=account.id,
         email=account.email,
         created_at=account.created_at,
+        profile=account.profile if within is None else NO_PROFILE,
         memberships=batches(lambda read, last, count: read.memberships(user_id, within, last, count)),
         login_events_count=login_count,
         login_events=batches(lambda read, last, count: read.logins(user_id, within, last, count), limit=ports.policy.export_login_events),

@@ -12,6 +12,7 @@ from core.kernel.values import Batches, Email
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.accounts.profile_rules import Profile
     from core.eventing.audit_rules import AuditActor
     from core.kernel.principals import Role
     from core.kernel.providers import Provider
@@ -114,6 +115,7 @@ class PersonalDataExport:
     user_id: UUID
     email: Email
     created_at: datetime
+    profile: Profile  # empty in a part
     memberships: Batches[ExportedMembership]
     login_events_count: int
     login_events: Batches[ExportedLogin]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.accounts.profile_rules import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Unauthenticated
 from core.kernel.values import Email, new_id
@@ -44,6 +45,7 @@ class Account:
     created_at: datetime
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
+    profile: Profile = NO_PROFILE
 
     @property
     def is_usable(self) -> bool:
@@ -127,6 +129,7 @@ def new_account(
     verified: bool = False,
     origin: AccountOrigin = AccountOrigin.PLATFORM,
     org_id: UUID | None = None,
+    profile: Profile = NO_PROFILE,
 ) -> Account:
     """Return a new account. `org_id` is the organization that created it. It is None if `origin` is the platform."""
     verified_at = now if verified else None
@@ -142,6 +145,7 @@ def new_account(
         anonymized_at=None,
         created_at=now,
         first_verified_at=verified_at,
+        profile=profile,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from core.kernel.event_catalog import EVENT_KINDS, Event
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
 
@@ -29,6 +30,11 @@ def released(org_id: UUID, user_id: UUID) -> Event:
 def email_changed(user_id: UUID) -> Event:
     """A user changed their email address. Neither address is in the event."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
+
+
+def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
+    """A user changed their name, picture, locale or time zone. `changed` has the names of the fields, without values."""
+    return Event(EVENT_KINDS["user.updated"], str(user_id), of_person=user_id, details={"changed": list(changed)})
 
 
 def password_changed(user_id: UUID, method: str) -> Event:

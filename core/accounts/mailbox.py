@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from core.accounts import events, mfa
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.profile_rules import NO_PROFILE
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -71,7 +72,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     """Remove every way into a locked account (security A-7).
 
     Ends email links and codes, sessions, pending sign-ins, linked identities, the password, the second factor
-    and trusted devices.
+    and trusted devices. The profile is cleared, because another person may have written it.
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
@@ -82,3 +83,5 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     await tx.pre_auths.remove_all(account.id)
     await tx.devices.distrust(account.id, now)
     await tx.accounts.drop_password(account.id, now)
+    if account.profile != NO_PROFILE:
+        await tx.accounts.set_profile(account.id, NO_PROFILE, now)

@@ -115,7 +115,7 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
     if not isinstance(value, str):
         raise AttributeValueInvalid(attribute.name, "a string")
     value = value.strip()
-    if attribute.type is AttributeType.STRING and (len(value) > attribute.max_length or not is_printable(value)):
+    if attribute.type in (AttributeType.STRING, AttributeType.REFERENCE) and (len(value) > attribute.max_length or not is_printable(value)):
         raise AttributeValueInvalid(attribute.name, f"a string of at most {attribute.max_length} characters, without control characters")
     return value or None
 

@@ -12,6 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from core.accounts.profile_rules import MAX_PICTURE_LENGTH
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -257,6 +259,24 @@ USER: Final = ScimSchema(
             ),
             multi_valued=True,
         ),
+        ScimAttribute(
+            "photos",
+            "The pictures. The primary one, or else the first, is the picture of the user.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute(
+                    "value",
+                    "The URL of the picture.",
+                    AttributeType.REFERENCE,
+                    case_exact=True,
+                    reference_types=("external",),
+                    max_length=MAX_PICTURE_LENGTH,
+                ),
+                ScimAttribute("type", "The type, such as photo or thumbnail.", canonical_values=("photo", "thumbnail")),
+                ScimAttribute("primary", "Whether this is the primary picture.", AttributeType.BOOLEAN),
+            ),
+            multi_valued=True,
+        ),
         ScimAttribute("active", "Whether the user may sign in.", AttributeType.BOOLEAN),
     ),
     ignored=_ignored(
@@ -264,9 +284,10 @@ USER: Final = ScimSchema(
         name="middlename honorificprefix honorificsuffix",
         emails="display $ref",
         phonenumbers="display $ref",
+        photos="display $ref",
         addresses="formatted streetaddress locality region postalcode country type primary display $ref",
         groups="value $ref display type primary",
-        **dict.fromkeys(("ims", "photos", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
+        **dict.fromkeys(("ims", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
     ),
     extension=ENTERPRISE_USER,
 )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from core.accounts import accounts
 from core.accounts.accounts_rules import EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.profile_rules import ProfileChanges
 from core.kernel.errors import refuse
 from core.provisioning import blocks, events
+from core.provisioning.profiles_rules import ScimProfile, changed_attributes, to_account_profile
 from core.provisioning.users_rules import (
     AnonymizedUser,
     DomainOfAnother,
@@ -18,7 +20,6 @@ from core.provisioning.users_rules import (
     ScimUserData,
     ScimUserNotFound,
     UserNameTaken,
-    changed_attributes,
     require_member_capacity,
 )
 from core.tenancy import members
@@ -61,6 +62,7 @@ async def apply_changes(
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
+        await _change_account_profile(tx, user, account, organization.id, new.profile, now)
         tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
     if changes_shown_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
@@ -71,6 +73,18 @@ async def apply_changes(
     if is_taken is not None and is_taken.value:
         raise UserNameTaken
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+
+
+async def _change_account_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
+    """Change the profile of the account as the directory changed its attributes, if the organization controls the account.
+
+    Attributes that are not valid for an account change nothing there.
+    """
+    control = await tx.accounts.account_control(account.id, org_id)
+    changes = ProfileChanges.valid_parts(to_account_profile(user.profile), to_account_profile(new))
+    profile = changes.apply_to(account.profile)
+    if control.controls_account and profile != account.profile:
+        await tx.accounts.set_profile(account.id, profile, now)
 
 
 async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:

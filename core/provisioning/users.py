@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING
 from core.accounts import mailbox
 from core.accounts.accounts_rules import AccountOrigin, new_account
 from core.accounts.email_queue_rules import EmailKind
+from core.accounts.profile_rules import NO_PROFILE, ProfileChanges
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
 from core.kernel.values import new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.patches import apply_operations
+from core.provisioning.profiles_rules import ScimProfile, to_account_profile
 from core.provisioning.schemas import USER
 from core.provisioning.users_rules import (
     DomainOfAnother,
     ProtectedUser,
-    ScimProfile,
     ScimUser,
     ScimUserChange,
     ScimUserData,
@@ -100,7 +101,8 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
-        account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id)
+        profile = ProfileChanges.valid_parts(NO_PROFILE, to_account_profile(data.profile)).apply_to(NO_PROFILE)
+        account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id, profile=profile)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         domain_owner = tx.domains.verified_owner_deferred(account.email)
         is_taken = tx.scim_users.claim_user_name_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
@@ -202,6 +204,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
         is_platform_owner=False,
         is_anonymized=False,
         is_provisioned=True,
+        account_profile=account.profile,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING, Any, Final
 
+from core.accounts.profile_rules import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.principals import Role
 from core.kernel.values import Email, EmailInvalid
+from core.provisioning.profiles_rules import FURTHER_ATTRIBUTES, ScimProfile
 from core.provisioning.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
 from core.provisioning.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN
 from core.tenancy.invitations_rules import TeamFull
@@ -74,31 +76,9 @@ class TooManyInactiveUsers(TeamFull):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ScimProfile:
-    """The names, the external id and further attributes that a directory gave to a user.
-
-    Only this organization sees them. `attributes` has the values of FURTHER_ATTRIBUTES, by their SCIM
-    names.
-    """
-
-    external_id: str | None = None
-    formatted: str | None = None
-    given_name: str | None = None
-    family_name: str | None = None
-    display_name: str | None = None
-    user_name: str | None = None  # None: the email address is the userName, unless another user has it
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-FURTHER_ATTRIBUTES: Final = (
-    "title",
-    "preferredLanguage",
-    "locale",
-    "timezone",
-    "phoneNumbers",
-    *(attribute.name for attribute in ENTERPRISE_USER.attributes),
-)
+# The attributes that show the profile of the account, if the directory did not send them.
+PROFILE_ATTRIBUTES: Final = ("name", "displayName", "locale", "timezone", "photos")
+_LISTS: Final = ("phoneNumbers", "photos")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +97,7 @@ class ScimUser:
     is_platform_owner: bool
     is_anonymized: bool
     is_provisioned: bool  # by this directory
+    account_profile: Profile = NO_PROFILE  # empty, unless the user has confirmed the membership
 
     @property
     def is_protected(self) -> bool:
@@ -193,17 +174,24 @@ def to_resource(user: ScimUser) -> Resource:
 def to_response(user: ScimUser) -> Resource:
     """Return the attributes of a response, with those of the extension in an object of their own.
 
-    Users that the directory did not create may have no name. They get the part of the address before
-    the @ as their name, because directories such as Okta cannot read users without a name.
+    Where the directory sent no value, the profile of the account has it. Users that it did not create, and that have no name, get the
+    part of the address before the @ as their name, because directories such as Okta cannot read users without a name.
     """
     resource = to_resource(user)
+    profile = user.account_profile
     if not user.is_provisioned:
-        local = user.email.partition("@")[0]
-        resource["name"] = resource["name"] or dict.fromkeys(("formatted", "familyName", "givenName"), local)
-        resource["displayName"] = resource["displayName"] or local
+        name = profile.name or user.email.partition("@")[0]
+        resource["name"] = resource["name"] or dict.fromkeys(("formatted", "familyName", "givenName"), name)
+        resource["displayName"] = resource["displayName"] or name
+    elif profile.name and not resource["name"] and not resource["displayName"]:
+        resource |= {"name": {"formatted": profile.name, "familyName": None, "givenName": None}, "displayName": profile.name}
+    resource["locale"] = resource["locale"] or profile.locale
+    resource["timezone"] = resource["timezone"] or profile.zoneinfo
+    if profile.picture and not resource["photos"]:
+        resource["photos"] = [{"value": profile.picture, "type": "photo", "primary": True}]
     enterprise = {attribute.name: resource.pop(attribute.name) for attribute in ENTERPRISE_USER.attributes}
     has_enterprise = any(value is not None for value in enterprise.values())
-    resource["phoneNumbers"] = resource["phoneNumbers"] or []
+    resource |= {name: resource[name] or [] for name in _LISTS}
     return {
         "schemas": [USER_URN, *([ENTERPRISE_URN] if has_enterprise else [])],
         **resource,
@@ -228,16 +216,15 @@ def parse_replacement(body: Mapping[str, Any]) -> UserReplacement:
 def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
     """Return the change that a replacement of this user means.
 
-    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement
-    deactivates.
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement deactivates.
     """
     resource, skipped = dict(replacement.resource), replacement.skipped.copy()
     present, shown = to_resource(user), to_response(user)
-    # A directory may send back a name that it was shown and that is not stored.
-    shown_names = {name for name in ("name", "displayName") if resource.get(name) == shown[name]}
+    # A directory may send back a value that it was shown and that is not stored.
+    sent_back = {name for name in PROFILE_ATTRIBUTES if resource.get(name) == shown[name]}
     # The present value of a refused attribute stays, except `active`, because it may mean that this
     # request deactivates.
-    resource |= {name: present[name] for name in {*skipped.refused, *shown_names} - {"active"} if name in present}
+    resource |= {name: present[name] for name in {*skipped.refused, *sent_back} - {"active"} if name in present}
     names: tuple[str | None, Email] = user.user_name, user.email
     try:
         names = _read_names(resource)
@@ -324,8 +311,9 @@ def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | N
 def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -> ScimUserData:
     name = resource.get("name") or {}
     attributes = {attribute: value for attribute in FURTHER_ATTRIBUTES if (value := resource.get(attribute)) is not None}
-    if numbers := [number for number in attributes.pop("phoneNumbers", ()) if number.get("value")]:  # a patch may remove the value only
-        attributes["phoneNumbers"] = numbers
+    for list_name in _LISTS:  # a patch may remove the value of an item only
+        if items := [item for item in attributes.pop(list_name, ()) if item.get("value")]:
+            attributes[list_name] = items
     return ScimUserData(
         email=email,
         profile=ScimProfile(
@@ -339,22 +327,6 @@ def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -
         ),
         active=resource.get("active"),
     )
-
-
-_ATTRIBUTE_NAMES: Final = {
-    "external_id": "externalId",
-    "formatted": "name.formatted",
-    "given_name": "name.givenName",
-    "family_name": "name.familyName",
-    "display_name": "displayName",
-    "user_name": "userName",
-}
-
-
-def changed_attributes(old: ScimProfile, new: ScimProfile) -> list[str]:
-    """Return the SCIM names of the attributes that differ."""
-    names = [attribute for field, attribute in _ATTRIBUTE_NAMES.items() if getattr(old, field) != getattr(new, field)]
-    return [*names, *(name for name in FURTHER_ATTRIBUTES if old.attributes.get(name) != new.attributes.get(name))]
 
 
 # Limits

@@ -84,7 +84,8 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
             await tx.members.set_role(organization.id, user_id, new_role)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
             await revoke_invitations_from(tx, organization.id, user_id, new_role, now)
-    return ListedMember(user_id, account.email, account.is_platform_owner, replace(membership, role=new_role))
+    name = None if membership.confirmed_at is None else account.profile.name
+    return ListedMember(user_id, account.email, name, account.is_platform_owner, replace(membership, role=new_role))
 
 
 async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:

@@ -66,10 +66,14 @@ class NewOwnerNotActive(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ListedMember:
-    """A membership with the user it belongs to."""
+    """A membership with the user it belongs to.
+
+    `name` is None for an unconfirmed membership. Otherwise, an organization that adds an address would learn the name of its owner.
+    """
 
     user_id: UUID
     email: Email
+    name: str | None
     is_platform_owner: bool
     membership: Membership
 

@@ -16,6 +16,7 @@ from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, Redeemed
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
+from core.accounts.profile_rules import Profile
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
@@ -93,6 +94,10 @@ class Accounts(AccountsRead, Protocol):
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Require the second factor since `enabled_at`. None turns it off."""
+        ...
+
+    async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+        """Replace the profile of a locked account."""
         ...
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:

@@ -11,8 +11,9 @@ from core.kernel.values import Email, Page, PageResult
 from core.provisioning.blocks_rules import DirectoryBlock
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
+from core.provisioning.profiles_rules import ScimProfile
 from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
-from core.provisioning.users_rules import ScimProfile, ScimUser, WelcomeContext
+from core.provisioning.users_rules import ScimUser, WelcomeContext
 from core.tenancy.organizations_rules import Membership
 
 # SCIM tokens

@@ -148,6 +148,10 @@ ADDITIONS: Final = {
 
 # Fields of responses that the inventory does not have, by the id of the row, and the reason for each.
 ADDED_FIELDS: Final = {
+    **{
+        operation: dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247")
+        for operation in ("user-get", "user-update", "privacy-export")
+    },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},
     "service-create": {"client_secret": "decision 92"},
@@ -157,7 +161,7 @@ ADDED_FIELDS: Final = {
     "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92", "email_sign_in": "decision 56"},
     **{
         f"scim-users-{operation}": dict.fromkeys(
-            ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", ENTERPRISE_URN), "decision 128"
+            ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "photos", ENTERPRISE_URN), "decision 128"
         )
         for operation in ("get", "create", "replace", "patch")
     },

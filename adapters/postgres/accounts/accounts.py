@@ -1,5 +1,6 @@
 """The repository of accounts."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
@@ -9,6 +10,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.profile_rules import Profile
 from core.kernel.principals import Role
 from core.kernel.values import Email
 from core.tenancy.account_control import AccountControl
@@ -16,15 +18,16 @@ from core.tenancy.account_control import AccountControl
 # In the order of `to_account`.
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
-    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
-COLUMN_COUNT: Final = 12
+    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.name, u.picture, u.locale, u.zoneinfo"""
+COLUMN_COUNT: Final = 16
 SELECT: Final = f"select {COLUMNS} from users u "
 
 INSERT: Final = """
     insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
-                       created_at, updated_at, first_verified_at, mfa_enabled_at)
+                       created_at, updated_at, first_verified_at, mfa_enabled_at, name, picture, locale, zoneinfo)
     values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
-            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s) """
+            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s,
+            %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s) """
 OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -43,6 +46,7 @@ def to_account(row: Row) -> Account:
         created_at=row[9],
         first_verified_at=row[10],
         mfa_enabled_at=row[11],
+        profile=Profile(*row[12:COLUMN_COUNT]),
     )
 
 
@@ -75,6 +79,7 @@ def columns(account: Account) -> dict[str, object]:
         "created_at": account.created_at,
         "first_verified_at": account.first_verified_at,
         "mfa_enabled_at": account.mfa_enabled_at,
+        **asdict(account.profile),
     }
 
 
@@ -186,6 +191,17 @@ class Accounts(Repository):
             now=now,
         )
         self._signals.figures_changed()
+
+    async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+        await self._run(
+            """
+            update users set name = %(name)s, picture = %(picture)s, locale = %(locale)s, zoneinfo = %(zoneinfo)s,
+                             profile_changed_at = %(now)s, updated_at = %(now)s
+            where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+            **asdict(profile),
+        )
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         # Lock order: service_users, then end_users. The foreign keys copy the address to both

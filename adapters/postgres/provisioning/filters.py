@@ -14,7 +14,8 @@ ACTIVE: Final = "(b.user_id is null and u.deactivated_at is null and u.anonymize
 CREATED: Final = "case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then u.created_at else k.joined_at end"
 # The latest change of a field in the response. A former member has an old address (`k.email`), so a
 # later change of the account's address does not count.
-UPDATED: Final = "greatest(s.updated_at, k.joined_at, case when k.email is null then u.email_changed_at end)"
+UPDATED: Final = """greatest(s.updated_at, k.joined_at, case when k.email is null then u.email_changed_at end,
+                              case when k.confirmed then u.profile_changed_at end)"""
 _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.ID: "u.id::text",
     ScimField.EXTERNAL_ID: "s.external_id",

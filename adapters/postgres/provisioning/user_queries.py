@@ -8,12 +8,12 @@ from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, use
 # The users that a directory knows: the members, and others, that are blocked or that the directory
 # provisioned. The others are listed with the address that they had when they left.
 MEMBERS: Final = """
-    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email
+    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, m.confirmed_at is not null as confirmed
     from memberships m where m.org_id = %(org_id)s"""
 OTHERS: Final = """
-    select o.user_id, o.joined_at, o.membership_id, null::text as role, o.email
+    select o.user_id, o.joined_at, o.membership_id, null::text as role, o.email, false as confirmed
     from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
-FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
+FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email, k.confirmed"
 
 
 def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
@@ -30,14 +30,16 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
     {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null,
-    s.user_name, s.attributes, coalesce(s.provisioned, false), {user_name("coalesce(k.email, u.email)")}"""
+    s.user_name, s.attributes, coalesce(s.provisioned, false), {user_name("coalesce(k.email, u.email)")},
+    {", ".join(f"case when k.confirmed then u.{field} end" for field in ("name", "picture", "locale", "zoneinfo"))}"""
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """
     select external_id, formatted, given_name, family_name, display_name, user_name, attributes, provisioned, updated_at
     from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
 ACCOUNT: Final = """
-    select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
+    select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at,
+           name, picture, locale, zoneinfo, profile_changed_at
     from users where id = k.user_id limit 1"""
 BLOCK: Final = "select user_id from directory_blocks where org_id = %(org_id)s and user_id = k.user_id limit 1"
 PAGE_ROWS: Final = f"""

@@ -14,12 +14,14 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
 from core.accounts.accounts_rules import Account
+from core.accounts.profile_rules import Profile
 from core.kernel.principals import Role
 from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
+from core.provisioning.profiles_rules import ScimProfile
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimProfile, ScimUser, UserNameTaken, WelcomeContext
+from core.provisioning.users_rules import ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.organizations_rules import Membership
 
 
@@ -45,6 +47,7 @@ def to_user(row: Row) -> ScimUser:
         is_platform_owner=row[12],
         is_anonymized=row[13],
         is_provisioned=row[16],
+        account_profile=Profile(*row[18:22]),
     )
 
 

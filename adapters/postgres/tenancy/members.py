@@ -19,7 +19,7 @@ def to_membership(row: Row) -> Membership:
 
 
 def to_listed_member(row: Row) -> ListedMember:
-    return ListedMember(row[0], Email(row[1]), row[2], to_membership(row[3:]))
+    return ListedMember(row[0], Email(row[1]), row[2], row[3], to_membership(row[4:]))
 
 
 class Members(Repository):
@@ -38,7 +38,7 @@ class Members(Repository):
             with page as (
                 select {COLUMNS} from memberships m
                 where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s)
-            select u.id, u.email, u.is_platform_owner, {COLUMNS}
+            select u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
             from page m join users u on u.id = m.user_id order by m.created_at, m.id""",
             org_id=org_id,
             role=role,

@@ -1,6 +1,7 @@
 """Export a user's data, and anonymize a user."""
 
 import json
+from dataclasses import asdict
 from uuid import UUID
 
 from pydantic import Field
@@ -85,6 +86,10 @@ class ExportedUserResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
     created_at: Timestamp = Field(description="When the account was created.")
+    name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
+    picture: str | None = Field(description="The URL of the user's picture, or null.")
+    locale: str | None = Field(description="The language tag of the user, or null.")
+    zoneinfo: str | None = Field(description="The time zone of the user, or null.")
 
 
 class LoginCountResponse(ResponseModel):
@@ -99,6 +104,10 @@ class PersonalDataExportResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
     created_at: Timestamp = Field(description="When the account was created.")
+    name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
+    picture: str | None = Field(description="The URL of the user's picture, or null.")
+    locale: str | None = Field(description="The language tag of the user, or null.")
+    zoneinfo: str | None = Field(description="The time zone of the user, or null.")
     memberships: list[ExportedMembershipResponse] = Field(description="The memberships, oldest first.")
     login_events_count: int = Field(description="The number of all stored logins. `login_events` has the newest of them.")
     login_events: list[ExportedLoginResponse] = Field(description="The newest logins, newest first.")
@@ -124,7 +133,7 @@ async def export(user_id: str) -> Response:
 async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
     return await stream_object(
-        ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at),
+        ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile)),
         Part("memberships", data.memberships, _to_membership_response),
         LoginCountResponse(login_events_count=data.login_events_count),
         Part("login_events", data.login_events, _to_login_response),

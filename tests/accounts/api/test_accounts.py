@@ -7,6 +7,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset
+from tests.accounts.profiles import NO_FIELDS
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_concurrently
 
@@ -27,7 +28,7 @@ async def test_a_new_user_registers_verifies_and_signs_in(api: Api, ports: Ports
     assert list(tokens.json) == ["access_token", "refresh_token", "expires_in"]
     assert tokens.json["expires_in"] == 900
     profile = await api.get("/api/user", token=tokens.json["access_token"])
-    assert profile.json == {"id": profile.json["id"], "email": EMAIL, "org": "", "service": ""}
+    assert profile.json == {"id": profile.json["id"], "email": EMAIL, "org": "", "service": "", **NO_FIELDS}
 
 
 async def test_an_address_is_taken_in_every_spelling(api: Api) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
+from tests.accounts.profiles import NO_FIELDS
 from tests.support.builders import Api, add_account, add_member, add_organization, run_sql, sign_in
 from tests.support.refusals import FORBIDDEN, refused
 
@@ -17,7 +18,8 @@ async def test_the_profile_shows_the_tokens_organization_with_any_status(
     account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
     await add_member(pool, org, account.id)
     token = (await sign_in(ports, account, org)).access_token
-    assert (await api.get("/api/user", token=token)).json == {"id": str(account.id), "email": account.email, "org": "acme", "service": ""}
+    profile = {"id": str(account.id), "email": account.email, "org": "acme", "service": "", **NO_FIELDS}
+    assert (await api.get("/api/user", token=token)).json == profile
     other_token = (await sign_in(ports, account)).access_token
     assert (await api.get("/api/user", token=other_token)).json["org"] == ""
 

@@ -30,8 +30,8 @@ from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
+from core.provisioning.profiles_rules import ScimProfile
 from core.provisioning.tokens_rules import ScimToken
-from core.provisioning.users_rules import ScimProfile
 from core.tenancy.branding_rules import BrandingSettings
 from core.tenancy.domains_rules import DomainClaim
 from core.tenancy.invitations_rules import Invitation, InvitationStatus

@@ -15,9 +15,10 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
 from core.provisioning.group_patches import GroupChanges, MemberChanges
 from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
+from core.provisioning.profiles_rules import ScimProfile
 from core.provisioning.schemas import ENTERPRISE_URN, USER_URN
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimProfile, ScimUserData, parse_replacement
+from core.provisioning.users_rules import ScimUserData, parse_replacement
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
 from tests.support.builders import add_member, run_sql, sign_in

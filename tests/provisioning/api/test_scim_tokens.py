@@ -229,7 +229,11 @@ async def test_the_configuration_lists_the_supported_features(directory: Directo
 
 async def test_the_schemas_have_the_attributes_of_resources(directory: Directory) -> None:
     enterprise: dict[str, Any] = {"employeeNumber": "7", "department": "Navy", "manager": {"value": "x", "displayName": "y"}}
-    further: dict[str, Any] = {"phoneNumbers": [{"value": "+1 555 0100", "type": "work", "primary": True}], ENTERPRISE_URN: enterprise}
+    further: dict[str, Any] = {
+        "phoneNumbers": [{"value": "+1 555 0100", "type": "work", "primary": True}],
+        "photos": [{"value": "https://images.example.com/grace.png", "type": "photo", "primary": True}],
+        ENTERPRISE_URN: enterprise,
+    }
     user = await directory.create_user(name={"givenName": "Grace"}, **further)
     assert (user["schemas"], user.pop(ENTERPRISE_URN)) == ([USER_URN, ENTERPRISE_URN], enterprise)
     group = await directory.get(directory.group_path)

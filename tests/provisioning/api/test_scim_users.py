@@ -33,7 +33,7 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
         "name": {"formatted": "Grace Brewster Hopper", "familyName": "Hopper", "givenName": "Grace"},
         "displayName": "Amazing Grace",
         "emails": [{"value": GRACE, "type": "work", "primary": True}],
-        **{"title": None, "preferredLanguage": None, "locale": None, "timezone": None, "phoneNumbers": []},
+        **{"title": None, "preferredLanguage": None, "locale": None, "timezone": None, "phoneNumbers": [], "photos": []},
         "active": True,
     }
     assert await directory.get(f"/Users/{user['id']}") == user
@@ -53,6 +53,7 @@ FURTHER: dict[str, Any] = {
     "locale": "en-US",
     "timezone": "America/New_York",
     "phoneNumbers": [{"value": "+1 555 0100", "type": "work", "primary": True}, {"value": "+1 555 0101", "type": "mobile"}],
+    "photos": [{"value": "https://images.example.com/grace.png", "type": "photo"}],
     ENTERPRISE_URN: {"employeeNumber": "7", "department": "Navy", "manager": {"value": "26118915", "displayName": "Howard"}},
 }
 
@@ -73,11 +74,12 @@ async def test_further_attributes_are_kept_and_can_be_filtered(acme: Tenant, dir
         assert await directory.find_user_names(filter_) == [GRACE], filter_
     changed = await directory.put(user["id"], userName=GRACE, title="Admiral")
     assert {changed.json.get(name) or None for name in FURTHER} == {"Admiral", None}
-    names = {"title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "employeeNumber", "department", "manager"}
+    names = {"title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "photos", "employeeNumber", "department", "manager"}
     assert [names < set(entry["details"]["changed"]) for entry in await acme.log() if entry["action"] == "user.updated"] == [True]
     bad: list[dict[str, Any]] = [
         *({name: value} for name in ("title", "preferredLanguage", "locale", "timezone") for value in (5, "x" * 257, "a\x1bb")),
         *({"phoneNumbers": value} for value in ([{"value": "1"}] * 11, ["1"], [{"value": 5}], [{"value": "x" * 257}])),
+        *({"photos": value} for value in (["https://x.example"], [{"value": "https://x.example/" + "x" * 1024}])),
         *({ENTERPRISE_URN: {"department": value}} for value in (5, "x" * 257, "a\x1bb")),
         *({ENTERPRISE_URN: {"manager": value}} for value in (5, {"value": "x" * 257})),
         {ENTERPRISE_URN: {"department": "x"}, f"{ENTERPRISE_URN}:department": "y"},
@@ -358,7 +360,7 @@ async def test_a_repeated_parameter_is_refused(directory: Directory) -> None:
 async def test_filters_that_are_not_valid_are_refused(directory: Directory) -> None:
     for filter_ in (
         "", " ", "userName", "userName eq", 'userName is "x"', 'userName eq "x', "userName eq x", 'userName eq "x" and', '(userName eq "x"',
-        'userName eq "x")', 'nickName eq "x"', "phoneNumbers pr",
+        'userName eq "x")', 'nickName eq "x"', "phoneNumbers pr", "photos pr",
         "active gt true", "active eq 5", 'active eq "yes"', "userName eq 5", 'password eq "x"',
         'meta.created gt "yesterday"', 'meta.created co "2"', f'userName eq "{"x" * 257}"', "(" * 40 + 'id eq "x"' + ")" * 40,
         'emails[type eq "work"', 'name[givenName eq "x"]', 'emails[value[type eq "x"]]', " or ".join(["id pr"] * 101), "not active pr",

@@ -32,7 +32,7 @@ async def test_a_listed_member_has_exactly_these_fields(tenants: Tenants) -> Non
     assert answer.json == {
         "members": [
             {
-                "user": {"id": acme.id("owner"), "email": "owner@acme.example", "is_platform_owner": True},
+                "user": {"id": acme.id("owner"), "email": "owner@acme.example", "is_platform_owner": True, "name": None},
                 "membership": {"id": str(membership), "role": "owner", "created_at": created_at.isoformat().replace("+00:00", "Z")},
             }
         ],

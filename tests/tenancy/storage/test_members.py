@@ -52,8 +52,8 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
     assert await all_rows(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.members.lock(org, user.id) == one
-        assert await tx.members.page(org, None, ALL) == [ListedMember(user.id, ADA, user.is_platform_owner, one)]
-        assert await tx.members.page(org, role, ALL) == [ListedMember(user.id, ADA, user.is_platform_owner, one)]
+        assert await tx.members.page(org, None, ALL) == [ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)]
+        assert await tx.members.page(org, role, ALL) == [ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)]
 
 
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:

@@ -1,17 +1,19 @@
 """Registration, password recovery, and the profile and password of the signed-in user."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
-from core.accounts import accounts
+from core.accounts import accounts, profiles
+from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, ProfileChanges
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import anyone, person
-from entrypoints.http.edge.bodies import MAX_TEXT, EmailAddress, Message, PasswordText, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import MAX_TEXT, EmailAddress, Message, PasswordText, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.context import caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 
@@ -29,6 +31,12 @@ OrgSlug = Annotated[
     Text | None,
     Field(description="The slug of the organization that brands the email. An unknown or inactive one is ignored.", examples=["acme"]),
 ]
+
+# The use case checks the texts of a profile.
+ProfileName = Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH})]
+PictureUrl = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_PICTURE_LENGTH})]
+LocaleTag = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": MAX_LOCALE_LENGTH})]
+TimeZoneName = Annotated[Text, WithJsonSchema({"type": "string"})]
 
 
 class RegisterRequest(RequestModel):
@@ -118,35 +126,51 @@ async def resend_verification(data: ResendVerificationRequest) -> Message:
 
 
 class ProfileResponse(ResponseModel):
-    """The signed-in user."""
+    """The signed-in user. `name`, `picture`, `locale` and `zoneinfo` mean the same as in OpenID Connect."""
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
     org: str = Field(description="The slug of the organization of this session, or an empty string.", examples=["acme"])
     service: str = Field(description="The slug of the service of this session, or an empty string.", examples=["shop"])
+    name: str | None = Field(description="The full name, or null.", examples=["Ada Lovelace"])
+    picture: str | None = Field(description="The https URL of a picture, or null.", examples=["https://images.example.com/ada.png"])
+    locale: str | None = Field(description="The language and region as a tag of BCP 47, or null.", examples=["en-US"])
+    zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
 
 
-def _to_response(email: Email) -> ProfileResponse:
+async def _own_profile() -> ProfileResponse:
     user = signed_in()
+    account = await accounts.get_own(ports(), user)
     org = user.organization.slug if user.organization else user.service.org_slug if user.service else ""
-    return ProfileResponse(id=str(user.user_id), email=email, org=org, service=user.service.slug if user.service else "")
+    return ProfileResponse(
+        id=str(user.user_id),
+        email=account.email,
+        org=org,
+        service=user.service.slug if user.service else "",
+        **asdict(account.profile),
+    )
 
 
 @routes.get("/api/user")
 @person(applications=True)
+@refuses(404)
 @validate_response(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
     Access tokens of services work here too.
     """
-    return _to_response(signed_in().email)
+    return await _own_profile()
 
 
 class ProfileUpdateRequest(RequestModel):
-    """The changes of the profile. Fields that are missing keep their value."""
+    """The changes of the profile. Fields that are missing keep their value, and null removes a value."""
 
     email: EmailAddress | None = Field(default=None, description="The new email address. Null is refused.", examples=["ada@example.com"])
+    name: ProfileName | None = optional(description="The full name.", examples=["Ada Lovelace"])
+    picture: PictureUrl | None = optional(description="The https URL of a picture.", examples=["https://images.example.com/ada.png"])
+    locale: LocaleTag | None = optional(description="The language and region, as a tag of BCP 47.", examples=["en-US"])
+    zoneinfo: TimeZoneName | None = optional(description="The time zone, as a name of the IANA database.", examples=["Europe/London"])
 
 
 @routes.patch("/api/user")
@@ -155,16 +179,19 @@ class ProfileUpdateRequest(RequestModel):
 @validate_request(ProfileUpdateRequest)
 @validate_response(ProfileResponse)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
-    """Change your email address.
+    """Change your profile or your email address.
 
-    The change takes effect at once. Your other sessions end. You get an email with a link to verify
-    the new address, and cannot sign in with your password before you open it.
+    A new email address takes effect at once. Your other sessions end. You get an email with a link to
+    verify the new address, and cannot sign in with your password before you open it.
     """
-    if "email" not in data.model_fields_set:
-        return _to_response(signed_in().email)
-    if data.email is None:
-        raise EmailRequired
-    return _to_response(await accounts.change_email(ports(), signed_in(), Email(data.email)))
+    changes = ProfileChanges.parse(name=data.name, picture=data.picture, locale=data.locale, zoneinfo=data.zoneinfo)
+    if "email" in data.model_fields_set:
+        if data.email is None:
+            raise EmailRequired
+        await accounts.change_email(ports(), signed_in(), Email(data.email))  # first, because it may be refused
+    if changes != NO_CHANGES:
+        await profiles.change(ports(), signed_in(), changes)
+    return await _own_profile()
 
 
 class EmailRequired(Invalid):

@@ -225,6 +225,12 @@ USER_REQUEST: Final = {
             "items": {"type": "object"},
             "description": "The phone numbers, with `value`, `type` and `primary`.",
         },
+        "photos": {
+            "type": ["array", "null"],
+            "maxItems": MAX_VALUES,
+            "items": {"type": "object"},
+            "description": "The pictures, with their URL as `value`, `type` and `primary`.",
+        },
         ENTERPRISE_URN: _extension_schema(ENTERPRISE_USER),
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
     },

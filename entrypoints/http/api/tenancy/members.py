@@ -36,10 +36,16 @@ class MemberRoleResponse(ResponseModel):
     created_at: Timestamp = Field(description="When the user became a member.")
 
 
+class ListedUserResponse(MemberUserResponse):
+    """The user of a membership, with their name."""
+
+    name: str | None = Field(description="The user's name, or null. It is null until the user has confirmed the membership.")
+
+
 class MemberResponse(ResponseModel):
     """A member of an organization."""
 
-    user: MemberUserResponse = Field(description="The user.")
+    user: ListedUserResponse = Field(description="The user.")
     membership: MemberRoleResponse = Field(description="The user's role.")
 
 
@@ -80,7 +86,7 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
 def _to_response(listed: ListedMember) -> MemberResponse:
     membership = listed.membership
     return MemberResponse(
-        user=MemberUserResponse(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner),
+        user=ListedUserResponse(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner, name=listed.name),
         membership=MemberRoleResponse(id=membership.id, role=membership.role, created_at=membership.created_at),
     )
 

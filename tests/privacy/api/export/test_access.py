@@ -6,6 +6,7 @@ import pytest
 
 from core import privacy_rules
 from core.kernel.principals import Role
+from tests.accounts.profiles import NO_FIELDS, set_profile
 from tests.privacy.api.export.subject import Subject, add_all_data, request_export
 from tests.support.builders import add_account, add_member, impersonate, run_sql, sign_in
 from tests.support.platform import NOWHERE, Platform
@@ -25,6 +26,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await add_all_data(user, shop, other)
+    await set_profile(user.ports, user.account.id)
     package = await user.export(acme.token("owner"))
     assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
@@ -32,6 +34,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
     # These belong to the account.
     assert (package["mfa_events"], package["passkeys"]) == ([], [])
+    assert {name: package[name] for name in NO_FIELDS} == NO_FIELDS
 
 
 async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(

@@ -12,6 +12,7 @@ from adapters.postgres.privacy import Privacy
 from core import privacy
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
+from tests.accounts.profiles import ALL_FIELDS, set_profile
 from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export
 from tests.proof.wire.wire import Reply, serving
 from tests.support.builders import add_member, run_sql
@@ -45,12 +46,14 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     await user.add_mfa_event(0, "mfa_setup_initiated")
     await user.add_mfa_event(1, "mfa_verify_failed", success=False)
     (first, made_first), (second, made_second) = await user.add_passkey(0), await user.add_passkey(1, last_used_at=FIRST_LOGIN)
+    await set_profile(user.ports, user.account.id)
     day = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
     package = await user.export()
     assert package == {
         "user_id": user.id,
         "email": "ada@example.com",
         "created_at": user.account.created_at.isoformat().replace("+00:00", "Z"),
+        **ALL_FIELDS,
         "memberships": [{"organization_id": str(acme.org), "organization_slug": "acme", "role": "admin", "joined_at": day[0]}],
         "login_events_count": 2,
         "login_events": [
@@ -97,6 +100,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "user_id",
             "email",
             "created_at",
+            *ALL_FIELDS,
             "memberships",
             "login_events_count",
             "login_events",

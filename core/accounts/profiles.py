@@ -1,0 +1,37 @@
+"""Use cases for a person's profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import events
+from core.accounts.own_account import lock_own_account
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.profile_rules import Profile, ProfileChanges
+    from core.kernel.principals import Person
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:
+    """Change the caller's profile, and return it. Equal values change nothing.
+
+    Raises: the errors of `lock_own_account`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        return await apply_changes(tx, account, changes, now)
+
+
+async def apply_changes(tx: Transaction, account: Account, changes: ProfileChanges, now: datetime) -> Profile:
+    """Change the profile of a locked account, record it, and return the profile."""
+    profile = changes.apply_to(account.profile)
+    if changed := account.profile.changed_fields(profile):
+        await tx.accounts.set_profile(account.id, profile, now)
+        tx.record(events.profile_updated(account.id, changed))
+    return profile
