@@ -145,7 +145,7 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
             retries.add(await _record_failure(ports, mail, f"it could not be prepared: {type(defect).__name__}"))
             return None
         if isinstance(prepared, EmailResult):
-            _log_end(mail, prepared)
+            _record_end(ports, mail, prepared)
             return None
     return prepared
 
@@ -175,7 +175,7 @@ async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> flo
         return await _record_failure(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: an error from here on must not count a sent email as failed.
     await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
-    _log_end(mail, EmailResult(EmailOutcome.SENT))
+    _record_end(ports, mail, EmailResult(EmailOutcome.SENT))
     return None
 
 
@@ -183,8 +183,9 @@ async def _record_failure(ports: Ports, mail: QueuedEmail, reason: str) -> float
     """Store a failed attempt. Return the seconds until a retry, or None after the last attempt."""
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     due_at = await retry_until_stored(lambda: email_queue.record_failure(ports, mail, reason, spread), _log_not_stored)
+    ports.metrics.mail_attempt_failed()
     if due_at is None:
-        _log_end(mail, EmailResult(EmailOutcome.GIVEN_UP, reason))
+        _record_end(ports, mail, EmailResult(EmailOutcome.GIVEN_UP, reason))
         return None
     delay = (due_at - ports.clock.now()).total_seconds()
     log.warning("mail_attempt_failed", attempt=mail.attempts + 1, reason=reason, next_in=round(delay))
@@ -195,7 +196,9 @@ def _log_not_stored(outage: Outage) -> None:
     log.warning("mail_outcome_not_recorded", outage=describe_error(outage))
 
 
-def _log_end(mail: QueuedEmail, end: EmailResult) -> None:
+def _record_end(ports: Ports, mail: QueuedEmail, end: EmailResult) -> None:
+    """Count and log an email that left the queue."""
+    ports.metrics.mail_ended(end.outcome)
     match end.outcome:
         case EmailOutcome.SENT:
             log.info("mail_sent", failed_attempts=mail.attempts)

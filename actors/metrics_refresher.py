@@ -7,7 +7,7 @@ import trio
 
 from actors.mailbox import Mailbox
 from actors.supervisor import describe_error
-from core.accounts import platform
+from core.accounts import email_queue, platform
 from core.kernel.errors import Outage
 from ports import Ports
 
@@ -65,6 +65,7 @@ async def refresh(ports: Ports, pool: Pool) -> None:
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)
     await _refresh_figures(ports)
     await _refresh_queue_depth(ports)
+    await _refresh_mail_queue(ports)
 
 
 async def _refresh_figures(ports: Ports) -> None:
@@ -83,6 +84,15 @@ async def _refresh_queue_depth(ports: Ports) -> None:
         _log_outage("queue_depth", outage)
     else:
         ports.metrics.queue_depth(due)
+
+
+async def _refresh_mail_queue(ports: Ports) -> None:
+    try:
+        backlog = await email_queue.measure_backlog(ports)
+    except Outage as outage:
+        _log_outage("mail_queue", outage)
+    else:
+        ports.metrics.mail_queue(backlog.depth, backlog.age.total_seconds())
 
 
 def _log_outage(gauges: str, outage: Outage) -> None:

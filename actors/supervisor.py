@@ -37,8 +37,13 @@ class RestartPolicy:
 DEFAULT_POLICY: Final = RestartPolicy()
 
 
-async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: RestartPolicy = DEFAULT_POLICY) -> NoReturn:
-    """Run an actor forever and restart it when it fails.
+async def supervise(
+    name: str,
+    run: Callable[[], Awaitable[Any]],
+    policy: RestartPolicy = DEFAULT_POLICY,
+    count_restart: Callable[[str, str], None] | None = None,
+) -> NoReturn:
+    """Run an actor forever and restart it when it fails. `count_restart` gets the name of the actor, and `failure` or `outage`.
 
     An Outage is not the actor's fault, so outages are not counted. After too many other failures in
     a short time, the last error is raised. It ends the process, and the parent or the operator's
@@ -54,7 +59,8 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
         except Exception as error:
             if trio.current_time() - started >= policy.healthy_after:
                 failures = outages = 0
-            if _is_outage(error):
+            is_outage = _is_outage(error)
+            if is_outage:
                 outages += 1
                 delay = min(policy.first_delay * 2 ** min(outages - 1, 30), policy.longest_outage_delay)
                 log.warning("actor_met_outage", actor=name, outage=describe_error(error), restart_in=delay)
@@ -66,6 +72,8 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
                 failures += 1
                 delay = min(policy.first_delay * 2 ** (failures - 1), policy.longest_delay)
                 log.exception("actor_failed", actor=name, failures=failures, restart_in=delay)
+            if count_restart is not None:
+                count_restart(name, "outage" if is_outage else "failure")
         except BaseExceptionGroup as group:
             # The actor was canceled, and a part of it failed during its cleanup. Raise the
             # cancellation again, because the canceling scope needs it. Only log the failure: a

@@ -13,6 +13,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from core.accounts.email_queue_rules import EmailOutcome
 from core.authentication.login_failures import LoginFailure
 from core.eventing.siem_rules import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
@@ -26,6 +27,12 @@ JOB_TYPES = (
     *("mail", "webhook_delivery", "siem_forwarding"),
     *("housekeeping", "invitation_expiry", "subscription_expiry", "billing_reconciliation"),
 )
+# The actors that wiring starts, and why they are restarted.
+ACTORS = (
+    *("listener", "mailer", "key_reader", "webhook_dispatcher", "siem_forwarder", "housekeeper"),
+    *("invitation_sweeper", "subscription_sweeper", "billing_reconciler", "metrics_refresher"),
+)
+RESTART_REASONS = ("failure", "outage")
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decision 245
@@ -112,18 +119,24 @@ class PrometheusMetrics:
                 "Audit log entries that were dropped because their SIEM did not accept them in time.",
                 registry=None,
             )
+            self._mails = Counter("sso_mails_total", "Emails that left the queue.", ["outcome"], registry=None)
+            self._mail_failures = Counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.", registry=None)
+            self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
             # Figures of the whole platform: the most recent value of any process is correct.
             latest = {
                 name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
                 for name, help_text in (
                     ("sso_job_queue_depth", "Background jobs that are due."),
+                    ("sso_mail_queue_depth", "Emails that are due or failed, and are not sent yet."),
+                    ("sso_mail_queue_age_seconds", "Time that the oldest of these emails has waited."),
                     ("sso_active_users_total", "Accounts that are not deactivated."),
                     ("sso_total_organizations", "Organizations."),
                     ("sso_mfa_enabled_users_total", "Active users with multi-factor authentication."),
                     ("sso_mfa_adoption_percentage", "Share of active users with multi-factor authentication."),
                 )
             }
-            self._queue_depth, self._users, self._organizations, self._mfa_users, self._mfa_share = latest.values()
+            self._queue_depth, self._mail_depth, self._mail_age, *platform = latest.values()
+            self._users, self._organizations, self._mfa_users, self._mfa_share = platform
             self._initialize(latest)
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -147,6 +160,25 @@ class PrometheusMetrics:
         """Count a piece of background work that ended, successfully or not."""
         with self._using_own_files():
             self._jobs.labels(job_type).observe(seconds)
+
+    def mail_attempt_failed(self) -> None:
+        """Count an attempt to send an email that failed."""
+        self._mail_failures.inc()
+
+    def mail_ended(self, outcome: EmailOutcome) -> None:
+        """Count an email that left the queue."""
+        with self._using_own_files():
+            self._mails.labels(outcome).inc()
+
+    def mail_queue(self, depth: int, age: float) -> None:
+        """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""
+        self._mail_depth.set(depth)
+        self._mail_age.set(age)
+
+    def actor_restarted(self, actor: str, reason: str) -> None:
+        """Count a restart of an actor. `reason` is one of RESTART_REASONS."""
+        with self._using_own_files():
+            self._restarts.labels(actor, reason).inc()
 
     def siem_failed(self, reason: str) -> None:
         """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
@@ -204,6 +236,11 @@ class PrometheusMetrics:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
+        for outcome in EmailOutcome:
+            self._mails.labels(outcome)
+        for actor in ACTORS:
+            for cause in RESTART_REASONS:
+                self._restarts.labels(actor, cause)
         # The most recent value of any process is shown, so a worker that starts must not replace a
         # value with a zero.
         figures = multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect()  # type: ignore[no-untyped-call]

@@ -37,7 +37,7 @@ from adapters.postgres.engine.connecting import parse_address
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
+from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
@@ -372,5 +372,6 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "billing_reconciler": partial(billing_reconciler, ports, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }
+    assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        nursery.start_soon(supervise, name, actor, name=name)
+        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted), name=name)

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Protocol
 
+from core.accounts.email_queue_rules import EmailOutcome
 from core.authentication.login_failures import LoginFailure
 
 
@@ -31,6 +32,22 @@ class Metrics(Protocol):
 
     def job_done(self, job_type: str, seconds: float) -> None:
         """Count a piece of background work that ended, successfully or not."""
+        ...
+
+    def mail_attempt_failed(self) -> None:
+        """Count an attempt to send an email that failed. The email is tried again, or given up."""
+        ...
+
+    def mail_ended(self, outcome: EmailOutcome) -> None:
+        """Count an email that left the queue."""
+        ...
+
+    def mail_queue(self, depth: int, age: float) -> None:
+        """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""
+        ...
+
+    def actor_restarted(self, actor: str, reason: str) -> None:
+        """Count a restart of an actor. `reason` is `failure`, or `outage` if the database or another server was down."""
         ...
 
     def siem_failed(self, reason: str) -> None:

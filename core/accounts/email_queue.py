@@ -12,7 +12,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import LEASE, MAX_ATTEMPTS, NO_BUSY_SERVERS, BusyServers, EmailOutcome, QueuedEmail, compute_backoff
+from core.accounts.email_queue_rules import (
+    LEASE,
+    MAX_ATTEMPTS,
+    NO_BUSY_SERVERS,
+    BusyServers,
+    EmailBacklog,
+    EmailOutcome,
+    QueuedEmail,
+    compute_backoff,
+)
 from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
@@ -24,6 +33,12 @@ async def claim_due(ports: Ports, limit: int, busy: BusyServers = NO_BUSY_SERVER
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         return await tx.email_queue.claim(now, now + LEASE, limit, busy)
+
+
+async def measure_backlog(ports: Ports) -> EmailBacklog:
+    """Return how many emails wait, and for how long."""
+    async with ports.storage.reading() as read:
+        return await read.platform.email_backlog(ports.clock.now())
 
 
 async def record_sent(ports: Ports, email: QueuedEmail) -> None:

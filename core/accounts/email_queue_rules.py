@@ -82,6 +82,14 @@ class EmailResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EmailBacklog:
+    """The emails that are due or failed and are not sent yet, and the time that the oldest of them has waited."""
+
+    depth: int
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class BusyServers:
     """The organizations with enough emails in progress at their own mail servers. Their emails are not claimed."""
 

@@ -47,7 +47,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     if not is_return_url(success_url) or not is_return_url(cancel_url):
         raise ReturnUrlInvalid
     if not ports.payments.is_on:
-        raise BillingNotConfigured("SSO_BILLING_API_URL and SSO_BILLING_API_KEY are not set")
+        raise BillingNotConfigured
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_VIEW)

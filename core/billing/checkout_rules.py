@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from core.kernel.errors import Invalid, PaymentsFailed
+from core.kernel.errors import Invalid, PaymentsFailed, Unsupported
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +35,7 @@ class ReturnUrlInvalid(Invalid):
     """The success_url and cancel_url must be http or https URLs with a host, without spaces, control characters or backslashes."""
 
 
-class BillingNotConfigured(PaymentsFailed):
+class BillingNotConfigured(Unsupported):
     """Billing is not configured on this installation. Ask the operator of Gatehouse to set it up."""
 
 

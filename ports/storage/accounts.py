@@ -11,7 +11,7 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
@@ -425,6 +425,13 @@ class PlatformRead(Protocol):
 
     async def due_jobs(self, now: datetime) -> int:
         """Return the number of due background jobs."""
+        ...
+
+    async def email_backlog(self, now: datetime) -> EmailBacklog:
+        """Return the number of emails that are due or failed and are not sent yet, up to 100,000, and the age of the oldest one.
+
+        Emails that a directory caused wait from their due time on, because they are spread over days.
+        """
         ...
 
 

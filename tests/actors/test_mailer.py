@@ -191,7 +191,9 @@ async def test_the_mailer_wakes_by_itself_for_a_retry(
     assert [row["attempts"] for row in await rows(pool)] == [2]
 
 
-async def test_giving_up_an_email_is_logged(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+async def test_giving_up_an_email_is_logged_and_counted(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, metrics: FakeMetrics
+) -> None:
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     for _ in range(email_queue_rules.MAX_ATTEMPTS - 1):
@@ -215,6 +217,7 @@ async def test_giving_up_an_email_is_logged(ports: Ports, pool: Pool, sent: Fake
     assert (entry["event"], entry["log_level"], entry["reason"]) == ("mail_given_up", "error", "refused permanently")
     assert (entry["job_id"], entry["kind"]) == (str(mail.id), "verify_email")
     assert ADA not in str(log)
+    assert (metrics.mail_attempt_failures, metrics.mail_outcomes) == (1, {"given_up": 1})
 
 
 async def test_a_defect_in_one_email_does_not_affect_others(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:

@@ -55,6 +55,8 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
         await eventually(lambda: metrics.due is not None)
         nursery.cancel_scope.cancel()
     assert metrics.due == 1
+    assert metrics.mail_backlog is not None
+    assert metrics.mail_backlog[0] == 1
     assert metrics.figures == (2, 0, 1)
     assert metrics.connections is not None
     assert metrics.connections[2] == pool.stats.maximum
@@ -69,6 +71,7 @@ async def test_without_a_database_the_other_gauges_are_still_set(ports: Ports, m
     assert [(entry["event"], entry["gauges"]) for entry in log] == [
         ("gauge_not_refreshed", "figures"),
         ("gauge_not_refreshed", "queue_depth"),
+        ("gauge_not_refreshed", "mail_queue"),
     ]
 
 

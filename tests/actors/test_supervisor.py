@@ -10,6 +10,7 @@ import trio.testing
 
 from actors.supervisor import ActorEnded, RestartPolicy, describe_error, supervise
 from core.kernel.errors import PaymentsFailed, StorageDown
+from tests.fakes.outside import FakeMetrics
 
 POLICY = RestartPolicy(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
 
@@ -121,6 +122,16 @@ async def test_a_group_with_another_failure_counts(autojump_clock: trio.testing.
         await supervise("scripted", actor, POLICY)
     assert caught.value.subgroup(Broken) is not None
     assert len(actor.starts) == 6
+
+
+async def test_restarts_are_counted_by_their_reason(autojump_clock: trio.testing.MockClock) -> None:
+    actor, metrics = Scripted(fails(Broken("no")), fails(StorageDown("gone")), fails(Broken("again"))), FakeMetrics()
+    with structlog.testing.capture_logs():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervise, "mailer", actor, POLICY, metrics.actor_restarted)
+            await actor.works.wait()
+            nursery.cancel_scope.cancel()
+    assert metrics.restarts == {("mailer", "failure"): 2, ("mailer", "outage"): 1}
 
 
 async def test_an_actor_that_returns_has_failed(autojump_clock: trio.testing.MockClock) -> None:

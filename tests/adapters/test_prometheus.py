@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, forget_process, metrics_directory
+from core.accounts.email_queue_rules import EmailOutcome
 from core.authentication.login_failures import LoginFailure
 from tests import ROOT
 
@@ -31,6 +32,11 @@ DOCUMENTED = {
     "sso_total_organizations": "gauge",
     "sso_mfa_enabled_users_total": "gauge",
     "sso_mfa_adoption_percentage": "gauge",
+    "sso_mails_total": "counter",
+    "sso_mail_attempt_failures_total": "counter",
+    "sso_mail_queue_depth": "gauge",
+    "sso_mail_queue_age_seconds": "gauge",
+    "sso_actor_restarts_total": "counter",
     "sso_login_failures_total": "counter",
     "sso_auth_tokens_issued_total": "counter",
     # Added by decision 213.
@@ -137,6 +143,10 @@ def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) 
     port.token_issued()
     port.job_done("mail", 0.2)
     port.queue_depth(17)
+    port.mail_attempt_failed()
+    port.mail_ended(EmailOutcome.GIVEN_UP)
+    port.mail_queue(4, 90.5)
+    port.actor_restarted("mailer", "failure")
     port.pool(total=7, idle=3, maximum=10)
     port.platform(active_users=200, organizations=9, mfa_enabled_users=50)
     assert value(metrics, "sso_login_failures_total", "credentials") == 1
@@ -144,6 +154,11 @@ def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) 
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_job_processing_duration_seconds_sum", "mail") == pytest.approx(0.2)
     assert value(metrics, "sso_job_queue_depth") == 17
+    assert value(metrics, "sso_mail_attempt_failures_total") == 1
+    assert samples(metrics, "sso_mails_total") == {("dropped",): 0, ("given_up",): 1, ("sent",): 0}
+    assert (value(metrics, "sso_mail_queue_depth"), value(metrics, "sso_mail_queue_age_seconds")) == (4, 90.5)
+    assert value(metrics, "sso_actor_restarts_total", "mailer", "failure") == 1
+    assert value(metrics, "sso_actor_restarts_total", "mailer", "outage") == 0
     assert value(metrics, "sso_db_pool_connections_total", "postgres") == 7
     assert value(metrics, "sso_db_pool_connections_idle", "postgres") == 3
     assert value(metrics, "sso_db_pool_connections_max", "postgres") == 10

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import trio
 
 from core.accounts.devices_rules import Location
+from core.accounts.email_queue_rules import EmailOutcome
 from core.authentication.login_failures import LoginFailure
 from core.kernel.values import is_printable
 from core.tenancy.domains_rules import DnsFailed
@@ -93,6 +94,10 @@ class FakeMetrics:
         self.deliveries: list[float] = []
         self.due: int | None = None
         self.siem_drops = 0
+        self.mail_attempt_failures = 0
+        self.mail_outcomes: Counter[str] = Counter()
+        self.mail_backlog: tuple[int, float] | None = None
+        self.restarts: Counter[tuple[str, str]] = Counter()
         self.connections: tuple[int, int, int] | None = None
         self.figures: tuple[int, int, int] | None = None
 
@@ -107,6 +112,18 @@ class FakeMetrics:
 
     def job_done(self, job_type: str, seconds: float) -> None:
         self.jobs.append((job_type, seconds))
+
+    def mail_attempt_failed(self) -> None:
+        self.mail_attempt_failures += 1
+
+    def mail_ended(self, outcome: EmailOutcome) -> None:
+        self.mail_outcomes[outcome] += 1
+
+    def mail_queue(self, depth: int, age: float) -> None:
+        self.mail_backlog = (depth, age)
+
+    def actor_restarted(self, actor: str, reason: str) -> None:
+        self.restarts[actor, reason] += 1
 
     def siem_failed(self, reason: str) -> None:
         self.siem_failures[reason] += 1

@@ -1,8 +1,9 @@
 """Metrics of the whole platform."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from adapters.postgres.engine.statements import Repository
+from core.accounts.email_queue_rules import EmailBacklog
 from core.accounts.platform_rules import PlatformFigures
 
 
@@ -42,3 +43,18 @@ class Platform(Repository):
             )
             or 0
         )
+
+    async def email_backlog(self, now: datetime) -> EmailBacklog:
+        # Emails that were tried wait for a later attempt, so their due time says nothing. The emails of
+        # directories are due later than they were created, by design.
+        backlog = await self._one(
+            lambda row: EmailBacklog(row[0], max(row[1] or timedelta(), timedelta())),
+            """
+            select count(*), %(now)s - min(case when claims > 0 and directory_number is null then created_at else due_at end)
+            from (select due_at, claims, created_at, directory_number from mails
+                  where finished_at is null order by due_at limit 100000) m
+            where due_at <= %(now)s or claims > 0""",
+            now=now,
+        )
+        assert backlog is not None, "an aggregate always has one row"
+        return backlog

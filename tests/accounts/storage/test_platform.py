@@ -1,12 +1,14 @@
 """The values of the gauges."""
 
+from datetime import datetime, timedelta
+
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_queue_rules import EmailOutcome
+from core.accounts.email_queue_rules import EmailBacklog, EmailOutcome
 from core.accounts.platform_rules import PlatformFigures
 from ports import Ports
 from tests.support.builders import add_organization, run_sql
-from tests.support.rows import EVE, MICROSECOND, NOW, account, add, mail, queue, within
+from tests.support.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, mail, queue, within
 from tests.support.siem import configure, make_sink, record
 
 
@@ -30,6 +32,25 @@ async def test_due_jobs_can_start_now(storage: Postgres) -> None:
     await within(storage, lambda tx: tx.email_queue.finish(finished, EmailOutcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2
+
+
+async def test_the_email_backlog_has_due_and_failed_emails(storage: Postgres, pool: Pool) -> None:
+    async def backlog(now: datetime = NOW) -> EmailBacklog:
+        async with storage.reading() as read:
+            return await read.platform.email_backlog(now)
+
+    assert await backlog() == EmailBacklog(0, timedelta())
+    await queue(storage, mail(created_at=NOW, due_at=NOW), later := mail(due_at=NOW + SECOND), failed := mail())
+    await queue(storage, finished := mail(created_at=NOW - DAY))
+    await within(storage, lambda tx: tx.email_queue.finish(finished, EmailOutcome.SENT, NOW))
+    assert await backlog() == EmailBacklog(2, SECOND)
+    await run_sql(pool, "update mails set claims = 1, attempts = 1, due_at = %s where id = %s", NOW + DAY, failed.id)
+    assert await backlog() == EmailBacklog(2, HOUR)
+    # An email that a directory caused waits from its due time on.
+    await run_sql(pool, "update mails set claims = 1, directory_number = 1, due_at = %s where id = %s", NOW, later.id)
+    assert await backlog(NOW + SECOND) == EmailBacklog(3, HOUR + SECOND)
+    await run_sql(pool, "delete from mails where id = %s", failed.id)
+    assert await backlog(NOW + SECOND) == EmailBacklog(2, SECOND)
 
 
 async def test_queued_siem_entries_are_due_with_their_configuration(ports: Ports, pool: Pool) -> None:

@@ -10,6 +10,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("checkout", __name__)
 
@@ -35,6 +36,7 @@ class CheckoutResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
 @member(Capability.SERVICES_VIEW, outlives=False)
 @existing_service
+@refuses(501)
 @validate_request(CheckoutRequest)
 @validate_response(CheckoutResponse)
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
@@ -42,7 +44,8 @@ async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> Chec
 
     The subscription is for the caller, who buys the plan on a page of the payment provider. It
     becomes active when the provider confirms the payment, some seconds after the browser returns.
-    Members with an active or past due subscription to the service cannot buy another one.
+    Members with an active or past due subscription to the service cannot buy another one. Without a
+    payment provider in the settings, the response is 501.
     """
     session = await checkout.begin(ports(), acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
     return CheckoutResponse(checkout_url=session.url, session_id=session.session_id)
