@@ -16,8 +16,19 @@ MAX_NAME_LENGTH: Final = 100
 LOOKUP_ERRORS: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
 
 
+Reader = maxminddb.Reader
+
+
 class GeoIpFileUnreadable(Exception):
     """The file cannot be used. The text has its path and the reason."""
+
+
+def open_reader(path: Path) -> Reader:
+    """Map a file in MaxMind's format into memory.
+
+    Raises: OSError; the errors of LOOKUP_ERRORS.
+    """
+    return maxminddb.open_database(path, maxminddb.MODE_MMAP)
 
 
 class NoGeoIp:
@@ -37,7 +48,7 @@ class GeoIpFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._reader = maxminddb.open_database(path, maxminddb.MODE_MMAP)
+            self._reader = open_reader(path)
             self._reader.get("0.0.0.1")  # a truncated file can be opened, but not read
         except OSError as error:
             raise GeoIpFileUnreadable(f"{path} cannot be read: {error.strerror}") from None

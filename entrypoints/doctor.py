@@ -28,6 +28,7 @@ from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import (
     allowed_targets,
+    anonymizers,
     check_database_address,
     check_sender,
     geoip,
@@ -104,6 +105,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield from check_name_servers(settings)
     yield check_outbound_calls(settings)
     yield check_locations(settings)
+    yield check_anonymizers(settings)
     yield from check_providers(settings)
     yield check_billing(settings)
     yield from check_database(settings)
@@ -241,6 +243,17 @@ def check_locations(settings: Settings) -> Finding:
     except SettingsInvalid as error:
         return Finding("locations", Health.BAD, str(error))
     return Finding("locations", Health.GOOD, f"from {settings.geoip_database}")
+
+
+def check_anonymizers(settings: Settings) -> Finding:
+    """Check the file with the networks of VPNs and proxies."""
+    if settings.anonymizer_networks_file is None:
+        return Finding("VPNs and proxies", Health.GOOD, "not detected: SSO_ANONYMIZER_NETWORKS_FILE is not set")
+    try:
+        anonymizers(settings)
+    except SettingsInvalid as error:
+        return Finding("VPNs and proxies", Health.BAD, str(error))
+    return Finding("VPNs and proxies", Health.GOOD, f"from {settings.anonymizer_networks_file}")
 
 
 def check_providers(settings: Settings) -> Iterator[Finding]:

@@ -103,6 +103,7 @@ class Settings(BaseSettings):
     support_address: str | None = None
     outbound_allow: str = ""
     geoip_database: Path | None = None
+    anonymizer_networks_file: Path | None = None
     tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None

@@ -24,6 +24,7 @@ from actors.siem_forwarder import siem_forwarder
 from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
 from actors.webhook_dispatcher import webhook_dispatcher
+from adapters.anonymizers import AnonymizerFileUnreadable, NoAnonymizers, open_anonymizers
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
 from adapters.email.message import EmailTemplates
@@ -49,7 +50,7 @@ from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-from ports.outside import HttpSender, TxtRecords
+from ports.outside import Anonymizers, HttpSender, TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -187,6 +188,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         sender=_Sender(guard),
         user_agents=UserAgents(),
         geoip=geoip(settings),
+        anonymizers=anonymizers(settings),
         clock=clock,
         threads=TrioThreads(),
         metrics=metrics,
@@ -316,6 +318,19 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
         return GeoIpFile(settings.geoip_database)
     except GeoIpFileUnreadable as error:
         raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
+
+
+def anonymizers(settings: Settings) -> Anonymizers:
+    """Return the lookup of VPNs and proxies.
+
+    Raises: SettingsInvalid.
+    """
+    if settings.anonymizer_networks_file is None:
+        return NoAnonymizers()
+    try:
+        return open_anonymizers(settings.anonymizer_networks_file)
+    except AnonymizerFileUnreadable as error:
+        raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
 
 
 def check_sender(settings: Settings) -> None:

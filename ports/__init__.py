@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import EmailTemplates, GeoIp, HttpSender, IdentityProviders, MailTransport, Payments, TxtRecords, UserAgentParser
+from ports.outside import (
+    Anonymizers,
+    EmailTemplates,
+    GeoIp,
+    HttpSender,
+    IdentityProviders,
+    MailTransport,
+    Payments,
+    TxtRecords,
+    UserAgentParser,
+)
 from ports.saml import SamlDocuments
 from ports.storage import Storage
 from ports.threads import WorkerThreads
@@ -29,6 +39,7 @@ class Ports:
     sender: HttpSender
     user_agents: UserAgentParser
     geoip: GeoIp
+    anonymizers: Anonymizers
     clock: Clock
     metrics: Metrics
     threads: WorkerThreads

@@ -93,6 +93,14 @@ class GeoIp(Protocol):
         ...
 
 
+class Anonymizers(Protocol):
+    """The networks of VPNs and proxies."""
+
+    def has(self, address: str | None) -> bool:
+        """Return whether this address belongs to a VPN or a proxy. Without a configured file, none does."""
+        ...
+
+
 class HttpSender(Protocol):
     """HTTP requests to URLs that tenants chose (security W-1, W-2, W-3)."""
 

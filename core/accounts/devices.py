@@ -50,6 +50,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
         user_agent=ports.user_agents.parse(caller.agent),
         address=caller.address,
         location=ports.geoip.locate(caller.address),
+        is_anonymized=ports.anonymizers.has(caller.address),
     )
 
 
@@ -63,7 +64,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """
     known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
     is_new, has_location = known.device is None, fingerprint.location is not None
-    assessment = risk.assess(known.history, is_new_device=is_new, location_is_known=has_location)
+    assessment = risk.assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
     if known.device is None:
         device = new_device(user_id, fingerprint, assessment, now)
     else:

@@ -131,6 +131,7 @@ class DeviceFingerprint:
     user_agent: ParsedUserAgent
     address: str | None
     location: Location | None
+    is_anonymized: bool = False  # the address belongs to a VPN or a proxy
 
     @property
     def device_type(self) -> DeviceType:

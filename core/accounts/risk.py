@@ -1,13 +1,10 @@
-"""The risk of a login: the sum of the points of its unusual properties, at most 100 (decision 83).
-
-A VPN or a proxy would add another 10 points, but they are not detected.
-"""
+"""The risk of a login: the sum of the points of its unusual properties, at most 100 (decision 83)."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, FAILED_ATTEMPT = 30, 20, 10, 20
+NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, VPN_OR_PROXY, FAILED_ATTEMPT = 30, 20, 10, 10, 20
 HIGHEST = 100
 HIGH = 70  # above this, device trust is ignored
 
@@ -42,12 +39,16 @@ class LoginHistory:
     known_location: bool  # a successful login at any time came from the same location
 
 
-def assess(history: LoginHistory, *, is_new_device: bool, location_is_known: bool) -> LoginRisk:
-    """Return the risk of a login by a user with this history. An unknown location adds no points."""
+def assess(history: LoginHistory, *, is_new_device: bool, location_is_known: bool, is_anonymized: bool) -> LoginRisk:
+    """Return the risk of a login by a user with this history.
+
+    An unknown location adds no points. `is_anonymized` means that the address belongs to a VPN or a proxy.
+    """
     contributions = {
         "new_device": NEW_DEVICE if is_new_device else 0,
         "unknown_location": UNKNOWN_LOCATION if location_is_known and not history.known_location else 0,
         "unusual_time": UNUSUAL_TIME if history.logins >= MIN_LOGINS_FOR_HABIT and not history.at_this_hour else 0,
+        "vpn_or_proxy": VPN_OR_PROXY if is_anonymized else 0,
         "failed_attempts": FAILED_ATTEMPT * history.failures,
     }
     return LoginRisk(min(HIGHEST, sum(contributions.values())), tuple(name for name, points in contributions.items() if points > 0))

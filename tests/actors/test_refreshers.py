@@ -107,6 +107,7 @@ def down_ports() -> Ports:
         sender=unused,
         user_agents=unused,
         geoip=unused,
+        anonymizers=unused,
         clock=FakeClock(),
         threads=TrioThreads(),
         metrics=metrics,

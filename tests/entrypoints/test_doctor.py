@@ -105,6 +105,14 @@ def test_lxml_and_xmlsec_share_their_library() -> None:
     assert doctor.check_xml_libraries().health is Health.GOOD
 
 
+def test_the_file_of_anonymizers_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "vpns.txt").write_text("192.0.2.0/24\n")
+    assert doctor.check_anonymizers(Settings()).health is Health.GOOD
+    assert doctor.check_anonymizers(Settings(anonymizer_networks_file=tmp_path / "vpns.txt")).health is Health.GOOD
+    bad = doctor.check_anonymizers(Settings(anonymizer_networks_file=SHIPPED))
+    assert (bad.health, "has no flags such as is_anonymous" in bad.text) == (Health.BAD, True)
+
+
 def test_the_geoip_file_is_opened(tmp_path: Path) -> None:
     assert doctor.check_locations(Settings()).health is Health.GOOD
     assert doctor.check_locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD

@@ -101,6 +101,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "support_address": None,
         "outbound_allow": "",
         "geoip_database": None,
+        "anonymizer_networks_file": None,
         "trusted_proxies": (),
         "keep_alive": None,
         "rate_limits": "on",
@@ -164,6 +165,7 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
         MAIL_FROM="Gatehouse <id@example.com>",
         OUTBOUND_ALLOW="10.0.0.0/8,[fd00::/8]:443",
         GEOIP_DATABASE="/srv/cities.mmdb",
+        ANONYMIZER_NETWORKS_FILE="/srv/vpns.txt",
         TIERS=json.dumps([GOLD]),
         PLATFORM_OWNER_EMAIL=" Ada@Example.com",
         PLATFORM_OWNER_PASSWORD="hunter2hunter2",
@@ -195,6 +197,7 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
     assert settings.mail_from == "Gatehouse <id@example.com>"
     assert settings.outbound_allow == "10.0.0.0/8,[fd00::/8]:443"
     assert settings.geoip_database == Path("/srv/cities.mmdb")
+    assert settings.anonymizer_networks_file == Path("/srv/vpns.txt")
     assert [tier.model_dump() for tier in settings.tiers] == [GOLD]
     assert settings.platform_owner_email == "ada@example.com"
     assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))

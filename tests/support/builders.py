@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
+from adapters.anonymizers import NoAnonymizers
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
 from adapters.http.guard import AllowedTarget, Guard
@@ -171,6 +172,7 @@ async def make_ports(
         sender=GuardedSender(Guard(), _authorities()),
         user_agents=user_agents(),
         geoip=FakeGeoIp(),
+        anonymizers=NoAnonymizers(),
         clock=clock,
         threads=TrioThreads(),
         metrics=metrics,

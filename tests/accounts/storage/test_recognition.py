@@ -1,12 +1,14 @@
 """Matching and trusting devices, and the risk of logins (decisions 78, 79, 81, 83, 84, 85; security S-5)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from adapters.anonymizers import AnonymizerNetworks
 from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
 from core.accounts.accounts_rules import Account
@@ -319,6 +321,18 @@ async def test_the_first_login_has_a_new_device_and_an_unknown_location(user: De
     assert (match.device.risk.score, match.device.risk.factors) == (50, ("new_device", "unknown_location"))
     second_sign_in, _ = await user.sign_in()
     assert (second_sign_in.device.risk.score, second_sign_in.device.risk.factors) == (0, ())
+
+
+async def test_a_vpn_or_proxy_adds_to_the_risk(user: DeviceUser) -> None:
+    await user.sign_in()
+    user.ports = replace(user.ports, anonymizers=AnonymizerNetworks([ip_network("198.51.100.0/24")]))
+    user.clock.advance(HOUR)
+    assert (await user.match()).device.risk.factors == ()
+    match, _ = await user.sign_in(address="198.51.100.7")
+    assert (match.device.risk.score, match.device.risk.factors) == (10, ("vpn_or_proxy",))
+    assert (await user.devices())[0].risk == match.device.risk
+    logins = "select risk_score, risk_factors from login_events order by created_at desc limit 1"
+    assert await run_sql(user.pool, logins) == [(10, ["vpn_or_proxy"])]
 
 
 async def test_another_city_is_unknown_until_a_login_there(user: DeviceUser, geoip: FakeGeoIp) -> None:
