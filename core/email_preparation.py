@@ -19,6 +19,7 @@ from core.accounts.email_queue_rules import (
     INVITATION_EMAILS,
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
+    MEMBER_RESET_EMAILS,
     SIGN_IN_EMAILS,
     WELCOME_EMAILS,
     EmailKind,
@@ -75,7 +76,7 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
     match email.kind:
         case EmailKind.VERIFY_EMAIL:
             purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
-        case EmailKind.RESET_PASSWORD:
+        case EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET:
             purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
         case EmailKind.WELCOME:
             purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.welcome_ttl
@@ -110,7 +111,8 @@ async def _add_token(
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
-    if await _limit_is_reached(ports, tx, email, WELCOME_EMAILS if email.kind is EmailKind.WELCOME else ACCOUNT_EMAILS, now):
+    own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
+    if await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now):
         return None
     if purpose is TokenPurpose.RESET_PASSWORD:
         # A new reset link cancels earlier ones (security A-5). The order is that of the requests,

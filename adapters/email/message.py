@@ -27,6 +27,7 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.VERIFY_EMAIL: "/auth/verify-email",
         EmailKind.RESET_PASSWORD: "/auth/reset-password",
         EmailKind.EMAIL_SIGN_IN: EMAIL_SIGN_IN_LINK_PATH,
+        EmailKind.MEMBER_RESET: "/auth/reset-password",
         EmailKind.INVITATION: "/invitations/accept",
         EmailKind.WELCOME: "/auth/reset-password",
     }
@@ -36,6 +37,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
         EmailKind.RESET_PASSWORD: "Set a new password",
         EmailKind.EMAIL_SIGN_IN: "Your sign-in code",
+        EmailKind.MEMBER_RESET: "Set a new password",
         EmailKind.PASSWORD_CHANGED: "Your password was changed",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
@@ -78,6 +80,7 @@ class EmailTemplates:
         self._lifetimes = {
             EmailKind.VERIFY_EMAIL: policy.verification_ttl,
             EmailKind.RESET_PASSWORD: policy.reset_ttl,
+            EmailKind.MEMBER_RESET: policy.reset_ttl,
             EmailKind.WELCOME: policy.welcome_ttl,
             EmailKind.EMAIL_SIGN_IN: policy.email_sign_in_ttl,
         }

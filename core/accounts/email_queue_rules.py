@@ -19,6 +19,7 @@ class EmailKind(StrEnum):
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
     EMAIL_SIGN_IN = "email_sign_in"
+    MEMBER_RESET = "member_reset"  # the same link, sent by an admin of an organization
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     EMAIL_CHANGED = "email_changed"
     UNUSUAL_SIGN_IN = "unusual_sign_in"
@@ -33,14 +34,15 @@ class EmailKind(StrEnum):
     PAYMENT_ACTION = "payment_action"
 
 
-# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, notices of a
-# changed address and sign-in emails have limits apart from account emails: organizations, directories
-# and frequent sign-ins cause them, and must not use up the emails that a user needs to get back into
-# their account.
+# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
+# admins, notices of a changed address and sign-in emails have limits apart from account emails:
+# organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
+# user needs to get back into their account.
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
+MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).

@@ -94,6 +94,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
             *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
+            *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),

@@ -48,6 +48,11 @@ def user_removed(org_id: UUID, user_id: UUID, role: Role) -> Event:
     return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details={"role": role.value})
 
 
+def password_reset_sent(org_id: UUID, user_id: UUID) -> Event:
+    """An admin sent a member an email with a link to set a new password."""
+    return Event(EVENT_KINDS["security.password.reset_sent"], str(user_id), org_id=org_id)
+
+
 def organization_created(organization: Organization) -> Event:
     """An organization was created."""
     details = {"slug": organization.slug, "name": organization.name, "status": organization.status.value}

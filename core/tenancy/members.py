@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
@@ -20,8 +21,11 @@ from core.tenancy.members_rules import (
     CannotChangeOwnRole,
     CannotRemoveOwner,
     CannotRemoveSelf,
+    CannotResetOwner,
     ListedMember,
     MemberNotFound,
+    MemberNotReachable,
+    MembershipNotConfirmed,
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
@@ -103,6 +107,30 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
         if membership.role is Role.OWNER:
             raise CannotRemoveOwner
         await _end_locked_membership(tx, membership, now)
+
+
+async def send_password_reset(ports: Ports, caller: Member, user_id: UUID) -> None:
+    """Email a member a link to set a new password (security R-8).
+
+    Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
+    email has its own limit per recipient.
+
+    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable; the errors of
+    `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        if membership.role is Role.OWNER:
+            raise CannotResetOwner
+        if membership.confirmed_at is None:  # the user has no relation to the organization yet (security R-5)
+            raise MembershipNotConfirmed
+        account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+        if not account.is_usable or account.email_verified_at is None:
+            raise MemberNotReachable
+        await tx.email_queue.add(new_email(EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
+        tx.record(events.password_reset_sent(organization.id, user_id))
 
 
 async def confirm(ports: Ports, caller: Person, slug: str) -> None:

@@ -52,6 +52,18 @@ class CannotRemoveOwner(Invalid):
     """The owner cannot be removed. Transfer the ownership to another member first."""
 
 
+class CannotResetOwner(Invalid):
+    """You cannot send a password reset to the owner. Owners request one with "Forgot your password?" on the sign-in page."""
+
+
+class MemberNotReachable(Invalid):
+    """This member's account is deactivated, or its email address is not verified. A link would not work."""
+
+
+class MembershipNotConfirmed(Invalid):
+    """This user has not used the organization yet. Ask them to request a link with "Forgot your password?" on the sign-in page."""
+
+
 class AlreadyOwner(Invalid):
     """You already own this organization. Choose another member as the new owner."""
 

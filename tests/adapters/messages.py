@@ -53,6 +53,7 @@ TEMPLATES = EmailTemplates(BASE_URL, Policy())
 PATHS = {
     EmailKind.VERIFY_EMAIL: "/auth/verify-email",
     EmailKind.RESET_PASSWORD: "/auth/reset-password",
+    EmailKind.MEMBER_RESET: "/auth/reset-password",
     EmailKind.INVITATION: "/invitations/accept",
     EmailKind.WELCOME: "/auth/reset-password",
     EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",

@@ -20,6 +20,7 @@ from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED,
 LIFETIMES = {
     EmailKind.VERIFY_EMAIL: "expires 90 minutes after the request",
     EmailKind.RESET_PASSWORD: "expires 45 minutes after the request",
+    EmailKind.MEMBER_RESET: "expires 45 minutes after the request",
     EmailKind.WELCOME: "expires after 3 days",
 }
 ACCOUNT = f"a Gatehouse account for you: {MAIL.address}."

@@ -183,6 +183,7 @@ POST   /auth/device/verify                                        400 401 403 42
 GET    {org}/members                                              400 404
 PATCH  {org}/members/{user_id}                                    400 404
 POST   {org}/members/{user_id}                                    400 404
+POST   {org}/members/{user_id}/password-reset                     400 404
 POST   {org}/leave                                                400 401 403 404
 GET    {org}/directory-blocks                                     400 404
 DELETE {org}/directory-blocks/{user_id}                           404

@@ -122,6 +122,7 @@ ADDITIONS: Final = {
     "POST /app/account/devices/{}/name": "decision 176: a form of that page",
     "POST /app/account/devices/{}/revoke": "decision 176: a form of that page",
     "POST /api/organizations/{}/leave": "security R-6",
+    "POST /api/organizations/{}/members/{}/password-reset": "security R-8: admins help members who cannot sign in",
     "GET /api/organizations/{}/directory-blocks": "decision 132",
     "DELETE /api/organizations/{}/directory-blocks/{}": "decision 132",
     "GET /api/organizations/{}/services/{}/access": "decision 57: who may use a service",

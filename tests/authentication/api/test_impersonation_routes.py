@@ -70,6 +70,7 @@ REFUSED = {
     ("PUT", "/api/organizations/<org_slug>/hrd"),
     ("PATCH", "/api/organizations/<org_slug>/members/<user_id>"),
     ("POST", "/api/organizations/<org_slug>/members/<user_id>"),
+    ("POST", "/api/organizations/<org_slug>/members/<user_id>/password-reset"),
     ("DELETE", "/api/organizations/<org_slug>/scim-tokens/<token_id>"),
     ("POST", "/api/organizations/<org_slug>/services"),
     ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>"),

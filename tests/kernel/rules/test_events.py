@@ -47,7 +47,7 @@ ADDED_EVENTS: dict[str, str] = {
     "service.access.updated": "service",
     **dict.fromkeys(["service.user.assigned", "service.user.unassigned"], "user"),
     **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
-    **dict.fromkeys(["security.identity.linked", "security.identity.unlinked"], "user"),
+    **dict.fromkeys(["security.identity.linked", "security.identity.unlinked", "security.password.reset_sent"], "user"),
 }
 
 

@@ -157,6 +157,21 @@ async def remove(org_slug: str, user_id: str) -> Message:
     return Message(message="The member was removed.")
 
 
+@routes.post("/api/organizations/<org_slug>/members/<user_id>/password-reset")
+@member(Capability.MEMBERS_MANAGE, outlives=True)
+@refuses(400)
+@validate_response(Message)
+async def send_password_reset(org_slug: str, user_id: str) -> Message:
+    """Send a member a link to set a new password.
+
+    The link goes to the member's own address, which must be verified, and works once. Until then the
+    password and the sessions stay. A member gets at most five of these emails in an hour; further ones
+    are dropped. You cannot send one to the owner, or to a user who has not used the organization yet.
+    """
+    await members.send_password_reset(ports(), acting_member(), path_id(user_id))
+    return Message(message="The email with the link is on its way.")
+
+
 @routes.post("/api/organizations/<org_slug>/leave")
 @member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True)
 @refuses(400)
