@@ -27,7 +27,7 @@ from core.accounts.email_queue_rules import (
     EmailResult,
     QueuedEmail,
 )
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in, email_sign_in_rules
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
@@ -37,6 +37,7 @@ from core.kernel.values import digest, new_id
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
+    from uuid import UUID
 
     from ports import Ports
     from ports.outside import EmailMessage
@@ -122,7 +123,14 @@ async def _add_token(
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
     await tx.one_time_tokens.add(
-        digest(token), purpose, account.id, account.email, created_at=email.created_at, expires_at=now + ttl, org_id=email.org_id
+        digest(token),
+        purpose,
+        account.id,
+        account.email,
+        created_at=email.created_at,
+        expires_at=now + ttl,
+        org_id=email.org_id,
+        continuation=await _continuation(tx, email, purpose, account.id),
     )
     return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
 
@@ -153,6 +161,19 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
             return DROPPED
     assert code is not None, "an email with a token has a code"
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
+
+
+async def _continuation(tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID) -> LinkContinuation:
+    """Return where the browser continues after the link.
+
+    A verification link that was sent again continues the sign-up, in the browser of the sign-up. The
+    browser that requested it proves nothing: it did not choose the password (security A-7).
+    """
+    requested = email.continuation
+    if purpose is not TokenPurpose.VERIFY_EMAIL or requested.browser_hash is not None:
+        return requested
+    sign_up = await tx.one_time_tokens.sign_up(user_id, email.address)
+    return requested if sign_up is None else replace(sign_up, next_path=requested.next_path or sign_up.next_path)
 
 
 async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:

@@ -20,7 +20,7 @@ from core.accounts.accounts_rules import (
 )
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:
+async def register(
+    ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None, sign_up: LinkContinuation = TO_ACCOUNT_PAGE
+) -> Account:
     """Create an unverified account and queue an email with a verification link.
 
-    The email has the branding of the organization `org_slug`, if that organization is active.
+    The email has the branding of the organization `org_slug`, which also receives the event, if that
+    organization is active. It has no power over the account: a registration proves nothing
+    (security A-7). `sign_up` is that of our page; the API has none.
 
     Raises: EmailTaken; the errors of `check_new_password`.
     """
@@ -47,10 +51,10 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str, or
     now = ports.clock.now()
     account = new_account(email, password_hash, now)
     async with ports.storage.transaction(by=caller) as tx:
-        org_id = await _branding_org_id(tx, org_slug)
+        org_id = None if org_slug is None else await tx.branding.keep_active_org(org_slug)
         await tx.accounts.add(account)
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=org_id))
-        tx.record(events.signed_up(account.id))
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=org_id, continuation=sign_up))
+        tx.record(events.signed_up(account.id, org_id, sign_up.service_id))
     return account
 
 
@@ -70,6 +74,12 @@ async def find_or_add(
         # Another transaction took the address first, and has committed. Lock its account.
 
 
+async def find_continuation(ports: Ports, purpose: TokenPurpose, token: str) -> LinkContinuation:
+    """Return where the browser continues after this link. The link may be used, expired or unknown."""
+    async with ports.storage.reading() as read:
+        return await read.one_time_tokens.continuation(digest(token), purpose) or TO_ACCOUNT_PAGE
+
+
 async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     """Verify the address that a verification link was sent to, and return it. A link works once.
 
@@ -77,31 +87,48 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
-        if not account.is_usable:
-            raise LinkInvalid
-        await tx.accounts.mark_verified(account.id, now)
+        account = await redeem_verification(tx, token, now)
     return account.email
 
 
-async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
+async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
+    """Use up a verification link, and return its account, locked and verified.
+
+    Raises: LinkInvalid.
+    """
+    account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
+    if not account.is_usable:
+        raise LinkInvalid
+    await tx.accounts.mark_verified(account.id, now)
+    return await tx.accounts.lock(account.id) or refuse(LinkInvalid)
+
+
+async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None, next_path: str | None = None) -> None:
     """Queue an email with a reset link, with the branding of the organization `org_slug`.
+
+    After the reset, the browser continues at `next_path`.
 
     The mailer looks up the account later, so that the response time does not reveal whether one
     exists (security B-2).
     """
-    await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug)
+    await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug, next_path)
 
 
-async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
-    """Queue an email with a verification link. The mailer drops it if the address needs no verification."""
-    await _queue(ports, caller, EmailKind.VERIFY_EMAIL, email)
+async def resend_verification(
+    ports: Ports, caller: Caller, email: Email, org_slug: str | None = None, next_path: str | None = None
+) -> None:
+    """Queue an email with a verification link. The mailer drops it if the address needs no verification.
+
+    After the link, the browser continues at `next_path`, and without it where the sign-up wanted to go.
+    """
+    await _queue(ports, caller, EmailKind.VERIFY_EMAIL, email, org_slug, next_path)
 
 
-async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None = None) -> None:
+async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None, next_path: str | None) -> None:
+    continuation = LinkContinuation(next_path)
     async with ports.storage.transaction(by=caller) as tx:
         org_id = await _branding_org_id(tx, org_slug)
-        await tx.email_queue.add(new_email(kind, email, ports.clock.now(), org_id=org_id))
+        await tx.email_queue.add(new_email(kind, email, ports.clock.now(), org_id=org_id, continuation=continuation))
 
 
 async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:

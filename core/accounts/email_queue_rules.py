@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class QueuedEmail:
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     org_id: UUID | None = None  # the sending organization or, for emails about accounts, the branding one (security E-1)
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
+    continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
 
 
 class EmailOutcome(StrEnum):
@@ -118,10 +120,19 @@ def new_email(
     token: str | None = None,
     org_id: UUID | None = None,
     subscription_id: UUID | None = None,
+    continuation: LinkContinuation = TO_ACCOUNT_PAGE,
 ) -> QueuedEmail:
     """Return an email that is due at once."""
     return QueuedEmail(
-        id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token, org_id=org_id, subscription_id=subscription_id
+        id=new_id(),
+        kind=kind,
+        address=address,
+        created_at=now,
+        due_at=now,
+        token=token,
+        org_id=org_id,
+        subscription_id=subscription_id,
+        continuation=continuation,
     )
 
 

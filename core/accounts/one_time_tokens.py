@@ -1,6 +1,13 @@
 """One-time tokens, which the links in emails contain."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class TokenPurpose(StrEnum):
@@ -8,3 +15,17 @@ class TokenPurpose(StrEnum):
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContinuation:
+    """Where the browser continues after the link in an email."""
+
+    next_path: str | None = None  # a path of our pages; None for the account page
+    # SHA-256 of the device cookie of the browser in which the user signed up and chose the password.
+    # None for all other links.
+    browser_hash: bytes | None = field(default=None, repr=False)
+    service_id: UUID | None = None  # the application that the user signed up for on that page
+
+
+TO_ACCOUNT_PAGE = LinkContinuation()

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from core.authentication import login
+from core.applications.access_rules import AccessPolicy
+from core.authentication import joining, login
 from core.authentication.email_sign_in_rules import EMAIL, is_on
 from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
 from core.authentication.service_access import find_password_service
@@ -69,7 +70,15 @@ class ProviderCredentials:
     identity: FederatedIdentity
 
 
-SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials
+@dataclass(frozen=True, slots=True)
+class SignUpCredentials:
+    """The verification link of a sign-up, opened in the browser of the sign-up: a first factor (`joining.sign_in_after_sign_up`)."""
+
+    token: str = field(repr=False)
+    device_cookie: str = field(repr=False)
+
+
+SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials | SignUpCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +123,16 @@ class BrowserSignIn:
     device_token: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignInOptions:
     """The contents of a sign-in page."""
 
     providers: dict[Provider, str]  # the path that starts the sign-in at each available identity provider
     service: Service | None  # the application that the user is signing in to
+    org_slug: str | None  # of the organization of the OAuth request
     design: Design | None  # of the service's organization
     needs_fresh_sign_in: bool  # the application does not accept an existing session
+    offers_sign_up: bool  # a new user can get access to the application by signing up
     redirect_uri: str | None  # of the OAuth request
     email_sign_in: bool  # whether users can sign in by email
 
@@ -143,7 +154,7 @@ async def sign_in(
 
     Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`,
     `saml.pending.check_pending`, `saml.pending.complete_sign_in`, `login.sign_in_with_password`,
-    `login.sign_in_with_code` and `social.sign_in`.
+    `login.sign_in_with_code`, `social.sign_in` and `joining.sign_in_after_sign_up`.
     """
     service = await check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
@@ -159,6 +170,9 @@ async def sign_in(
         case ProviderCredentials(state, identity):
             assert in_browser, "identity providers redirect browsers to our pages"
             outcome = await social.sign_in(ports, caller, state, identity, client)
+        case SignUpCredentials(token, device_cookie):
+            assert in_browser, "the link is bound to a browser"
+            outcome = await joining.sign_in_after_sign_up(ports, caller, token, device_cookie, client)
     if isinstance(outcome, PreAuthToken):
         return outcome
     if isinstance(target, BrowserTarget):
@@ -193,9 +207,10 @@ async def check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Servi
 async def finish_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
     """Confirm the user's membership if they sign in to a service of that organization, and end the replaced session.
 
-    Only a sign-in with a password or by email confirms a membership. At an identity provider where the
-    user has a session, opening a link can be enough to sign in, so such a sign-in does not show that
-    they want the membership.
+    Only a sign-in with a password, also with one that the user chose in this browser just before
+    (`core.authentication.joining`), or by email confirms a membership. At an identity provider where
+    the user has a session, opening a link can be enough to sign in, so such a sign-in does not show
+    that they want the membership.
     """
     if signed_in.session.provider in (PASSWORD, EMAIL):
         service = await service_at(ports, target.next_path)
@@ -214,8 +229,17 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
     redirect_uri = None if authorization is None else authorization.redirect_uri
-    by_email = is_on(ports.policy, None if service is None else service.email_sign_in)
-    return SignInOptions(providers, service, design, needs_fresh_sign_in, redirect_uri, by_email)
+    return SignInOptions(
+        providers=providers,
+        service=service,
+        org_slug=authorization.context.org_slug if authorization and authorization.context else None,
+        design=design,
+        needs_fresh_sign_in=needs_fresh_sign_in,
+        # SAML has no sign-up. Under the other policies, users come by invitation or from the directory.
+        offers_sign_up=service is None or (authorization is not None and service.access.policy is AccessPolicy.ANYONE),
+        redirect_uri=redirect_uri,
+        email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
+    )
 
 
 async def service_at(ports: Ports, path: str) -> Service | None:

@@ -13,7 +13,7 @@ from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
 from core.accounts.profile_rules import Profile
@@ -379,6 +379,10 @@ class OneTimeTokensRead(Protocol):
         """Return the address that the token was sent to, or None if the token does not exist, is used or has expired."""
         ...
 
+    async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
+        """Return where the browser continues after this link, or None if there is no such token. It may be used or expired."""
+        ...
+
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
     """Write access to one-time tokens. They are stored as SHA-256 and found by purpose and hash (security A-5)."""
@@ -393,8 +397,13 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         created_at: datetime,
         expires_at: datetime,
         org_id: UUID | None = None,
+        continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     ) -> None:
         """Add a token. `org_id` is the organization that brands the page behind the link."""
+        ...
+
+    async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
+        """Return the continuation of the user's sign-up with this address, or None if they did not sign up on our page."""
         ...
 
     async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:

@@ -356,6 +356,10 @@ class Branding(BrandingRead, Protocol):
         """
         ...
 
+    async def keep_active_org(self, slug: str) -> UUID | None:
+        """Do the same as `active_org_id`, and keep the organization from being deleted until the transaction ends."""
+        ...
+
     async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None: ...
 
 

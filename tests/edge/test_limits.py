@@ -50,6 +50,8 @@ GROUPED = {
     ("POST", "/app/sign-in/email"): ["email-sign-in"],
     ("POST", "/app/sign-in/email/code"): ["email-sign-in-verification"],
     ("POST", "/app/forgot-password"): ["forgot-password"],
+    ("POST", "/app/sign-up"): ["register"],
+    ("POST", "/app/resend-verification"): ["resend-verification"],
     ("POST", "/app/account/email/verification"): ["resend-verification"],
     ("POST", "/app/account/two-factor/setup"): ["mfa-setup"],
     ("POST", "/app/account/two-factor/confirm"): ["mfa-confirmation", "mfa-verification"],

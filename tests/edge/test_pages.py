@@ -1,4 +1,7 @@
-"""Templates: escaping, the content security policy, branding, and the assets."""
+"""Templates: escaping, the content security policy, branding, next steps, and the assets.
+
+The module is longer than 400 lines, because its tests share the example values of all pages.
+"""
 
 import hashlib
 import re
@@ -37,11 +40,32 @@ DEVICE_REQUEST: dict[str, object] = {
 }
 BY_EMAIL = {"form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
 REQUEST_ORIGIN = {"browser": "Firefox on Linux", "location": "Berlin, DE", "address": "203.0.113.9"}
+LINKS: dict[str, object] = {
+    "next": "/app/account",
+    "sign_in": "/app/sign-in?next=%2F",
+    "sign_up": "/app/sign-up?next=%2F",
+    "forgot_password": "/app/forgot-password?next=%2F",
+}
+TO_SHOP: dict[str, object] = {
+    **LINKS,
+    "form_token": "c4ca4238",
+    "service": "Portal & Shop",
+    "organization_name": "Acme & Sons",
+    "providers": {"Codehost": "/auth/codehost?next=%2F"},
+    "needs_fresh_sign_in": True,
+    "offers_sign_up": True,
+    "email_sign_in": True,
+}
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
-    "verified.html": {"email": "ada@example.org"},
+    "verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
     "reset_password.html": {"token": "8f14e45f", "problem": "The password must have at least 8 characters."},
-    "password_reset_done.html": {},
+    "password_reset_done.html": {**LINKS},
+    "sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "is_taken": True},
+    "check_inbox.html": {**TO_SHOP, "email": "ada@example.org"},
+    "resend_verification.html": {**LINKS, "form_token": "c4ca4238"},
+    "resend_verification_done.html": {**LINKS, "form_token": "c4ca4238", "email": "ada@example.org"},
+    "ended_link.html": {**LINKS, "form_token": "c4ca4238", "form_target": "/app/forgot-password", "problem": "It was used."},
     "invitation.html": {
         "token": "8f14e45f",
         "organization": "Acme & Sons",
@@ -53,15 +77,11 @@ PAGES: dict[str, dict[str, object]] = {
     "invitation_accepted.html": {"organization": "Acme & Sons"},
     "invitation_declined.html": {"organization": "Acme & Sons"},
     "sign_in.html": {
-        "form_token": "c4ca4238",
-        "next": "/app/account",
+        **TO_SHOP,
         "email": "ada@example.org",
         "problem": "It is wrong.",
-        "service": "Portal & Shop",
-        "providers": {"Codehost": "/auth/codehost?next=%2F"},
-        "email_sign_in": True,
-        "needs_fresh_sign_in": True,
         "is_signed_out": False,
+        "is_unverified": True,
     },
     "no_access.html": {"form_token": "c4ca4238", "next": "/app/account", "email": "ada@example.org", "problem": "You have no access."},
     "authorize.html": {
@@ -81,8 +101,8 @@ PAGES: dict[str, dict[str, object]] = {
     "email_sign_in_code.html": {**BY_EMAIL, "next": "/", "is_again": False, "problem": "It is wrong.", "sign_in_path": "/app/sign-in"},
     "email_sign_in_link.html": {**BY_EMAIL, "token": "8f14e45f", "origin": {**REQUEST_ORIGIN, "time": TIME}},
     "email_sign_in_ended.html": {"problem": "It has expired."},
-    "forgot_password.html": {"form_token": "c4ca4238"},
-    "forgot_password_done.html": {},
+    "forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
+    "forgot_password_done.html": {**LINKS},
     "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "This code does not exist."},
     "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", **DEVICE_REQUEST},
     "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
@@ -184,7 +204,32 @@ def test_every_response_has_a_new_nonce() -> None:
     assert render("home.html").headers["Content-Security-Policy"] != render("home.html").headers["Content-Security-Policy"]
 
 
-TEXTS = [(name, value) for name, values in PAGES.items() for value, example in values.items() if isinstance(example, str)]
+# Without the value, the page has another next step.
+VARIANTS: dict[str, dict[str, object]] = {
+    "verified.html": {"is_signed_in": True},
+    "device_done.html": {"approved": False},
+    "account_organizations.html": {"organizations": []},
+    "account_applications.html": {"applications": []},
+    "account_devices.html": {"devices": []},
+    "invitation.html": {"inviter": None},
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_a_next_step(name: str) -> None:
+    for values in (PAGES[name], PAGES[name] | VARIANTS.get(name, {})):
+        body = render(name, **values).body
+        main = body.partition("<main>")[2].partition("</main>")[0]
+        assert re.search(r'<a [^>]*href="[^"]+"|<form [^>]*action="[^"]+">.*<button [^>]*type="submit"', main, re.DOTALL), main
+
+
+# The pages around the sign-in get more values than they show.
+TEXTS = [
+    (name, value)
+    for name, values in PAGES.items()
+    for value, example in values.items()
+    if isinstance(example, str) and (value not in TO_SHOP or "marked" in render(name, **{value: "marked"}).body)
+]
 
 
 @pytest.mark.parametrize(("name", "value"), TEXTS)

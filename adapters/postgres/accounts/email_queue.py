@@ -10,6 +10,7 @@ import structlog
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.accounts.one_time_tokens import LinkContinuation
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
 
@@ -45,6 +46,7 @@ class EmailQueue(SealingRepository):
             token_at=row[8],
             org_id=row[9],
             subscription_id=row[10],
+            continuation=LinkContinuation(row[11], row[12], row[13]),
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -72,8 +74,10 @@ class EmailQueue(SealingRepository):
             lambda _: True,
             f"""
             with queued as (
-                insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, directory_number)
-                select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s, next.number
+                insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, next_path, browser_hash,
+                                   service_id, directory_number)
+                select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s,
+                       %(next_path)s, %(browser_hash)s, %(service_id)s, next.number
                 from (select {number} as number) next
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
@@ -86,6 +90,9 @@ class EmailQueue(SealingRepository):
             due_at=email.due_at,
             org_id=email.org_id,
             subscription_id=email.subscription_id,
+            next_path=email.continuation.next_path,
+            browser_hash=email.continuation.browser_hash,
+            service_id=email.continuation.service_id,
         )
         self._signals.mails_due(queued)
 
@@ -100,7 +107,7 @@ class EmailQueue(SealingRepository):
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         await self._write(
             """
-            update mails set finished_at = %(now)s, outcome = 'dropped', token = null
+            update mails set finished_at = %(now)s, outcome = 'dropped', token = null, next_path = null, browser_hash = null
             where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null""",
             kind=kind,
             address=address,
@@ -124,8 +131,9 @@ class EmailQueue(SealingRepository):
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due where m.id = due.id
                 returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
-                          m.subscription_id)
-            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id
+                          m.subscription_id, m.next_path, m.browser_hash, m.service_id)
+            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id, next_path,
+                   browser_hash, service_id
             from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
@@ -168,7 +176,7 @@ class EmailQueue(SealingRepository):
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         await self._run(
             """
-            update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null,
+            update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null, next_path = null, browser_hash = null,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
             where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",

@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.kernel.values import Email
 
 
@@ -32,11 +32,14 @@ class OneTimeTokens(Repository):
         created_at: datetime,
         expires_at: datetime,
         org_id: UUID | None = None,
+        continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     ) -> None:
         await self._run(
             """
-            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id)
-            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s)""",
+            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id, next_path, browser_hash,
+                                         service_id)
+            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s, %(next_path)s,
+                    %(browser_hash)s, %(service_id)s)""",
             purpose=purpose,
             token_hash=token_hash,
             user_id=user_id,
@@ -44,6 +47,28 @@ class OneTimeTokens(Repository):
             created_at=created_at,
             expires_at=expires_at,
             org_id=org_id,
+            next_path=continuation.next_path,
+            browser_hash=continuation.browser_hash,
+            service_id=continuation.service_id,
+        )
+
+    async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
+        return await self._one(
+            lambda row: LinkContinuation(*row),
+            "select next_path, browser_hash, service_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s",
+            purpose=purpose,
+            token_hash=token_hash,
+        )
+
+    async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
+        return await self._one(
+            lambda row: LinkContinuation(*row),
+            """
+            select next_path, browser_hash, service_id from one_time_tokens
+            where user_id = %(user_id)s and purpose = 'verify_email' and email = %(email)s and browser_hash is not null
+            order by created_at desc limit 1""",
+            user_id=user_id,
+            email=email,
         )
 
     async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:

@@ -12,6 +12,8 @@ COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
 # Only active organizations have a design.
 OF_ACTIVE: Final = "left join branding b on b.org_id = o.id where o.status = 'active'"
 
+ACTIVE_ID: Final = "select id from organizations where slug = %(slug)s and status = 'active'"
+
 
 def to_settings(row: Row) -> BrandingSettings:
     return BrandingSettings(*row)
@@ -28,7 +30,10 @@ class Branding(Repository):
         return await self._one(to_settings, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)
 
     async def active_org_id(self, slug: str) -> UUID | None:
-        return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s and status = 'active'", slug=slug)
+        return await self._one(lambda row: row[0], ACTIVE_ID, slug=slug)
+
+    async def keep_active_org(self, slug: str) -> UUID | None:
+        return await self._one(lambda row: row[0], ACTIVE_ID + " for key share", slug=slug)
 
     async def design(self, org_id: UUID) -> Design | None:
         return await self._one(to_design, f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s", org_id=org_id)

@@ -5,9 +5,13 @@ from quart import Blueprint, Response, request
 from core.accounts import accounts
 from core.accounts.accounts_rules import LinkInvalid
 from core.accounts.one_time_tokens import TokenPurpose
+from core.authentication import joining
+from core.federation.sign_in import SignUpCredentials
 from core.kernel.errors import Invalid
+from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH
 from core.tenancy import branding
 from core.tenancy.branding_rules import Design
+from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.context import caller, page_response, ports
@@ -15,6 +19,16 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages import Page, render
+from entrypoints.http.pages.sign_in import (
+    form_page,
+    links,
+    page_values,
+    refused_form_page,
+    safe_next,
+    sign_in_browser,
+    visitor_with_mfa,
+    with_next,
+)
 
 routes = Blueprint("email_links", __name__)
 
@@ -23,34 +37,64 @@ TOKEN = {"token": "The token of the email."}
 
 @routes.get("/auth/verify-email")
 @anyone
-@describes_page({200: "The address is verified.", 400: "The link has expired or has been used."}, query=TOKEN, changes_state=True)
+@describes_page(
+    {
+        200: "The address is verified. The page has the sign-in form, if no user is signed in.",
+        303: "The browser is the one of the sign-up, and is signed in. Continue where the sign-up started, or at the second factor.",
+        400: "The link has expired or has been used. The page has a form for a new one.",
+    },
+    query=TOKEN,
+    changes_state=True,
+)
 async def verify_email() -> Response:
     """Verify an email address.
 
-    The link in a verification email leads here. It works once. Clients that prefer JSON get a
-    message instead of the page.
+    The link in a verification email leads here. It works once. In the browser of a sign-up on our
+    page, it also signs the user in. Clients that prefer JSON get a message instead of the page.
     """
     token = request.args.get("token", "")
-    # Load the branding first, because the next call uses the token up.
-    design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token) if wants_page() else None
-    email = await accounts.verify_email(ports(), caller(), token)
     if not wants_page():
+        await accounts.verify_email(ports(), caller(), token)
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
-    return page_response(render("verified.html", design=design, email=email))
+    # Load the branding first, because the next call uses the token up.
+    design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token)
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.VERIFY_EMAIL, token)
+    next_path, user, device = safe_next(continuation.next_path or ACCOUNT_PATH), await visitor_with_mfa(), cookies.device_cookie()
+    try:
+        if user is None and device is not None and joining.is_of_browser(continuation, device):
+            return await sign_in_browser(SignUpCredentials(token, device), next_path)
+        email = await accounts.verify_email(ports(), caller(), token)
+    except LinkInvalid as refusal:
+        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design)
+    values = await page_values(next_path)
+    return form_page("verified.html", **{**values, "design": design or values["design"]}, email=email, is_signed_in=user is not None)
+
+
+def _ended_link_page(refusal: LinkInvalid, form_target: str, next_path: str, design: Design | None) -> Response:
+    """Return the page of a link that no longer works, with a form for a new one."""
+    return refused_form_page(refusal, "ended_link.html", form_target=form_target, design=design, **links(next_path))
 
 
 @routes.get("/auth/reset-password")
 @anyone
-@describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
+@describes_page({200: "The form.", 400: "The link has expired or has been used. The page has a form for a new one."}, query=TOKEN)
 async def reset_password_page() -> Response:
     """Show the form to set a new password.
 
     The link in a reset email leads here. Opening it does not use it up.
     """
     token = request.args.get("token", "")
+    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
     if not await accounts.reset_link_is_live(ports(), token):
-        raise LinkInvalid
-    return page_response(_form(token, await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)))
+        return await _refused_reset(LinkInvalid(), token, design)
+    return page_response(_form(token, design))
+
+
+async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None) -> Response:
+    if not wants_page():
+        raise refusal
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
+    return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, safe_next(continuation.next_path or ACCOUNT_PATH), design)
 
 
 def _form(token: str, design: Design | None, problem: str | None = None) -> Page:
@@ -73,10 +117,12 @@ async def reset_password() -> Response:
     token = form.get("token", "")
     # Load the branding first, because the next call uses the token up.
     design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
     try:
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
-    except LinkInvalid:
-        raise
+    except LinkInvalid as refusal:
+        return await _refused_reset(refusal, token, design)
     except Invalid as refusal:
         return page_response(_form(token, design, refusal.message))
-    return page_response(render("password_reset_done.html", design=design))
+    sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
+    return page_response(render("password_reset_done.html", design=design, sign_in=sign_in))

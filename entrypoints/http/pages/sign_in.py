@@ -11,14 +11,21 @@ from core.accounts.devices_rules import PresentedDevice
 from core.accounts.mfa_rules import CodeMalformed, CodeWrong
 from core.authentication import browser, signing_keys
 from core.authentication.browser import FormTokenInvalid
-from core.authentication.login_rules import PreAuthInvalid, PreAuthToken
+from core.authentication.login_rules import EmailNotVerified, PreAuthInvalid, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished
-from core.federation.sign_in import BrowserSignIn, BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials
+from core.federation.sign_in import (
+    BrowserSignIn,
+    BrowserTarget,
+    CodeCredentials,
+    PasswordCredentials,
+    SignInCredentials,
+    SignInOptions,
+)
 from core.kernel import uris
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.principals import Visitor
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
@@ -57,6 +64,11 @@ def safe_next(text: str) -> str:
 def with_next(path: str, next_path: str) -> str:
     """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
     return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
+
+
+def path_to_store(next_path: str) -> str | None:
+    """Return the path for the link of an email, or None if it is the account page."""
+    return None if next_path == ACCOUNT_PATH else next_path
 
 
 def redirect(target: str, status: int = 303) -> Response:
@@ -113,13 +125,30 @@ def form_targets(redirect_uri: str | None) -> str:
 
 
 async def page_values(next_path: str) -> dict[str, Any]:
-    """Return the values of the sign-in pages that depend on the application that the user is signing in to."""
-    options = await sign_in_flow.load_options(ports(), next_path)
+    """Return the values of the sign-in and sign-up pages that depend on the application that the user is signing in to."""
+    return values_of(await sign_in_flow.load_options(ports(), next_path), next_path)
+
+
+def links(next_path: str) -> dict[str, Any]:
+    """Return the values of a page that continues at this path: the path itself, and links to the pages around the sign-in."""
     return {
+        "next": next_path,
+        "sign_in": with_next(SIGN_IN_PATH, next_path),
+        "sign_up": with_next(SIGN_UP_PATH, next_path),
+        "forgot_password": with_next(FORGOT_PASSWORD_PATH, next_path),
+    }
+
+
+def values_of(options: SignInOptions, next_path: str) -> dict[str, Any]:
+    """Return the values of the sign-in and sign-up pages for these options."""
+    return {
+        **links(next_path),
         "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": options.service.name if options.service else None,
+        "organization_name": options.design.organization_name if options.design else None,
         "email_sign_in": options.email_sign_in,
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
+        "offers_sign_up": options.offers_sign_up,
         "design": options.design,
         "form_action": form_targets(options.redirect_uri),
     }
@@ -130,6 +159,14 @@ def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Respo
     device_id = cookies.device_cookie() or cookies.new_device_id()
     page = render(name, form_action=form_action, form_token=browser.form_token(device_id), **values)
     response = page_response(page)
+    cookies.keep_device_cookie(response, device_id)
+    return response
+
+
+def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """Return a page with a form, for a browser without a session, that says why a request was refused."""
+    device_id = cookies.device_cookie() or cookies.new_device_id()
+    response = refused_page(refusal, name, form_token=browser.form_token(device_id), **values)
     cookies.keep_device_cookie(response, device_id)
     return response
 
@@ -160,7 +197,7 @@ async def sign_in_page() -> Response:
 async def sign_in_form(next_path: str) -> Response:
     """Return the sign-in page, with a notice if the user just signed out."""
     is_signed_out = cookies.notice_cookie() == SIGNED_OUT
-    values = {"next": next_path, "email": "", "problem": None, "is_signed_out": is_signed_out, **await page_values(next_path)}
+    values = {"email": "", "problem": None, "is_signed_out": is_signed_out, "is_unverified": False, **await page_values(next_path)}
     response = form_page("sign_in.html", **values)
     if is_signed_out:
         cookies.clear_notice_cookie(response)
@@ -169,7 +206,9 @@ async def sign_in_form(next_path: str) -> Response:
 
 async def sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str, email: str = "") -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed."""
-    values = {"next": next_path, "email": email, "is_signed_out": False, **await page_values(next_path)}
+    # The password was right, so the page may say that the account exists (security B-1).
+    is_unverified = isinstance(refusal, EmailNotVerified)
+    values = {"email": email, "is_signed_out": False, "is_unverified": is_unverified, **await page_values(next_path)}
     return refused_page(refusal, "sign_in.html", form_token=form["form_token"], **values)
 
 
@@ -209,7 +248,7 @@ async def code_page() -> Response:
     next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
     if cookies.pre_auth_cookie() is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
-    return form_page("sign_in_code.html", next=next_path, problem=None, **await page_values(next_path))
+    return form_page("sign_in_code.html", problem=None, **await page_values(next_path))
 
 
 @routes.post(CODE)
@@ -238,8 +277,7 @@ async def sign_in_with_code() -> Response:
         credentials = CodeCredentials(claims, form.get("code", ""), trust_device=form.get("trust") == "yes")
         return await sign_in_browser(credentials, next_path)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
-        values = {"form_token": form["form_token"], "next": next_path, **await page_values(next_path)}
-        return refused_page(refusal, "sign_in_code.html", **values)
+        return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], **await page_values(next_path))
     except Unauthenticated as refusal:  # the pending sign-in has expired, was used, or took too many wrong codes
         refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
         response = await sign_in_again(refused, form, next_path)
@@ -324,9 +362,11 @@ def signed_out_page(outcome: LogoutFinished) -> Response:
 async def forgot_password_page() -> Response:
     """Show the page that requests a password reset link.
 
-    It needs no session.
+    It needs no session. `next` is the path to continue at after the next sign-in.
     """
-    return form_page("forgot_password.html")
+    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    options = await sign_in_flow.load_options(ports(), next_path)
+    return form_page("forgot_password.html", design=options.design, **links(next_path))
 
 
 @routes.post(FORGOT_PASSWORD_PATH)
@@ -335,13 +375,16 @@ async def forgot_password_page() -> Response:
 async def forgot_password() -> Response:
     """Email a password reset link.
 
-    The response does not tell whether an account has the email address.
+    The response does not tell whether an account has the email address. `next` is the path to
+    continue at after the next sign-in.
     """
     form = await read_own_form()
+    next_path = safe_next(form.get("next", ACCOUNT_PATH))
+    options = await sign_in_flow.load_options(ports(), next_path)
     try:
         email = Email.parse(form.get("email", ""))
     except Invalid:
         pass  # the response is the same for a malformed address (security B-3)
     else:
-        await accounts.forgot_password(ports(), caller(), email)
-    return page_response(render("forgot_password_done.html"))
+        await accounts.forgot_password(ports(), caller(), email, options.org_slug, path_to_store(next_path))
+    return page_response(render("forgot_password_done.html", design=options.design, **links(next_path)))

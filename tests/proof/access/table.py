@@ -351,6 +351,10 @@ POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
+GET    /app/sign-up                                  200  303  303  303  200
+POST   /app/sign-up                                  200  200  200  200  200
+GET    /app/resend-verification                      200  200  200  200  200
+POST   /app/resend-verification                      200  200  200  200  200
 
 GET    /auth/device/verify                           303* 200  200  200  303*
 GET    /auth/authorize                               303* 303  303  403* 303*
@@ -552,6 +556,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-in/email/code": Request(form={**OF_THIS_BROWSER, "code": "{email_code}"}, cookies=ASKED),
     "POST /app/sign-out": Request(form=OF_THE_SESSION),
     "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
+    "POST /app/sign-up": Request(form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, cookies=BROWSER),
+    "POST /app/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/account/export": Request(form=OF_THE_SESSION),
     "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
     "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
