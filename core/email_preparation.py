@@ -20,7 +20,9 @@ from core.accounts.email_queue_rules import (
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
     MEMBER_RESET_EMAILS,
+    ORGANIZATION_EMAILS,
     SIGN_IN_EMAILS,
+    WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
     EmailKind,
     EmailOutcome,
@@ -31,7 +33,7 @@ from core.accounts.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in, email_sign_in_rules
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
-from core.kernel.principals import SYSTEM
+from core.kernel.principals import SYSTEM, OrganizationStatus
 from core.kernel.values import digest, new_id
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
         if isinstance(prepared, EmailResult):
             await tx.email_queue.finish(email, prepared.outcome, now, reason=prepared.reason)
             return prepared
-        if email.org_id is not None:
+        if email.org_id is not None and email.kind not in ORGANIZATION_EMAILS:
             prepared = replace(prepared, design=await tx.branding.design(email.org_id))
             if email.kind is EmailKind.WELCOME:
                 prepared = replace(prepared, welcome=await tx.scim_users.welcome_context(email.org_id, email.address, now))
@@ -89,6 +91,8 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
             return email if await _is_within_limit(ports, tx, email, ADDRESS_CHANGE_EMAILS, now) else DROPPED
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
             return await _prepare_subscription_notice(tx, email)
+        case _ if email.kind in ORGANIZATION_EMAILS:
+            return await _prepare_organization_notice(ports, tx, email, now)
         case _:  # the other notices have no link with a token
             return email
     if email.token is None:
@@ -196,6 +200,19 @@ async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) ->
         return email
     purchase = await tx.subscriptions.purchase(email.org_id, email.subscription_id)
     return DROPPED if purchase is None else replace(email, purchase=purchase)
+
+
+async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its organization, or DROPPED if it is deleted, or no longer waits, or the recipient has had enough of them."""
+    organization = None if email.org_id is None else await tx.organizations.by_id(email.org_id)
+    if organization is None:
+        return DROPPED
+    owner = await tx.organizations.owner_address(organization.id)
+    if email.kind is EmailKind.ORGANIZATION_WAITING:
+        is_waiting = organization.status is OrganizationStatus.PENDING
+        if not is_waiting or not await _is_within_limit(ports, tx, email, WAITING_ORGANIZATION_EMAILS, now):
+            return DROPPED
+    return replace(email, organization=organization, owner=owner)
 
 
 async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:

@@ -10,10 +10,12 @@ from core.accounts.email_queue_rules import QueuedEmail
 if TYPE_CHECKING:
     from core.authentication.email_sign_in_rules import IssuedEmailSignIn
     from core.billing.subscriptions_rules import Purchase
+    from core.kernel.values import Email
     from core.provisioning.users_rules import WelcomeContext
     from core.tenancy.branding_rules import Design
     from core.tenancy.invitations_rules import ReceivedInvitation
     from core.tenancy.mail_server_rules import MailServer
+    from core.tenancy.organizations_rules import Organization
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +26,7 @@ class PreparedEmail(QueuedEmail):
     invitation: ReceivedInvitation | None = None  # for invitations
     welcome: WelcomeContext | None = None  # for welcome emails of active organizations
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
+    organization: Organization | None = None  # for what the platform says about an organization
+    owner: Email | None = None  # the address of its owner, if the owner's account is usable
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

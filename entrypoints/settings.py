@@ -108,6 +108,7 @@ class Settings(BaseSettings):
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
     auto_approve_organizations: bool = False
+    notify_owners_of_organizations: bool = True
     key_environment: Literal["live", "test"] | None = None
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     keep_alive: int | None = Field(None, ge=1, le=3600)
@@ -387,6 +388,7 @@ class Settings(BaseSettings):
             webhook_timeout=timedelta(seconds=self.webhook_timeout),
             webhooks_per_organization=self.webhooks_per_organization,
             auto_approve_organizations=self.auto_approve_organizations,
+            notify_owners_of_organizations=self.notify_owners_of_organizations,
             key_environment=self.key_environment,
             support=None if self.support_address is None else SupportContact(self.support_address),
             billing_livemode=self.billing_livemode,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
@@ -50,6 +50,11 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.WELCOME: "Your new account",
         EmailKind.TRIAL_ENDS: "Your trial ends soon",
         EmailKind.PAYMENT_ACTION: "A payment needs your confirmation",
+        EmailKind.ORGANIZATION_APPROVED: "{organization} was approved",
+        EmailKind.ORGANIZATION_REJECTED: "{organization} was rejected",
+        EmailKind.ORGANIZATION_SUSPENDED: "{organization} was suspended",
+        EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
+        EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
     }
 )
 
@@ -113,6 +118,8 @@ class EmailTemplates:
             variables |= _sign_in_variables(mail.sign_in)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
+        if mail.kind in ORGANIZATION_EMAILS:
+            variables |= _organization_variables(mail)
         topic = SUBJECTS[mail.kind].format_map(variables)
         # The subject does not repeat the name of an inviting organization.
         sender = PRODUCT if variables["brand"] in (None, variables.get("organization")) else variables["brand"]
@@ -163,6 +170,12 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
         "role": ROLES[invitation.invitation.role],
         "until": format_utc(invitation.invitation.expires_at),
     }
+
+
+def _organization_variables(mail: PreparedEmail) -> dict[str, Any]:
+    assert mail.organization is not None, "the email was prepared with its organization"
+    organization = mail.organization
+    return {"organization": organization.name, "slug": organization.slug, "id": organization.id, "owner": mail.owner, "reason": mail.token}
 
 
 def format_duration(duration: timedelta) -> str:

@@ -33,6 +33,11 @@ class EmailKind(StrEnum):
     WELCOME = "welcome"
     TRIAL_ENDS = "trial_ends"
     PAYMENT_ACTION = "payment_action"
+    ORGANIZATION_APPROVED = "organization_approved"
+    ORGANIZATION_REJECTED = "organization_rejected"
+    ORGANIZATION_SUSPENDED = "organization_suspended"
+    ORGANIZATION_ACTIVATED = "organization_activated"
+    ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
 
 
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
@@ -45,6 +50,14 @@ SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
+WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
+# What the platform says about an organization. These emails have no branding of the organization.
+ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
+    EmailKind.ORGANIZATION_APPROVED,
+    EmailKind.ORGANIZATION_REJECTED,
+    EmailKind.ORGANIZATION_SUSPENDED,
+    EmailKind.ORGANIZATION_ACTIVATED,
+}
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
@@ -61,10 +74,13 @@ class QueuedEmail:
     due_at: datetime
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
-    # A one-time token. For PAYMENT_ACTION the URL of an invoice, which is a secret as well.
+    # A one-time token. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
+    # ORGANIZATION_REJECTED and ORGANIZATION_SUSPENDED the reason.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
-    org_id: UUID | None = None  # the sending organization or, for emails about accounts, the branding one (security E-1)
+    # The sending organization, the branding one for emails about accounts (security E-1), or the one
+    # that ORGANIZATION_EMAILS are about.
+    org_id: UUID | None = None
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import event_catalog
 from core.kernel.errors import refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
@@ -18,6 +19,7 @@ from core.tenancy.governance_rules import ListedOrganization, TierNotFound, Wron
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from datetime import datetime
     from uuid import UUID
 
     from core.kernel.principals import Person
@@ -61,7 +63,7 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
 
 
 async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
-    """Approve a pending organization, and return it.
+    """Approve a pending organization, and return it. Its owner gets an email.
 
     Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
     if it has none.
@@ -80,11 +82,14 @@ async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | No
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
         tx.record(events.organization_approved(approved.id, tier.name))
+        await _notify_owner(tx, EmailKind.ORGANIZATION_APPROVED, approved, now)
     return approved
 
 
 async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Organization:
     """Reject a pending organization, and return it. This is final: a rejected organization can only be deleted.
+
+    Its owner gets an email with the reason.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -96,6 +101,7 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
         event = events.organization_rejected(rejected.id)
         tx.record(event)
         tx.record(event_catalog.to_platform_log(event, reason))
+        await _notify_owner(tx, EmailKind.ORGANIZATION_REJECTED, rejected, now, reason)
     return rejected
 
 
@@ -103,7 +109,7 @@ async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None
     """Suspend an active organization, and return it.
 
     The next requests of its members are refused. Their sessions do not end. They work again when
-    the organization is activated.
+    the organization is activated. Its owner gets an email with the reason, if there is one.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -115,11 +121,12 @@ async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None
         event = events.organization_suspended(suspended.id)
         tx.record(event)
         tx.record(event_catalog.to_platform_log(event, reason))
+        await _notify_owner(tx, EmailKind.ORGANIZATION_SUSPENDED, suspended, now, reason)
     return suspended
 
 
 async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
-    """Activate a suspended organization, and return it.
+    """Activate a suspended organization, and return it. Its owner gets an email.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -129,6 +136,7 @@ async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
         activated = replace(organization, status=OrganizationStatus.ACTIVE, suspended_reason=None, updated_at=now)
         await tx.organizations.save(activated)
         tx.record(events.organization_activated(activated.id))
+        await _notify_owner(tx, EmailKind.ORGANIZATION_ACTIVATED, activated, now)
     return activated
 
 
@@ -174,6 +182,13 @@ async def delete(ports: Ports, caller: Person, org_id: UUID) -> None:
     """
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
+
+
+async def _notify_owner(tx: Transaction, kind: EmailKind, organization: Organization, now: datetime, reason: str | None = None) -> None:
+    """Queue an email about this change to the owner of the organization, if the owner's account is usable."""
+    address = await tx.organizations.owner_address(organization.id)
+    if address is not None:
+        await tx.email_queue.add(new_email(kind, address, now, token=reason, org_id=organization.id))
 
 
 def _tier_and_limits(organization: Organization) -> dict[str, object]:

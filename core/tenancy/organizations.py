@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import own_account
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStatus, Role
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.accounts.accounts_rules import Account
     from core.kernel.principals import Member, Person
     from ports import Ports
     from ports.storage import Transaction
@@ -54,7 +56,8 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
     """Create an organization that the caller owns.
 
     It is pending until a platform owner approves it, unless the operator turned approval off
-    (decisions 50, 204).
+    (decisions 50, 204). The platform owners get an email about a pending organization, unless the
+    operator turned these emails off.
 
     Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
     """
@@ -66,7 +69,16 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         if account.email_verified_at is None:
             raise AddressNotVerified
         membership = await add_first_owner(tx, organization, account.id, now)
+        if organization.status is OrganizationStatus.PENDING and ports.policy.notify_owners_of_organizations:
+            await _notify_platform_owners(tx, organization, account, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
+
+
+async def _notify_platform_owners(tx: Transaction, organization: Organization, creator: Account, now: datetime) -> None:
+    """Queue an email to each platform owner, except the creator, about an organization that waits for approval."""
+    for address in await tx.accounts.platform_owner_addresses():
+        if address != creator.email:
+            await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_WAITING, address, now, org_id=organization.id))
 
 
 async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:

@@ -41,6 +41,10 @@ class AccountsRead(Protocol):
         """Return whether any account is a platform owner, usable or not."""
         ...
 
+    async def platform_owner_addresses(self) -> list[Email]:
+        """Return the addresses of the usable platform owners."""
+        ...
+
 
 class Accounts(AccountsRead, Protocol):
     """Write access to accounts. Callers lock an account before they change it. The locks last until the transaction ends."""

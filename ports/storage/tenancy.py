@@ -36,6 +36,10 @@ class OrganizationsRead(Protocol):
         """Return the organizations of this member, in any status, ordered by slug."""
         ...
 
+    async def owner_address(self, org_id: UUID) -> Email | None:
+        """Return the address of the organization's owner, or None if the owner's account is not usable."""
+        ...
+
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
     ) -> PageResult[ListedOrganization]:

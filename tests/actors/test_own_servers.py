@@ -104,6 +104,8 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
 ) -> None:
     acme = await add(ports, pool, "acme")
     await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
+    if kind is EmailKind.ORGANIZATION_WAITING:
+        await run_sql(pool, "update organizations set status = 'pending'")
     await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
     await deliver(ports)
     [message] = sent.emails

@@ -10,9 +10,10 @@ from core.accounts.email_queue_rules import EmailKind
 from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.policy import Policy
-from core.kernel.principals import Role
-from core.kernel.values import Email
+from core.kernel.principals import OrganizationStatus, Role
+from core.kernel.values import Email, Slug
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ReceivedInvitation
+from core.tenancy.organizations_rules import Organization
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"
@@ -43,6 +44,23 @@ MAIL = PreparedEmail(
     attempts=0,
     token=TOKEN,
     invitation=RECEIVED,
+    organization=Organization(
+        id=RECEIVED.invitation.org_id,
+        slug=Slug("acme"),
+        name=RECEIVED.organization_name,
+        status=OrganizationStatus.PENDING,
+        tier=None,
+        max_services=None,
+        max_users=None,
+        device_trust_days=30,
+        member_count=1,
+        created_at=EMAIL_REQUESTED_AT,
+        updated_at=EMAIL_REQUESTED_AT,
+        approved_at=None,
+        rejected_reason=None,
+        suspended_reason=None,
+    ),
+    owner=Email("grace@example.com"),
     sign_in=IssuedEmailSignIn(
         "012345",
         "Portal & <Shop>",

@@ -30,6 +30,7 @@ RECOVERY = (
     *(EmailKind.PASSWORD_CHANGED, EmailKind.UNUSUAL_SIGN_IN, EmailKind.MFA_DISABLED),
     *(EmailKind.BACKUP_CODES_REGENERATED, EmailKind.BACKUP_CODE_USED),
 )
+USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
 @pytest.mark.parametrize("kind", PATHS)
@@ -50,7 +51,36 @@ def test_a_notice_links_to_the_page_that_starts_a_password_reset(kind: EmailKind
     assert Page(message.html).links == [link, link]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in RECOVERY])
+@pytest.mark.parametrize("kind", USABLE)
+def test_a_notice_about_a_usable_organization_links_to_the_sign_in_page(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
+    link = f"{BASE_URL}/app/sign-in"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links == [link, link]
+
+
+REASONED = {EmailKind.ORGANIZATION_REJECTED: "was rejected", EmailKind.ORGANIZATION_SUSPENDED: "was suspended"}
+
+
+@pytest.mark.parametrize("kind", REASONED)
+def test_a_notice_about_an_organization_states_the_reason_if_there_is_one(kind: EmailKind) -> None:
+    for reason in ("Not a company & <late>", None):
+        message = TEMPLATES.compose(replace(MAIL, kind=kind, token=reason))
+        assert message.subject == f"Acme & <Sons> {REASONED[kind]} - Gatehouse"
+        for part in (message.text, Page(message.html).visible_text):
+            assert "Acme & <Sons>" in normalize(part)
+            assert ("The reason: Not a company & <late>" in normalize(part), "reason" in part) == (reason is not None,) * 2
+
+
+def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() -> None:
+    for owner, creator in ((Email("grace@example.com"), "grace@example.com created"), (None, "A user created")):
+        message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.ORGANIZATION_WAITING, owner=owner))
+        for part in (message.text, Page(message.html).visible_text):
+            assert f"{creator} the organization Acme & <Sons> (acme) on" in normalize(part)
+            assert f"POST /api/platform/organizations/{RECEIVED.invitation.org_id}/approve" in part
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE)])
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in message.text

@@ -96,6 +96,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "platform_owner_email": None,
         "platform_owner_password": None,
         "auto_approve_organizations": False,
+        "notify_owners_of_organizations": True,
         "key_environment": None,
         "dns_servers": (),
         "support_address": None,

@@ -105,6 +105,12 @@ class Accounts(Repository):
     async def platform_owner_exists(self) -> bool:
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 
+    async def platform_owner_addresses(self) -> list[Email]:
+        return await self._all(
+            lambda row: Email(row[0]),
+            "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id",
+        )
+
     async def add(self, account: Account) -> None:
         await self._run(INSERT, **columns(account))
         self._signals.figures_changed()

@@ -13,7 +13,7 @@ from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import OrganizationStatus
-from core.kernel.values import PageResult, Slug
+from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
 
@@ -100,6 +100,15 @@ class Organizations(Repository):
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug""",
             user_id=user_id,
+        )
+
+    async def owner_address(self, org_id: UUID) -> Email | None:
+        return await self._one(
+            lambda row: Email(row[0]),
+            """
+            select u.email from memberships m join users u on u.id = m.user_id
+            where m.org_id = %(org_id)s and m.role = 'owner' and u.deactivated_at is null and u.anonymized_at is null""",
+            org_id=org_id,
         )
 
     async def page_with_owners(
