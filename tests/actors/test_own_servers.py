@@ -15,6 +15,7 @@ from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
 from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail, new_email
+from core.authentication import email_sign_in
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
@@ -106,7 +107,11 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
     if kind is EmailKind.ORGANIZATION_WAITING:
         await run_sql(pool, "update organizations set status = 'pending'")
-    await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
+    if kind is EmailKind.EMAIL_SIGN_IN:
+        await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
+        await run_sql(pool, "update mails set org_id = %s", acme)
+    else:
+        await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
     await deliver(ports)
     [message] = sent.emails
     assert sent.servers == {message.message_id: None}
