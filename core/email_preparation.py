@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from core.accounts.email_queue_rules import (
     ACCOUNT_EMAILS,
     ADDRESS_CHANGE_EMAILS,
+    ADDRESS_PROOF_EMAILS,
     INVITATION_EMAILS,
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
@@ -87,6 +88,8 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
             return await _prepare_sign_in(ports, tx, email, now)
         case EmailKind.INVITATION:
             return await _prepare_invitation(ports, tx, email, now)
+        case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
+            return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:
             return email if await _is_within_limit(ports, tx, email, ADDRESS_CHANGE_EMAILS, now) else DROPPED
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
@@ -189,6 +192,38 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
         is_expired = received is not None and received.invitation.expires_at <= now
         return EXPIRED if is_expired else DROPPED
     return replace(email, invitation=received) if await _is_within_limit(ports, tx, email, INVITATION_EMAILS, now) else DROPPED
+
+
+async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return an email about a change of address with its token, or its result if the change has ended.
+
+    The notice to the old address has no limit per recipient: `email_changes.request` limits the requests.
+    """
+    change = None if email.email_change_id is None else await tx.email_changes.by_id(email.email_change_id)
+    account = None if change is None else await tx.accounts.lock(change.user_id)
+    if change is None or account is None:
+        return DROPPED
+    change = await tx.email_changes.by_id(change.id)  # again: it may have ended before the account was locked
+    is_notice = email.kind is EmailKind.EMAIL_CHANGE_REQUESTED
+    until = None if change is None else change.undo_until if is_notice else change.expires_at
+    if change is None or until is None:
+        return DROPPED
+    if now >= until:
+        return EXPIRED
+    if not (change.can_be_undone(now) if is_notice else change.is_pending(now) and account.is_usable):
+        return DROPPED
+    if email.token is not None:
+        return replace(email, link_until=until)
+    if not is_notice and await _limit_is_reached(ports, tx, email, ADDRESS_PROOF_EMAILS, now):
+        return DROPPED
+    token = str(new_id())
+    if is_notice:
+        await tx.email_changes.save_undo_token(change.id, digest(token))
+    else:
+        await tx.one_time_tokens.add(
+            digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
+        )
+    return replace(email, token=token, link_until=until) if await tx.email_queue.save_token(email, token, now) else DROPPED
 
 
 async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from core.accounts.email_queue_rules import QueuedEmail
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from core.authentication.email_sign_in_rules import IssuedEmailSignIn
     from core.billing.subscriptions_rules import Purchase
     from core.kernel.values import Email
@@ -28,5 +30,6 @@ class PreparedEmail(QueuedEmail):
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
     organization: Organization | None = None  # for what the platform says about an organization
     owner: Email | None = None  # the address of its owner, if the owner's account is usable
+    link_until: datetime | None = None  # when the link of a change of address expires
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

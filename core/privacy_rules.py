@@ -104,12 +104,24 @@ class ExportedPasskey:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedEmailChange:
+    """A change of the email address that the user requested. `proved_at` is when it took effect."""
+
+    id: UUID
+    old_email: Email
+    new_email: Email
+    requested_at: datetime
+    proved_at: datetime | None
+    undone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
     `login_events` contains the newest logins, up to the limit of the policy. `login_events_count`
-    is the number of all logins. Logins and `mfa_events` are newest first, the other lists oldest
-    first.
+    is the number of all logins. Logins, `mfa_events` and `email_changes` are newest first, the other
+    lists oldest first.
     """
 
     user_id: UUID
@@ -122,6 +134,7 @@ class PersonalDataExport:
     oauth_identities: Batches[ExportedIdentity]
     mfa_events: Batches[ExportedMfaEvent]
     passkeys: Batches[ExportedPasskey]
+    email_changes: Batches[ExportedEmailChange]
 
 
 @dataclass(frozen=True, slots=True)

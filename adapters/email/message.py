@@ -30,6 +30,8 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.MEMBER_RESET: "/auth/reset-password",
         EmailKind.INVITATION: "/invitations/accept",
         EmailKind.WELCOME: "/auth/reset-password",
+        EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
+        EmailKind.EMAIL_CHANGE_REQUESTED: "/auth/undo-email-change",
     }
 )
 SUBJECTS: Final = MappingProxyType(
@@ -39,6 +41,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.EMAIL_SIGN_IN: "Your sign-in code",
         EmailKind.MEMBER_RESET: "Set a new password",
         EmailKind.PASSWORD_CHANGED: "Your password was changed",
+        EmailKind.CONFIRM_EMAIL_CHANGE: "Confirm your new email address",
+        EmailKind.EMAIL_CHANGE_REQUESTED: "Your email address is about to change",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
@@ -116,6 +120,8 @@ class EmailTemplates:
             variables["welcome"] = mail.welcome
         if mail.sign_in is not None:
             variables |= _sign_in_variables(mail.sign_in)
+        if mail.link_until is not None:
+            variables["until"] = format_utc(mail.link_until)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
         if mail.kind in ORGANIZATION_EMAILS:

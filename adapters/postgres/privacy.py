@@ -19,6 +19,7 @@ from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
     NO_ADDRESS,
     NO_AGENT,
+    ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
     ExportedMembership,
@@ -41,6 +42,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "link_tickets",
     "provider_states",
     "one_time_tokens",
+    "email_changes",  # the emails about them go, too
     "saml_sign_ons",
     "saml_name_ids",  # a service could recognize the user by these
 )
@@ -211,6 +213,10 @@ def to_mfa_event(row: Row) -> ExportedMfaEvent:
     return ExportedMfaEvent(*row)
 
 
+def to_email_change(row: Row) -> ExportedEmailChange:
+    return ExportedEmailChange(row[0], Email(row[1]), Email(row[2]), row[3], row[4], row[5])
+
+
 def to_passkey(row: Row) -> ExportedPasskey:
     return ExportedPasskey(*row)
 
@@ -342,6 +348,19 @@ class Privacy(Repository):
             user_id=user_id,
             at=after and after.created_at,
             id=after and after.id,
+            limit=limit,
+        )
+
+    async def email_changes(self, user_id: UUID, before: ExportedEmailChange | None, limit: int) -> list[ExportedEmailChange]:
+        earlier = "" if before is None else "and (requested_at, id) < (%(at)s, %(id)s)"
+        return await self._all(
+            to_email_change,
+            f"""
+            select id, old_email, new_email, requested_at, proved_at, undone_at from email_changes
+            where user_id = %(user_id)s {earlier} order by requested_at desc, id desc limit %(limit)s""",
+            user_id=user_id,
+            at=before and before.requested_at,
+            id=before and before.id,
             limit=limit,
         )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, events, mailbox
+from core.accounts import attempt_limits, email_changes, events, mailbox
 from core.accounts.accounts_rules import (
     Account,
     AccountOrigin,
     CurrentPasswordWrong,
     EmailNotFree,
-    EmailTaken,
     LinkInvalid,
     NoPasswordSet,
     PasswordAlreadySet,
@@ -64,6 +63,8 @@ async def find_or_add(
     """Lock the account with this address, or create one that is unverified and has no password.
 
     Return the account, and whether it was created.
+
+    Raises: EmailNotFree if the address is reserved for its former account.
     """
     while True:
         if (existing := await tx.accounts.lock_by_email(email)) is not None:
@@ -71,6 +72,8 @@ async def find_or_add(
         account = new_account(email, None, now, origin=origin, org_id=org_id)
         if await tx.accounts.add_if_free(account):
             return account, True
+        if await tx.email_changes.is_reserved(email, now):
+            raise EmailNotFree
         # Another transaction took the address first, and has committed. Lock its account.
 
 
@@ -83,21 +86,30 @@ async def find_continuation(ports: Ports, purpose: TokenPurpose, token: str) -> 
 async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     """Verify the address that a verification link was sent to, and return it. A link works once.
 
-    Raises: LinkInvalid.
+    If the address is not that of the account, it must be the new one of the pending change, which
+    then takes effect.
+
+    Raises: LinkInvalid; EmailNotFree if another account has taken the new address.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await redeem_verification(tx, token, now)
-    return account.email
+        account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
+        if not account.is_usable:
+            raise LinkInvalid
+        if email == account.email:
+            await tx.accounts.mark_verified(account.id, now)
+        else:
+            await email_changes.complete(tx, account, email, now)
+    return email
 
 
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
-    """Use up a verification link, and return its account, locked and verified.
+    """Use up the verification link of a sign-up, and return its account, locked and verified.
 
     Raises: LinkInvalid.
     """
-    account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
-    if not account.is_usable:
+    account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
+    if not account.is_usable or email != account.email:
         raise LinkInvalid
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id) or refuse(LinkInvalid)
@@ -149,7 +161,8 @@ async def reset_link_is_live(ports: Ports, token: str) -> bool:
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
     """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
-    All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account end.
+    All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
+    end, and so does a pending change of the address.
 
     Raises: LinkInvalid; the errors of `check_new_password`.
     """
@@ -159,7 +172,11 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
+        account, email = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
+        # A token is bound to the address it was sent to. After a change of address, the owner of the
+        # old mailbox must not get in (security A-5, A-9).
+        if email != account.email:
+            raise LinkInvalid
         # If another address of a usable account was verified before, the second factor stays: a thief
         # of the account may have changed the address.
         if account.is_unproven:
@@ -168,6 +185,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_sign_ins.void(account.id)
+        await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
@@ -177,19 +195,14 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
 
 
-async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> Account:
-    """Use up a token and return its account, locked.
+async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> tuple[Account, Email]:
+    """Use up a token. Return its account, locked, and the address that it was sent to, which may no longer be the account's.
 
     Raises: LinkInvalid.
     """
     token_hash = digest(token)
     account = await tx.accounts.lock_by_token(token_hash, purpose) or refuse(LinkInvalid)
-    sent_to = await tx.one_time_tokens.redeem(token_hash, purpose, now)
-    # A token is bound to the address it was sent to. After a change of address, the owner of the
-    # old mailbox must not get in (security A-5, A-9).
-    if sent_to != account.email:
-        raise LinkInvalid
-    return account
+    return account, await tx.one_time_tokens.redeem(token_hash, purpose, now) or refuse(LinkInvalid)
 
 
 async def get_own(ports: Ports, caller: Person) -> Account:
@@ -199,44 +212,6 @@ async def get_own(ports: Ports, caller: Person) -> Account:
     """
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-
-
-async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
-    """Change the caller's address at once, and return it. The new address is unverified (security A-9).
-
-    A verification link goes to the new address and a notice to the old one. Older links and all
-    other sessions end. Nothing happens if the account already has this address.
-
-    Raises: EmailNotFree; the errors of `lock_own_account`.
-    """
-    if email == caller.email:
-        return email
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
-        await change_account_email(tx, account, email, now)
-        await tx.sessions.end_others(account.id, caller.session_id, now)
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
-        await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
-        tx.record(events.email_changed(account.id))
-    return email
-
-
-async def change_account_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Give a locked account another address, which is unverified.
-
-    Links sent to the old address and pending sign-ins end. The caller decides which sessions end.
-
-    Raises: EmailNotFree.
-    """
-    try:
-        await tx.accounts.change_email(account.id, email, now)
-    except EmailTaken:
-        raise EmailNotFree from None  # the API answers 400 here, and 409 at registration
-    for purpose in TokenPurpose:
-        await tx.one_time_tokens.void(account.id, purpose)
-    await tx.email_sign_ins.void(account.id)
-    await tx.pre_auths.remove_all(account.id)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:

@@ -22,7 +22,9 @@ class EmailKind(StrEnum):
     EMAIL_SIGN_IN = "email_sign_in"
     MEMBER_RESET = "member_reset"  # the same link, sent by an admin of an organization
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
-    EMAIL_CHANGED = "email_changed"
+    CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
+    EMAIL_CHANGE_REQUESTED = "email_change_requested"  # to the old address
+    EMAIL_CHANGED = "email_changed"  # to the old address, after an organization's change or an undo
     UNUSUAL_SIGN_IN = "unusual_sign_in"
     MFA_ENABLED = "mfa_enabled"
     MFA_DISABLED = "mfa_disabled"
@@ -50,6 +52,7 @@ SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
+ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
 WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
 # What the platform says about an organization. These emails have no branding of the organization.
 ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
@@ -83,6 +86,7 @@ class QueuedEmail:
     org_id: UUID | None = None
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
+    email_change_id: UUID | None = None  # the change of address that the email is about
 
 
 class EmailOutcome(StrEnum):
@@ -137,6 +141,7 @@ def new_email(
     org_id: UUID | None = None,
     subscription_id: UUID | None = None,
     continuation: LinkContinuation = TO_ACCOUNT_PAGE,
+    email_change_id: UUID | None = None,
 ) -> QueuedEmail:
     """Return an email that is due at once."""
     return QueuedEmail(
@@ -149,6 +154,7 @@ def new_email(
         org_id=org_id,
         subscription_id=subscription_id,
         continuation=continuation,
+        email_change_id=email_change_id,
     )
 
 

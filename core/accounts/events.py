@@ -28,8 +28,18 @@ def released(org_id: UUID, user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.released"], str(user_id), org_id=org_id)
 
 
+def email_change_requested(user_id: UUID) -> Event:
+    """A user requested another email address, and has not proved it yet. Neither address is in the event."""
+    return Event(EVENT_KINDS["security.email_change.requested"], str(user_id), of_person=user_id)
+
+
+def email_change_undone(user_id: UUID) -> Event:
+    """The link in the notice to the old address undid a change, pending or not."""
+    return Event(EVENT_KINDS["security.email_change.undone"], str(user_id), of_person=user_id)
+
+
 def email_changed(user_id: UUID) -> Event:
-    """A user changed their email address. Neither address is in the event."""
+    """The email address of a user changed: they proved a new one, or an undo restored the old one. Neither address is in the event."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
 
 

@@ -53,6 +53,7 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
     if account.is_unproven:
         await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+        await tx.email_changes.end_all(account.id, now)
         await tx.identities.remove_all(account.id)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
@@ -71,12 +72,14 @@ async def record_release(tx: Transaction, account: Account) -> None:
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
     """Remove every way into a locked account (security A-7).
 
-    Ends email links and codes, sessions, pending sign-ins, linked identities, the password, the second factor
-    and trusted devices. The profile is cleared, because another person may have written it.
+    Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
+    the password, the second factor and trusted devices. The profile is cleared, because another person
+    may have written it.
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.email_sign_ins.void(account.id)
+    await tx.email_changes.end_all(account.id, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
     await mfa.remove_factor(tx, account, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.email_queue_rules import EmailKind, new_email
@@ -51,7 +51,8 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     it. No email is sent: the user of a new account requests a reset link and sets a password
     (decision 63).
 
-    Raises: the errors of `api_keys.lock_organization_for`.
+    Raises: EmailNotFree if the address is reserved for its former account; the errors of
+    `api_keys.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -86,7 +87,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
         control = await tx.accounts.account_control(account.id, organization.id)
         if not control.may_change_email or account.anonymized_at is not None:
             raise UserNotManaged
-        await accounts.change_account_email(tx, account, email, now)
+        await email_changes.change_at_once(tx, account, email, now)
         await tx.sessions.end_all(account.id, now)
         if account.email_verified_at is not None:
             await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))

@@ -98,7 +98,7 @@ async def sign_in_with_password(
             device = await devices.match_device(tx, verified.account.id, fingerprint, service.org_id if service else None, now)
             account = locked.value or refuse(CredentialsInvalid)
             if verified.new_hash is not None:
-                await tx.accounts.set_password(account.id, verified.new_hash, now)
+                await tx.accounts.rehash_password(account.id, verified.new_hash, now)
             method = SignInMethod(PASSWORD, service, in_browser)
             sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
             outcome = await complete_first_factor(ports, tx, sign_in, now)

@@ -96,6 +96,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
             *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
+            *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),

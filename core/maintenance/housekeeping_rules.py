@@ -15,6 +15,8 @@ EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
 # (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
+# As long as the emails about them, which are deleted with them. A change can be undone for three days.
+EMAIL_CHANGES_KEPT = timedelta(days=7)
 # Event rows are only the source of webhook deliveries. The audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
 # Longer than the three days in which the payment provider repeats a failed delivery. The ids of its
@@ -56,6 +58,7 @@ class Sweep(StrEnum):
     RATES = "rates"
     ATTEMPT_LIMITS = "guesses"
     MAILS = "mails"
+    EMAIL_CHANGES = "email_changes"
     MFA_SETUPS = "mfa_setups"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import email_changes
 from core.accounts.accounts_rules import EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.profile_rules import ProfileChanges
@@ -101,7 +101,7 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
         raise DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
     try:
-        await accounts.change_account_email(tx, account, email, now)
+        await email_changes.change_at_once(tx, account, email, now)
     except EmailNotFree:
         raise UserNameTaken from None
     await tx.sessions.end_all(account.id, now)

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
-from core.accounts.accounts_rules import AccountSummary
+from core.accounts.accounts_rules import AccountSummary, EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import BlockedByDirectory, Capability, NotWhileImpersonating, OrganizationStatus, Person, Role, RoleInsufficient
@@ -335,7 +335,10 @@ async def add_invited_member(
     else:
         if existing is None and not by_mail and await domains.is_of_another(tx, invitation.email, organization.id):
             raise MailTokenRequired
-        account, _ = await accounts.find_or_add(tx, invitation.email, now)
+        try:
+            account, _ = await accounts.find_or_add(tx, invitation.email, now)
+        except EmailNotFree:
+            raise InviteeCannotJoin from None
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch

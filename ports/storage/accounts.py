@@ -11,6 +11,7 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
+from core.accounts.email_changes_rules import EmailChange
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
@@ -52,12 +53,12 @@ class Accounts(AccountsRead, Protocol):
     async def add(self, account: Account) -> None:
         """Add an account.
 
-        Raises: EmailTaken.
+        Raises: EmailTaken, also if the address is reserved for its former account.
         """
         ...
 
     async def add_if_free(self, account: Account) -> bool:
-        """Add an account unless its address is taken, and return whether it was added."""
+        """Add an account unless its address is taken or reserved, and return whether it was added."""
         ...
 
     async def lock(self, user_id: UUID) -> Account | None:
@@ -92,6 +93,14 @@ class Accounts(AccountsRead, Protocol):
         """Set or replace the password."""
         ...
 
+    async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
+        """Replace the hash of the present password."""
+        ...
+
+    async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
+        """Remove the password if it was set, changed or reset at that time or later."""
+        ...
+
     async def drop_password(self, user_id: UUID, now: datetime) -> None:
         """Remove the password."""
         ...
@@ -107,7 +116,7 @@ class Accounts(AccountsRead, Protocol):
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         """Set an unverified address, and add the old one to the former addresses.
 
-        Raises: EmailTaken.
+        Raises: EmailTaken, also if the address is reserved for another account.
         """
         ...
 
@@ -340,6 +349,68 @@ class EmailQueue(Protocol):
         ...
 
 
+# Changes of the email address
+
+
+class EmailChangesRead(Protocol):
+    """Read access to the changes of email addresses that users requested.
+
+    An address is reserved for its former account while a change away from it can be undone.
+    """
+
+    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        """Return the user's pending change."""
+        ...
+
+    async def by_undo_token(self, token_hash: bytes) -> EmailChange | None:
+        """Return the change with this undo token. It may have been undone, or it may be too late to undo it."""
+        ...
+
+
+class EmailChanges(EmailChangesRead, Protocol):
+    """Write access to changes of email addresses. Callers lock the account before they write."""
+
+    async def add(self, change: EmailChange) -> None:
+        """Add a change. The caller has canceled the pending one."""
+        ...
+
+    async def by_id(self, change_id: UUID) -> EmailChange | None:
+        """Return the change, if it exists."""
+        ...
+
+    async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
+        """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
+        ...
+
+    async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
+        """Return whether another account has the address, or it is reserved for another account."""
+        ...
+
+    async def is_reserved(self, email: Email, now: datetime) -> bool:
+        """Return whether the address is reserved for an account that does not have it now."""
+        ...
+
+    async def save_undo_token(self, change_id: UUID, token_hash: bytes) -> None:
+        """Store the hash of the token in the notice to the old address."""
+        ...
+
+    async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
+        """Cancel the user's pending change, if there is one. The link in its notice still works."""
+        ...
+
+    async def mark_proved(self, change_id: UUID, now: datetime) -> None:
+        """Record that the change took effect."""
+        ...
+
+    async def undo(self, change: EmailChange, now: datetime) -> None:
+        """Mark the change and all later ones of the user as undone, and cancel the pending one."""
+        ...
+
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        """Cancel the pending change, and let no change of the user be undone any longer."""
+        ...
+
+
 # Attempt limits
 
 
@@ -479,6 +550,8 @@ class AccountsReading(Protocol):
     @property
     def devices(self) -> DevicesRead: ...
     @property
+    def email_changes(self) -> EmailChangesRead: ...
+    @property
     def mfa(self) -> MfaRead: ...
     @property
     def one_time_tokens(self) -> OneTimeTokensRead: ...
@@ -497,6 +570,8 @@ class AccountsTransaction(Protocol):
     def devices(self) -> Devices: ...
     @property
     def attempt_limits(self) -> AttemptReset: ...
+    @property
+    def email_changes(self) -> EmailChanges: ...
     @property
     def email_queue(self) -> EmailQueue: ...
     @property

@@ -396,6 +396,10 @@ class Identities(IdentitiesRead, Protocol):
         """Unlink all identities of the user, in the account and in all services."""
         ...
 
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
+        """Unlink the identities that were linked at that time or later, in the account and in all services."""
+        ...
+
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
         """Unlink the identity of a service. Return whether there was one."""
         ...

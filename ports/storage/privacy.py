@@ -9,6 +9,7 @@ from core.kernel.principals import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
+    ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
     ExportedMembership,
@@ -69,6 +70,10 @@ class PrivacyRead(Protocol):
 
     async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
         """Return a page of the passkeys, oldest first."""
+        ...
+
+    async def email_changes(self, user_id: UUID, before: ExportedEmailChange | None, limit: int) -> list[ExportedEmailChange]:
+        """Return a page of the requested changes of the email address, newest first."""
         ...
 
     async def next_user_to_redact(self) -> UUID | None:

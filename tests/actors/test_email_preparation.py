@@ -7,15 +7,18 @@ import pytest
 import actors.mailer
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
-from core.accounts import email_queue, email_queue_rules
+from core.accounts import email_changes, email_queue, email_queue_rules
+from core.accounts.email_changes_rules import EmailChange
 from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult
 from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.values import digest
+from core.kernel.principals import SYSTEM, Person
+from core.kernel.values import Email, digest
 from ports import Ports
+from ports.outside import EmailMessage
 from tests.actors.helpers import capture_log
 from tests.actors.mailing import ADA, BOB, MIDDLE, all_finished, claim_one, mailing, prepared_one, queue, rows
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import add_account, link
+from tests.support.builders import add_account, deliver, link, sign_in
 from tests.support.waiting import PATIENCE
 
 
@@ -122,6 +125,66 @@ async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Poo
     assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
+
+
+@pytest.fixture
+async def change(ports: Ports) -> EmailChange:
+    """A pending change of the address, with its two emails in the queue: the notice to ADA comes first."""
+    account = await add_account(ports, ADA)
+    person = Person(user_id=account.id, email=ADA, session_id=(await sign_in(ports, account)).session_id, address=None, agent=None)
+    requested = await email_changes.request(ports, person, BOB)
+    assert requested is not None
+    return requested
+
+
+async def prepare_both(ports: Ports) -> dict[Email, EmailMessage | EmailResult]:
+    prepared = {mail.address: await email_preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)}
+    return {address: result if isinstance(result, EmailResult) else result[1] for address, result in prepared.items()}
+
+
+async def test_all_attempts_to_send_the_emails_about_a_change_of_address_have_the_same_links(
+    ports: Ports, clock: FakeClock, change: EmailChange
+) -> None:
+    first = await prepare_both(ports)
+    clock.advance(email_queue_rules.LEASE)
+    assert await prepare_both(ports) == first
+    assert [type(message) for message in first.values()] == [EmailMessage] * 2
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_the_email_of_a_canceled_change_is_dropped_but_not_the_notice(
+    ports: Ports, clock: FakeClock, change: EmailChange, attempts: int
+) -> None:
+    """The notice undoes later changes, too."""
+    if attempts == 2:
+        await prepare_both(ports)
+        clock.advance(email_queue_rules.LEASE)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.email_changes.cancel_pending(change.user_id, clock.now())
+    results = await prepare_both(ports)
+    assert results[BOB] == EmailResult(EmailOutcome.DROPPED)
+    assert isinstance(results[ADA], EmailMessage)
+
+
+async def test_emails_about_a_change_are_given_up_when_their_links_expire(ports: Ports, clock: FakeClock, change: EmailChange) -> None:
+    given_up = EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
+    clock.advance(timedelta(hours=24))
+    results = await prepare_both(ports)
+    assert results[BOB] == given_up
+    assert isinstance(results[ADA], EmailMessage)
+    clock.advance(timedelta(hours=48))
+    assert await prepare_both(ports) == {ADA: given_up}
+
+
+async def test_a_requested_address_gets_five_emails_per_hour(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, change: EmailChange
+) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for _ in range(6):
+            mail = email_queue_rules.new_email(EmailKind.CONFIRM_EMAIL_CHANGE, BOB, ports.clock.now(), email_change_id=change.id)
+            await tx.email_queue.add(mail)
+    await deliver(ports)
+    assert [message.to for message in sent.emails].count(BOB) == 5
 
 
 def test_delays_double_up_to_an_hour() -> None:

@@ -66,6 +66,7 @@ MAIL = PreparedEmail(
         "Portal & <Shop>",
         EmailSignInOrigin("Firefox on Linux", "Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson, FR", "2001:db8::1", EMAIL_REQUESTED_AT),
     ),
+    link_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
 )
 TEMPLATES = EmailTemplates(BASE_URL, Policy())
 PATHS = {
@@ -75,6 +76,8 @@ PATHS = {
     EmailKind.INVITATION: "/invitations/accept",
     EmailKind.WELCOME: "/auth/reset-password",
     EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",
+    EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
+    EmailKind.EMAIL_CHANGE_REQUESTED: "/auth/undo-email-change",
 }
 
 

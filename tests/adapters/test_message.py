@@ -163,6 +163,13 @@ def test_a_sign_in_email_has_the_code_and_says_where_the_request_came_from() -> 
     assert "sign in to your Gatehouse account" in normalize(TEMPLATES.compose(without).text)
 
 
+@pytest.mark.parametrize("kind", [EmailKind.CONFIRM_EMAIL_CHANGE, EmailKind.EMAIL_CHANGE_REQUESTED])
+def test_an_email_about_a_change_of_address_states_when_its_link_expires(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, invitation=None))
+    for part in (message.text, Page(message.html).visible_text):
+        assert "The link works once and expires on 7 March 2026 at 05:06 UTC." in normalize(part)
+
+
 INVOICE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 
 

@@ -65,6 +65,8 @@ SHARED = [
     ("GET", "/auth/reset-password"),
     ("POST", "/auth/reset-password"),
     ("GET", "/auth/email-sign-in"),
+    ("GET", "/auth/undo-email-change"),
+    ("POST", "/auth/undo-email-change"),
     ("POST", "/api/auth/reset-password"),
     ("POST", "/api/auth/refresh"),
     ("POST", "/api/auth/logout"),

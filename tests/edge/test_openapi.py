@@ -165,6 +165,8 @@ POST   /api/auth/forgot-password                                  400 429
 POST   /api/auth/reset-password                                   400 429
 GET    /auth/reset-password                                       400 429
 POST   /auth/reset-password                                       400 403 413 415 429
+GET    /auth/undo-email-change                                    400 429
+POST   /auth/undo-email-change                                    400 403 413 415 429
 POST   /api/auth/resend-verification                              400 429
 POST   /api/auth/login                                            400 401 429
 POST   /api/auth/email-sign-in                                    400 403 404 429
@@ -174,7 +176,7 @@ POST   /auth/email-sign-in                                        400 403 404 41
 POST   /api/auth/refresh                                          400 401 403 429
 POST   /api/auth/logout                                           401 429
 GET    /api/user                                                  401 403
-PATCH  /api/user                                                  400 401 403 404
+PATCH  /api/user                                                  400 401 403 404 429
 POST   /api/user/set-password                                     400 401 403 404 429
 POST   /api/user/change-password                                  400 401 403 404 429
 POST   /auth/device/code                                          400 401 403 404 429

@@ -59,6 +59,8 @@ TO_SHOP: dict[str, object] = {
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
+    "undo_email_change.html": {"token": "8f14e45f", "email": "ada@example.org"},
+    "email_change_undone.html": {"email": "ada@example.org"},
     "reset_password.html": {"token": "8f14e45f", "problem": "The password must have at least 8 characters."},
     "password_reset_done.html": {**LINKS},
     "sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "is_taken": True},
@@ -108,14 +110,11 @@ PAGES: dict[str, dict[str, object]] = {
     "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
     "account.html": {
         **ACCOUNT,
-        "email": "ada@example.org",
-        "verified": True,
+        **{"email": "ada@example.org", "verified": True, "pending": "lovelace@example.org"},
         "has_password": True,
         "mfa_since": TIME,
         "linked": ["Codehost"],
-        "devices": 2,
-        "trusted": 1,
-        "sessions": 2,
+        **{"devices": 2, "trusted": 1, "sessions": 2},
         "organizations": ["Acme & Sons"],
     },
     "account_identities.html": {
@@ -125,7 +124,11 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is linked already.",
     },
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},
-    "account_email.html": {**ACCOUNT, "email": "ada@example.org", "verified": False, "typed": "ada", "problem": "It is not valid."},
+    "account_email.html": {
+        **ACCOUNT,
+        **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": TIME, "typed": "ada"},
+        "problem": "It is not valid.",
+    },
     "account_password.html": {**ACCOUNT, "email": "ada@example.org", "has_password": True, "about_current": False, "problem": "Too short."},
     "account_two_factor.html": {**ACCOUNT, "since": TIME, "codes": 8, "problem": "Not now."},
     "account_two_factor_setup.html": {

@@ -10,7 +10,7 @@ import trio.testing
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts import accounts
+from core.accounts import accounts, email_changes
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication import sessions
@@ -105,7 +105,7 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
             case 4:
                 return accounts.reset_password(ports, SYSTEM, resets[person], f"reset password {number}")
             case 5:
-                return accounts.change_email(ports, caller, Email(f"changed-{person}-{number}@example.com"))
+                return email_changes.request(ports, caller, Email(f"changed-{person}-{number}@example.com"))
             case 6:
                 return accounts.forgot_password(ports, SYSTEM, people[person].email)
             case 7:

@@ -51,6 +51,8 @@ ADDITIONS: Final = {
     "POST /api/auth/email-sign-in/verify": "decision 56: sign in with the code",
     "GET /auth/email-sign-in": "decision 56: the page that the link in the email opens",
     "POST /auth/email-sign-in": "decision 176: the form of that page",
+    "GET /auth/undo-email-change": "security A-9: the page that the link in the notice to the old address opens",
+    "POST /auth/undo-email-change": "security A-9: the form of that page",
     "POST /api/organizations": "decision 204",
     "GET /api/organizations": "decision 205",
     "GET /api/organizations/{}": "decision 205",
@@ -110,6 +112,7 @@ ADDITIONS: Final = {
     "GET /app/account/email": "decision 53: the page of the email address",
     "POST /app/account/email": "decision 176: the form of that page",
     "POST /app/account/email/verification": "decision 176: the second form of that page",
+    "POST /app/account/email/cancel": "security A-9: the third form of that page",
     "GET /app/account/password": "decision 53: the page of the password",
     "POST /app/account/password": "decision 176: the form of that page",
     "GET /app/account/two-factor": "decision 53: the page of the second factor",
@@ -154,8 +157,12 @@ ADDITIONS: Final = {
 # Fields of responses that the inventory does not have, by the id of the row, and the reason for each.
 ADDED_FIELDS: Final = {
     **{
-        operation: dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247")
-        for operation in ("user-get", "user-update", "privacy-export")
+        operation: {**dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247"), added: reason}
+        for operation, added, reason in (
+            ("user-get", "pending_email", "decision 70"),
+            ("user-update", "pending_email", "decision 70"),
+            ("privacy-export", "email_changes", "security Y-1"),
+        )
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.accounts.email_changes import reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
@@ -22,12 +23,14 @@ COLUMNS: Final = """
 COLUMN_COUNT: Final = 16
 SELECT: Final = f"select {COLUMNS} from users u "
 
-INSERT: Final = """
+# Inserts nothing if the address is reserved for its former account (security A-9).
+INSERT: Final = f"""
     insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
                        created_at, updated_at, first_verified_at, mfa_enabled_at, name, picture, locale, zoneinfo)
-    values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
-            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s,
-            %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s) """
+    select %(id)s, %(email)s, %(email_verified_at)s::timestamptz, %(password_hash)s, %(is_platform_owner)s, %(origin)s,
+           %(origin_org_id)s::uuid, %(deactivated_at)s::timestamptz, %(anonymized_at)s::timestamptz, %(created_at)s, %(created_at)s,
+           %(first_verified_at)s::timestamptz, %(mfa_enabled_at)s::timestamptz, %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s
+    where not {reserved("%(email)s", "%(id)s", "%(created_at)s")} """
 OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -112,7 +115,8 @@ class Accounts(Repository):
         )
 
     async def add(self, account: Account) -> None:
-        await self._run(INSERT, **columns(account))
+        if await self._run(INSERT, **columns(account)) == 0:
+            raise EmailTaken
         self._signals.figures_changed()
 
     async def add_if_free(self, account: Account) -> bool:
@@ -180,9 +184,29 @@ class Accounts(Repository):
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
         await self._run(
+            """
+            update users set password_hash = %(password_hash)s, password_changed_at = %(now)s, updated_at = %(now)s
+            where id = %(user_id)s""",
+            user_id=user_id,
+            password_hash=password_hash,
+            now=now,
+        )
+
+    async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
+        await self._run(
             "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s",
             user_id=user_id,
             password_hash=password_hash,
+            now=now,
+        )
+
+    async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
+        await self._run(
+            """
+            update users set password_hash = null, updated_at = %(now)s
+            where id = %(user_id)s and password_hash is not null and password_changed_at >= %(since)s""",
+            user_id=user_id,
+            since=since,
             now=now,
         )
 
@@ -212,8 +236,8 @@ class Accounts(Repository):
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         # Lock order: service_users, then end_users. The foreign keys copy the address to both
         # tables in no fixed order, and deleting a service locks them in this order.
-        await self._run(
-            """
+        changed = await self._run(
+            f"""
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update),
             kept as (
@@ -221,11 +245,14 @@ class Accounts(Repository):
                 select id, email, %(now)s from users where id = %(user_id)s and email <> %(email)s
                 on conflict (user_id, email) do update set until = excluded.until)
             update users set email = %(email)s, email_verified_at = null, email_changed_at = %(now)s, updated_at = %(now)s
-            from (select count(*) from held) before where id = %(user_id)s""",
+            from (select count(*) from held) before
+            where id = %(user_id)s and not {reserved("%(email)s", "%(user_id)s", "%(now)s")}""",
             user_id=user_id,
             email=email,
             now=now,
         )
+        if changed == 0:
+            raise EmailTaken
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
         # The foreign keys copy this to the same two tables as the address: see `change_email` for

@@ -3,6 +3,7 @@
 from adapters.postgres.accounts.accounts import Accounts
 from adapters.postgres.accounts.attempt_limits import AttemptLimits
 from adapters.postgres.accounts.devices import Devices
+from adapters.postgres.accounts.email_changes import EmailChanges
 from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.accounts.mfa import Mfa
 from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
@@ -17,6 +18,7 @@ class AccountsRepositories(Scope):
     accounts = repository(Accounts)
     devices = repository(Devices)
     attempt_limits = repository(AttemptLimits)
+    email_changes = repository(EmailChanges)
     email_queue = repository(EmailQueue)
     mfa = repository(Mfa)
     one_time_tokens = repository(OneTimeTokens)

@@ -192,6 +192,9 @@ class Identities(SealingRepository):
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
 
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
+        await self._run("delete from identities where user_id = %(user_id)s and linked_at >= %(since)s", user_id=user_id, since=since)
+
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
         return (
             await self._run(

@@ -61,6 +61,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.RATES: _past("rates", "expires_at", key="client"),
     Sweep.ATTEMPT_LIMITS: _past("guesses", "expires_at", key="ctid"),
     Sweep.MAILS: _past("mails", "finished_at"),
+    Sweep.EMAIL_CHANGES: _past("email_changes", "requested_at"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.
     Sweep.MFA_SETUPS: """

@@ -180,7 +180,7 @@ class ScimUsers(Repository):
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
         # One statement, because the organization is locked: other requests of the directory wait.
-        await self._run(
+        added = await self._run(
             f"""
             with new_account as ({INSERT} returning users.id),
             joined as (
@@ -202,6 +202,8 @@ class ScimUsers(Repository):
             confirmed_at=membership.confirmed_at,
             **profile_columns(profile),
         )
+        if added == 0:  # the address is reserved for its former account
+            raise UserNameTaken
         self._signals.figures_changed()
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

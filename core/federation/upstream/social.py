@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from core.accounts import accounts, accounts_rules, mailbox
 from core.accounts import events as accounts_events
-from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.accounts_rules import AccountOrigin, EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
@@ -348,7 +348,10 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
-    account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
+    try:
+        account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
+    except EmailNotFree:
+        raise ProviderEmailTaken from None
     if account.is_usable and account.email_verified_at is not None:
         return account
     if is_new:

@@ -12,6 +12,7 @@ from core import privacy
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
 from core.privacy_rules import (
+    ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
     ExportedMembership,
@@ -80,6 +81,16 @@ class ExportedPasskeyResponse(ResponseModel):
     last_used_at: Timestamp | None = Field(description="When it was last used, or null.")
 
 
+class ExportedEmailChangeResponse(ResponseModel):
+    """A change of the email address that the user requested in the last days."""
+
+    old_email: str = Field(description="The address of the account at that time.")
+    new_email: str = Field(description="The requested address.")
+    requested_at: Timestamp = Field(description="When the user requested it.")
+    proved_at: Timestamp | None = Field(description="When the new address was proved and the change took effect, or null.")
+    undone_at: Timestamp | None = Field(description="When the old address undid it, or null.")
+
+
 class ExportedUserResponse(ResponseModel):
     """The account of an export."""
 
@@ -114,6 +125,7 @@ class PersonalDataExportResponse(ResponseModel):
     oauth_identities: list[ExportedIdentityResponse] = Field(description="The linked accounts at identity providers, oldest first.")
     mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")
     passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
+    email_changes: list[ExportedEmailChangeResponse] = Field(description="The recent changes of the email address, newest first.")
 
 
 @routes.get("/api/privacy/export/<user_id>")
@@ -140,6 +152,7 @@ async def export_package(data: PersonalDataExport) -> Response:
         Part("oauth_identities", data.oauth_identities, _to_identity_response),
         Part("mfa_events", data.mfa_events, _to_mfa_event_response),
         Part("passkeys", data.passkeys, _to_passkey_response),
+        Part("email_changes", data.email_changes, _to_email_change_response),
     )
 
 
@@ -183,6 +196,16 @@ def _to_passkey_response(passkey: ExportedPasskey) -> ExportedPasskeyResponse:
         backup_eligible=passkey.backup_eligible,
         created_at=passkey.created_at,
         last_used_at=passkey.last_used_at,
+    )
+
+
+def _to_email_change_response(change: ExportedEmailChange) -> ExportedEmailChangeResponse:
+    return ExportedEmailChangeResponse(
+        old_email=change.old_email,
+        new_email=change.new_email,
+        requested_at=change.requested_at,
+        proved_at=change.proved_at,
+        undone_at=change.undone_at,
     )
 
 

@@ -1,8 +1,9 @@
-"""The pages of the user's account: overview, email address, password and second factor (decisions 53, 176; security G-1, G-2).
+"""The pages of the user's account: overview, password and second factor (decisions 53, 176; security G-1, G-2).
 
 They offer the actions of the API as forms that work without scripts. After a change, the browser is
 redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the
-direct response to its form. `account_access` has the devices, linked accounts and sessions.
+direct response to its form. `account_email` has the email address, `account_access` the devices,
+linked accounts and sessions.
 """
 
 import base64
@@ -12,7 +13,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core import privacy
-from core.accounts import accounts, devices, mfa
+from core.accounts import accounts, devices, email_changes, mfa
 from core.accounts.accounts_rules import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
 from core.accounts.devices_rules import ListedDevice
 from core.accounts.mfa_rules import MfaSetup
@@ -21,8 +22,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
-from core.kernel.values import Email
+from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge import cookies
@@ -36,14 +36,14 @@ from entrypoints.http.pages.sign_in import redirect, refused_page
 
 routes = Blueprint("account", __name__)
 
-EMAIL: Final = "/app/account/email"
 PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 TWO_FACTOR: Final = "/app/account/two-factor"
 
 # The notices that pages show after a redirect, by the value of the notice cookie.
 NOTICES: Final = {
-    "address": "Email address changed. Open the link in the email that we sent there to verify it.",
+    "address": "Check your inbox at the new address, and open the link that we sent there.",
     "same-address": "This is already your email address. Nothing was changed.",
+    "kept-address": "Change canceled. You keep your email address.",
     "link": "Verification email sent. Check your inbox.",
     "password": "Password updated. You've been signed out on all other devices.",
     "first-password": "Password set.",
@@ -117,11 +117,13 @@ async def show_account() -> Response:
     """
     user = signed_in()
     account, status = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
+    email_change = await email_changes.find_pending(ports(), user.user_id)
     listed_devices, live_sessions = await recent_devices(), await sessions.list_own(ports(), user)
     return account_page_response(
         "account.html",
         email=account.email,
         verified=account.email_verified_at is not None,
+        pending=None if email_change is None else email_change.new_email,
         has_password=account.password_hash is not None,
         mfa_since=None if status.enabled_at is None else format_utc(status.enabled_at),
         devices=len(listed_devices),
@@ -146,51 +148,6 @@ async def download_data() -> Response:
     response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
     response.headers["Cache-Control"] = "no-store"
     return response
-
-
-# The email address
-
-
-@routes.get(EMAIL)
-@page_session
-@describes_page({200: "The form."})
-async def show_email() -> Response:
-    """Show the form to change your email address.
-
-    If the address is not verified, you can also request another verification email.
-    """
-    user = signed_in()
-    return account_page_response("account_email.html", email=user.email, verified=user.email_verified, typed="", problem=None)
-
-
-@routes.post(EMAIL)
-@page_session
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
-async def change_email() -> Response:
-    """Change your email address.
-
-    The new address must be verified, and your other sessions end.
-    """
-    form, user = await read_account_form(), signed_in()
-    input_text = form.get("email", "")
-    try:
-        email = await accounts.change_email(ports(), user, Email.parse(input_text))
-    except Invalid as refusal:
-        return refused_account_page(refusal, "account_email.html", email=user.email, verified=user.email_verified, typed=input_text)
-    return redirect_with_notice("same-address" if email == user.email else "address", EMAIL)
-
-
-@routes.post("/app/account/email/verification")
-@page_session(limit=RESEND_VERIFICATION)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def resend_verification() -> Response:
-    """Send another verification email.
-
-    It goes to the current address of the account.
-    """
-    await read_account_form()
-    await accounts.resend_verification(ports(), signed_in(), signed_in().email)
-    return redirect_with_notice("link", EMAIL)
 
 
 # The password

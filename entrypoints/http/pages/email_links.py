@@ -1,8 +1,8 @@
-"""The pages behind the links in emails: verify an address, and set a new password."""
+"""The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
 
 from quart import Blueprint, Response, request
 
-from core.accounts import accounts
+from core.accounts import accounts, email_changes
 from core.accounts.accounts_rules import LinkInvalid
 from core.accounts.one_time_tokens import TokenPurpose
 from core.authentication import joining
@@ -50,7 +50,8 @@ async def verify_email() -> Response:
     """Verify an email address.
 
     The link in a verification email leads here. It works once. In the browser of a sign-up on our
-    page, it also signs the user in. Clients that prefer JSON get a message instead of the page.
+    page, it also signs the user in. The link in the email to a requested new address leads here, too,
+    and gives the account this address. Clients that prefer JSON get a message instead of the page.
     """
     token = request.args.get("token", "")
     if not wants_page():
@@ -126,3 +127,33 @@ async def reset_password() -> Response:
         return page_response(_form(token, design, refusal.message))
     sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
     return page_response(render("password_reset_done.html", design=design, sign_in=sign_in))
+
+
+@routes.get("/auth/undo-email-change")
+@anyone
+@describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
+async def undo_email_change_page() -> Response:
+    """Show the form to undo a change of the email address.
+
+    The link in the notice to the old address leads here. Opening it changes nothing.
+    """
+    token = request.args.get("token", "")
+    change = await email_changes.find_undoable(ports(), token)
+    return page_response(render("undo_email_change.html", form_action="'self'", token=token, email=change.old_email))
+
+
+@routes.post("/auth/undo-email-change")
+@anyone
+@describes_page(
+    {200: "The change is undone.", 400: "The link has expired or has been used.", 403: "The form does not come from our page."},
+    form=["token"],
+)
+async def undo_email_change() -> Response:
+    """Undo a change of the email address.
+
+    The form of the page sends this. The account gets its old address back, and all sessions end. The
+    second factor stays.
+    """
+    form = await read_form()
+    email = await email_changes.undo(ports(), caller(), form.get("token", ""))
+    return page_response(render("email_change_undone.html", email=email))

@@ -11,6 +11,7 @@ from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import digest, rfc3339
+from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.applications.api.service_accounts import SECOND, account_of
 from tests.applications.api.service_users import Shop, check_counts
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -64,6 +65,20 @@ async def test_an_anonymized_account_gets_no_email_address(shop: Shop) -> None:
     account = await shop.add_own_user("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
     assert refused(await shop.update(account.id, email="back@example.com")) == (403, "FORBIDDEN")
     assert await account_of(shop, "back@example.com") is None
+
+
+async def test_the_organizations_change_ends_the_users_own_changes(shop: Shop, sent: FakeMailTransport) -> None:
+    """The organization decides the address, so the undo links end too, and the old address is free again."""
+    account, api, ports = await shop.add_own_user("old@example.com"), shop.tenant.api, shop.tenant.ports
+    changer = EmailChanger(api, ports, sent)
+    undo_token = await changer.change((await sign_in(ports, account)).access_token, "mine@example.com", old="old@example.com")
+    assert refused(await shop.create("old@example.com")) == BAD, "reserved"
+    token = (await sign_in(ports, account)).access_token
+    proof, _ = await changer.request(token, "later@example.com", old="mine@example.com")
+    assert (await shop.update(account.id, email="assigned@example.com")).status == 200
+    assert [(await undo(api, undo_token)).status, (await open_proof(api, proof)).status] == [400, 400]
+    assert (await shop.create("old@example.com")).status == 200
+    assert await account_of(shop, "assigned@example.com") is not None
 
 
 async def test_an_update_without_effect_leaves_no_trace(shop: Shop, tenants: Tenants) -> None:

@@ -100,6 +100,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         )
         await run_sql(pool, statement, str(time).encode(), NOW, time)
         await add_events(pool, "x", time)
+        change = """
+            insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at)
+            values (%s, %s, %s, 'old@example.com', 'new@example.com', %s, %s)"""
+        await run_sql(pool, change, uuid4(), user.id, uuid4(), time, time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         email_sign_in = """
@@ -167,6 +171,7 @@ SWEPT_TABLES = {
     Sweep.RATES: ("rates", 1),
     Sweep.ATTEMPT_LIMITS: ("guesses", 1),
     Sweep.MAILS: ("mails", 1),
+    Sweep.EMAIL_CHANGES: ("email_changes", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),

@@ -77,6 +77,8 @@ POST   /api/auth/forgot-password              200  200  200  200  200  200  200 
 POST   /api/auth/reset-password               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/undo-email-change                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/undo-email-change                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
@@ -365,6 +367,7 @@ POST   /app/account/export                           303* 200  200  200  303*
 GET    /app/account/email                            303* 200  200  200  303*
 POST   /app/account/email                            303* 303  303  303  303*
 POST   /app/account/email/verification               303* 303  303  303  303*
+POST   /app/account/email/cancel                     303* 303  303  303  303*
 GET    /app/account/password                         303* 200  200  200  303*
 POST   /app/account/password                         303* 303  303  303  303*
 GET    /app/account/two-factor                       303* 200  200  200  303*
@@ -434,6 +437,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/reset-password": Request({"token": "{reset_token}", "new_password": "another good password"}),
     "GET /auth/reset-password": Request(query={"token": "{reset_token}"}),
     "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
+    "GET /auth/undo-email-change": Request(query={"token": "{undo_token}"}),
+    "POST /auth/undo-email-change": Request(form={"token": "{undo_token}"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
     "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
     "POST /api/user/set-password": Request(
@@ -561,6 +566,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/export": Request(form=OF_THE_SESSION),
     "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
     "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
+    "POST /app/account/email/cancel": Request(form=OF_THE_SESSION),
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.email_changes_rules import new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
 from core.applications.api_keys_rules import ApiKey
@@ -331,7 +332,7 @@ async def _add_tenant(
     members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
     roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
-    secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token")}
+    secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token", "undo_token")}
     owner, further = people["owner"], people["further"]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         tier = await tx.tiers.by_name("professional")
@@ -376,6 +377,9 @@ async def _add_tenant(
                 org_id=org,
             )
         email_sign_in = await add_email_sign_ins(tx, further, slug, now)
+        change = new_email_change(further, sessions["further"].session_id, Email(f"pending@{slug}.example"), timedelta(hours=24), now)
+        await tx.email_changes.add(change)
+        await tx.email_changes.save_undo_token(change.id, digest(secrets["undo_token"]))
         for kind in (EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED):
             await tx.email_queue.add(new_email(kind, further.email, now, org_id=org))
     actor = Person(

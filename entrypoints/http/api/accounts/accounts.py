@@ -7,7 +7,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
-from core.accounts import accounts, profiles
+from core.accounts import accounts, email_changes, profiles
 from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, ProfileChanges
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
@@ -130,6 +130,9 @@ class ProfileResponse(ResponseModel):
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
+    pending_email: str | None = Field(
+        description="A requested email address that is not proved yet, or null. Always null for access tokens of services.", examples=[None]
+    )
     org: str = Field(description="The slug of the organization of this session, or an empty string.", examples=["acme"])
     service: str = Field(description="The slug of the service of this session, or an empty string.", examples=["shop"])
     name: str | None = Field(description="The full name, or null.", examples=["Ada Lovelace"])
@@ -141,10 +144,12 @@ class ProfileResponse(ResponseModel):
 async def _own_profile() -> ProfileResponse:
     user = signed_in()
     account = await accounts.get_own(ports(), user)
+    change = None if user.service else await email_changes.find_pending(ports(), user.user_id)
     org = user.organization.slug if user.organization else user.service.org_slug if user.service else ""
     return ProfileResponse(
         id=str(user.user_id),
         email=account.email,
+        pending_email=None if change is None else change.new_email,
         org=org,
         service=user.service.slug if user.service else "",
         **asdict(account.profile),
@@ -175,20 +180,22 @@ class ProfileUpdateRequest(RequestModel):
 
 @routes.patch("/api/user")
 @person(outlives=True)
-@refuses(404)
+@refuses(404, 429)
 @validate_request(ProfileUpdateRequest)
 @validate_response(ProfileResponse)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
-    """Change your profile or your email address.
+    """Change your profile, or request another email address.
 
-    A new email address takes effect at once. Your other sessions end. You get an email with a link to
-    verify the new address, and cannot sign in with your password before you open it.
+    You keep the present address until you open the link in the email to the new one, within 24 hours.
+    Then your other sessions end. The present address gets a notice with a link that undoes the change
+    within 72 hours. The same new address again sends its link again, and the present address cancels
+    the change.
     """
     changes = ProfileChanges.parse(name=data.name, picture=data.picture, locale=data.locale, zoneinfo=data.zoneinfo)
     if "email" in data.model_fields_set:
         if data.email is None:
             raise EmailRequired
-        await accounts.change_email(ports(), signed_in(), Email(data.email))  # first, because it may be refused
+        await email_changes.request(ports(), signed_in(), Email(data.email))  # first, because it may be refused
     if changes != NO_CHANGES:
         await profiles.change(ports(), signed_in(), changes)
     return await _own_profile()

@@ -1,4 +1,4 @@
-"""The overview page, the email address and the password (decision 53; security A-8, A-9, Y-1)."""
+"""The overview page and the password (decision 53; security A-8, Y-1)."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
-from tests.accounts.api.account_pages.paths import EMAIL_PAGE, EXPORT, PASSWORD_PAGE, SESSIONS, next_page_text, page_text
+from tests.accounts.api.account_pages.paths import EXPORT, PASSWORD_PAGE, SESSIONS, next_page_text, page_text
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, leads_to, set_cookies
-from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Api, add_account, run_sql, sign_in
+from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Api, run_sql, sign_in
 from tests.support.mfa import add_mfa
 
 
@@ -62,42 +62,6 @@ async def test_the_export_is_downloaded_as_a_file(browser: FakeBrowser, api: Api
     token = (await sign_in(ports, user)).access_token
     assert json.loads(answer.text) == (await api.get(f"/api/privacy/export/{user.id}", token=token)).json
     assert json.loads(answer.text)["email"] == EMAIL
-
-
-# The address
-
-
-async def test_the_present_address_changes_nothing(browser: FakeBrowser, pool: Pool) -> None:
-    page = await next_page_text(browser, await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=EMAIL))
-    assert "This is already your email address. Nothing was changed." in page
-    assert "Email address changed." not in page
-    assert await run_sql(pool, "select 1 from mails") == []
-
-
-async def test_a_changed_address_is_unverified(browser: FakeBrowser, ports: Ports, user: Account, pool: Pool) -> None:
-    await sign_in(ports, user)
-    answer = await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=" Moved@Example.com ")
-    page = await next_page_text(browser, answer)
-    assert "Email address changed." in page
-    assert "Your email address is moved@example.com . It isn't verified yet." in page
-    assert await run_sql(pool, "select kind, address from mails order by kind") == [
-        ("email_changed", EMAIL),
-        ("verify_email", "moved@example.com"),
-    ]
-    assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(1,)]
-    answer = await browser.submit(f"{EMAIL_PAGE}/verification", EMAIL_PAGE)
-    assert "Verification email sent." in await next_page_text(browser, answer)
-    assert await run_sql(pool, "select count(*) from mails where kind = 'verify_email'") == [(2,)]
-
-
-@pytest.mark.parametrize("email", ["", "x", "taken@example.com"])
-async def test_a_refused_address_is_explained(browser: FakeBrowser, ports: Ports, pool: Pool, email: str) -> None:
-    await add_account(ports, "taken@example.com")
-    answer = await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=email)
-    assert answer.status == 400
-    assert 'aria-invalid="true" aria-describedby="problem' in answer.text
-    assert f'value="{email}"' in answer.text
-    assert await run_sql(pool, "select count(*) from mails") == [(0,)]
 
 
 # The password

@@ -18,6 +18,7 @@ CHANGES = {
     EXPORT: {},
     EMAIL_PAGE: {"email": "moved@example.com"},
     f"{EMAIL_PAGE}/verification": {},
+    f"{EMAIL_PAGE}/cancel": {},
     PASSWORD_PAGE: {"current_password": PASSWORD, "new_password": NEW_PASSWORD},
     f"{TWO_FACTOR}/setup": {},
     f"{TWO_FACTOR}/confirm": {"code": "123456"},

@@ -6,6 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import new_id
+from tests.accounts.email_changes import change_email
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, add_account, run_concurrently, run_during, run_sql, sign_in
@@ -166,7 +167,7 @@ async def test_concurrent_changes_of_end_users_do_not_deadlock_and_keep_counters
                 return await apps.revoke(str(person.id), of=(apps.acme, apps.other_tenant)[number % 2])
             case 1:
                 revocations += 1
-                return await api.patch("/api/user", {"email": f"moved-{revocations}@people.example"}, token=own_tokens[number % 4])
+                return await change_email(api, ports, own_tokens[number % 4], f"moved-{revocations}@people.example")
             case 2 if number % 4 < 3:
                 return await api.delete(f"/api/service/users/{person.id}", headers={"X-Api-Key": key})
             case 2:

@@ -8,6 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from ports import Ports
+from tests.accounts.email_changes import change_email
 from tests.authentication.api.second_factor.sign_ins import start_login, verify
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
@@ -218,7 +219,7 @@ async def test_security_changes_end_pending_sign_ins(
         case "disable":
             assert (await api.delete("/api/user/mfa", token=signed_in)).status == 200
         case "address":
-            assert (await api.patch("/api/user", {"email": "new@example.com"}, token=signed_in)).status == 200
+            assert (await change_email(api, ports, signed_in, "new@example.com")).status == 200
         case state:
             await run_sql(pool, f"update users set {state}_at = now()")  # noqa: S608
     clock.advance(timedelta(seconds=60))

@@ -16,12 +16,13 @@ from adapters.http.providers import HttpProviders
 from core.kernel.providers import Provider
 from core.kernel.values import digest
 from ports import Ports
+from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
-from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service
@@ -154,6 +155,16 @@ async def test_an_unverified_account_loses_its_earlier_credentials(provider_sign
 @verifying_providers
 async def test_an_address_entered_later_and_not_verified_links_nothing(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
     await add_account(ports, email_verified_at=None)  # another address was verified before
+    before = await provider_sign_in.snapshot()
+    assert (await provider_sign_in.complete()).status == 409
+    assert await provider_sign_in.snapshot() == before
+
+
+@pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.OFFICESUITE], indirect=True)
+async def test_a_reserved_address_gets_no_account(provider_sign_in: ProviderSignIn, ports: Ports, api: Api) -> None:
+    """Its former account can still undo the change of address (security A-9)."""
+    token = (await sign_in(ports, await add_account(ports))).access_token
+    assert (await change_email(api, ports, token, "lovelace@example.com")).status == 200
     before = await provider_sign_in.snapshot()
     assert (await provider_sign_in.complete()).status == 409
     assert await provider_sign_in.snapshot() == before

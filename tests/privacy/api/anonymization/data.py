@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import accounts
+from core.accounts import email_changes
 from core.accounts.accounts_rules import Account
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
@@ -30,6 +30,7 @@ DELETED_TABLES: Final = (
     "pre_auths",
     "link_tickets",
     "one_time_tokens",
+    "email_changes",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -110,6 +111,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
             *(service, tenant.org),
         ),
         """
+        insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at)
+        values (gen_random_uuid(), %s, %s, 'ada@example.com', 'ada@elsewhere.example', now(), now())""": (session,),
+        """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
         values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),
     }
@@ -122,9 +126,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
 
 
 async def change_account_email(ports: Ports, account: Account, *addresses: str) -> None:
-    """Change the account's address several times."""
+    """Change the account's address several times, as an organization does."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in addresses:
             locked_account = await tx.accounts.lock(account.id)
             assert locked_account is not None
-            await accounts.change_account_email(tx, locked_account, Email(address), ports.clock.now())
+            await email_changes.change_at_once(tx, locked_account, Email(address), ports.clock.now())

@@ -10,6 +10,7 @@ from core.kernel.values import Email
 from core.tenancy import events
 from core.tenancy.invitations_rules import InvitationStatus
 from ports import Ports
+from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock
 from tests.privacy.api.anonymization.data import (
     DELETED_TABLES,
@@ -93,10 +94,10 @@ async def test_entries_of_the_users_actions_on_others_are_redacted(
     assert ended_at is not None
 
 
-async def test_former_addresses_are_removed_too(
+async def test_former_and_pending_addresses_are_removed_too(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant
 ) -> None:
-    """In entries and events of answered invitations, in pending invitations, and in emails."""
+    """In entries and events of answered invitations, in pending invitations, in changes of the address, and in emails."""
     user = await add_account(ports, FORMER_EMAIL)
     await acme.join("ada", user)
     invitation = await add_invitation(ports, acme.org, FORMER_EMAIL)
@@ -104,13 +105,16 @@ async def test_former_addresses_are_removed_too(
         await tx.invitations.end(acme.org, invitation.id, InvitationStatus.ACCEPTED, clock.now())
         tx.record(events.invitation_accepted(invitation, user.id))
     for address in ("countess@example.com", EMAIL):
-        answer = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, user)).access_token)
+        answer = await change_email(api, ports, (await sign_in(ports, user)).access_token, address)
         assert answer.status == 200, answer.text
+    pending = "pending@example.com"
+    assert (await api.patch("/api/user", {"email": pending}, token=(await sign_in(ports, user)).access_token)).status == 200
     responses = [await other_tenant.invite(address) for address in (FORMER_EMAIL, "countess@example.com", EMAIL)]
     for address in (FORMER_EMAIL, "countess@example.com"):
         assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await columns_with(pool, address)
+    assert await columns_with(pool, pending) == {"mails.address", "email_changes.new_email"}
     await anonymize(api, user.id, acme.token("owner"))
-    for address in (FORMER_EMAIL, "countess@example.com", EMAIL):
+    for address in (FORMER_EMAIL, "countess@example.com", EMAIL, pending):
         assert await columns_with(pool, address) == set()
     query = "select status from invitations where org_id = %s"
     assert await run_sql(pool, query, other_tenant.org) == [("cancelled",)] * 3

@@ -77,6 +77,20 @@ class Subject:
         await run_sql(self.pool, insert, id_, self.account.id, f"Key {number}", id_.bytes, aaguid, at, columns.get("last_used_at"))
         return str(id_), str(aaguid)
 
+    async def add_email_change(self, number: int, **columns: Any) -> None:
+        row: dict[str, Any] = {
+            "id": uuid4(),
+            "user_id": self.account.id,
+            "session_id": uuid4(),
+            "old_email": "old@example.com",
+            "new_email": "new@example.com",
+            "requested_at": FIRST_LOGIN + timedelta(days=number),
+            "expires_at": FIRST_LOGIN + timedelta(days=number + 1),
+            **columns,
+        }
+        statement = f"insert into email_changes ({', '.join(row)}) values ({', '.join(['%s'] * len(row))})"  # noqa: S608
+        await run_sql(self.pool, statement, *row.values())
+
 
 async def request_export(api: Api, user_id: object, token: str | None = None) -> Answer:
     return await api.get(f"/api/privacy/export/{user_id}", token=token)
@@ -89,3 +103,4 @@ async def add_all_data(subject: Subject, *services: UUID) -> None:
         await subject.add_identity(number, "codehost", service)
     await subject.add_mfa_event(0)
     await subject.add_passkey(0)
+    await subject.add_email_change(0)

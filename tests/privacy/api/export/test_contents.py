@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     (first, made_first), (second, made_second) = await user.add_passkey(0), await user.add_passkey(1, last_used_at=FIRST_LOGIN)
     await set_profile(user.ports, user.account.id)
     day = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    await user.add_email_change(0, proved_at=FIRST_LOGIN + timedelta(days=1), undone_at=FIRST_LOGIN + timedelta(days=2))
+    await user.add_email_change(1)
+    addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
     package = await user.export()
     assert package == {
         "user_id": user.id,
@@ -94,6 +98,10 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             {"id": first, "name": "Key 0", "aaguid": made_first, "backup_eligible": True, "created_at": day[0], "last_used_at": None},
             {"id": second, "name": "Key 1", "aaguid": made_second, "backup_eligible": True, "created_at": day[1], "last_used_at": day[0]},
         ],
+        "email_changes": [
+            {**addresses, "requested_at": day[1], "proved_at": None, "undone_at": None},
+            {**addresses, "requested_at": day[0], "proved_at": day[1], "undone_at": day[2]},
+        ],
     }
     assert list(package) == [
         *(
@@ -107,14 +115,15 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "oauth_identities",
             "mfa_events",
             "passkeys",
+            "email_changes",
         )
     ]
 
 
 async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")
-    assert [package[name] for name in lists] == [[]] * 5
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes")
+    assert [package[name] for name in lists] == [[]] * 6
     assert package["login_events_count"] == 0
 
 
@@ -122,7 +131,8 @@ async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant,
     owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
     await add_all_data(owner, shop)
     package = await user.export()
-    assert [package[name] for name in ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")] == [[]] * 5
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes")
+    assert [package[name] for name in lists] == [[]] * 6
 
 
 async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
@@ -168,9 +178,10 @@ async def test_lists_of_several_batches_are_complete(
         await user.add_identity(number, "websuite", await add_service(user.pool, acme.org, f"s{number}"))
         await user.add_mfa_event(0, f"event {number}")
         await user.add_passkey(0)
+        await user.add_email_change(0, new_email=f"n{number}@example.com")
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
-        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3},
+        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3},
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)

@@ -2,16 +2,18 @@
 
 from uuid import UUID
 
-from tests.support.builders import Answer, sign_in
+from tests.accounts.email_changes import change_email
+from tests.support.builders import Answer, run_sql, sign_in
 from tests.support.tenants import Tenant
 
 PRIVATE_EMAIL = "grace@home.example"
 
 
 async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE_EMAIL) -> None:
-    """Change the email address of an account, as its user."""
+    """Change the email address of an account, as its user, and let the days pass in which the old one is reserved."""
     answer = await try_change_own_email(acme, user_id, email)
     assert answer.status == 200, answer.text
+    await run_sql(acme.pool, "delete from email_changes")
 
 
 async def try_change_own_email(acme: Tenant, user_id: str, email: str) -> Answer:
@@ -19,7 +21,7 @@ async def try_change_own_email(acme: Tenant, user_id: str, email: str) -> Answer
         account = await read.accounts.by_id(UUID(user_id))
     assert account is not None
     session = await sign_in(acme.ports, account)
-    return await acme.api.patch("/api/user", {"email": email}, token=session.access_token)
+    return await change_email(acme.api, acme.ports, session.access_token, email)
 
 
 async def leave(tenant: Tenant, user_id: str) -> None:

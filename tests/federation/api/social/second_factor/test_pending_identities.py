@@ -16,6 +16,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports
+from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.api.social.requests import SHOP, verifying_providers
@@ -151,7 +152,7 @@ async def change_password(api: Api, token: str, ports: Ports, sent: FakeMailTran
 
 
 async def change_address(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
-    return (await api.patch("/api/user", {"email": "new@example.com"}, token=token)).status
+    return (await change_email(api, ports, token, "new@example.com")).status
 
 
 async def disable_mfa(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:

@@ -1,0 +1,193 @@
+"""Changes of an account's email address (security A-9, decision 70).
+
+A user's change is pending until the new address is proved. Until then the account keeps its address.
+The notice to the old address has a link that undoes the change, also after it took effect.
+Organizations change the addresses of accounts that they control at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import events
+from core.accounts.accounts_rules import EmailNotFree, EmailTaken, LinkInvalid
+from core.accounts.email_changes_rules import LIMIT_WINDOW, TooManyEmailChanges, UndoLinkInvalid, new_email_change
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.own_account import lock_own_account
+from core.kernel.errors import refuse
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.email_changes_rules import EmailChange
+    from core.kernel.principals import Caller, Person
+    from core.kernel.values import Email
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def find_pending(ports: Ports, user_id: UUID) -> EmailChange | None:
+    """Return the user's pending change, if there is one."""
+    async with ports.storage.reading() as read:
+        return await read.email_changes.pending(user_id, ports.clock.now())
+
+
+async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | None:
+    """Request a change of the caller's address, and return the pending change.
+
+    The new address gets a link that proves it. The old address, if it is verified, gets a notice with
+    a link that undoes the change. A new request replaces the pending one. For the same address again,
+    only the proof is sent again. The present address cancels the pending change, and returns None.
+
+    Raises: EmailNotFree; TooManyEmailChanges; the errors of `lock_own_account`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        if email == account.email:
+            await tx.email_changes.cancel_pending(account.id, now)
+            return None
+        pending = await tx.email_changes.pending(account.id, now)
+        if pending is None or pending.new_email != email:
+            pending = await _add(ports, tx, account, caller.session_id, email, now)
+        await tx.email_queue.add(new_email(EmailKind.CONFIRM_EMAIL_CHANGE, email, now, email_change_id=pending.id))
+    return pending
+
+
+async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID, email: Email, now: datetime) -> EmailChange:
+    # This limit replaces the limit per recipient for the notices: a thief of the session must not
+    # be able to use that one up and then change the address without a notice.
+    limit = ports.policy.mails_per_recipient
+    earlier = await tx.email_changes.nth_newest_at(account.id, limit)
+    if earlier is not None and now < earlier + LIMIT_WINDOW:
+        raise TooManyEmailChanges((earlier + LIMIT_WINDOW - now).total_seconds())
+    if await tx.email_changes.is_taken(email, account.id, now):
+        raise EmailNotFree
+    change = new_email_change(account, session_id, email, ports.policy.verification_ttl, now)
+    await tx.email_changes.cancel_pending(account.id, now)
+    await tx.email_changes.add(change)
+    if change.undo_until is not None:
+        await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGE_REQUESTED, account.email, now, email_change_id=change.id))
+    tx.record(events.email_change_requested(account.id))
+    return change
+
+
+async def cancel(ports: Ports, caller: Person) -> None:
+    """Cancel the caller's pending change. Without one, nothing happens.
+
+    Raises: the errors of `lock_own_account`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        await tx.email_changes.cancel_pending(account.id, now)
+
+
+async def resend(ports: Ports, caller: Person) -> bool:
+    """Queue another email with the link that proves the new address. Return whether a change is pending.
+
+    Raises: the errors of `lock_own_account`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        pending = await tx.email_changes.pending(account.id, now)
+        if pending is not None:
+            await tx.email_queue.add(new_email(EmailKind.CONFIRM_EMAIL_CHANGE, pending.new_email, now, email_change_id=pending.id))
+    return pending is not None
+
+
+async def complete(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Give a locked account the address that its pending change names, and that was just proved.
+
+    Links that were sent to the old address, pending sign-ins, and all sessions but the one that
+    requested the change end.
+
+    Raises: LinkInvalid if no change to this address is pending; EmailNotFree.
+    """
+    change = await tx.email_changes.pending(account.id, now)
+    if change is None or change.new_email != email:
+        raise LinkInvalid
+    await _set_email(tx, account, email, now)
+    await tx.accounts.mark_verified(account.id, now)
+    await tx.email_changes.mark_proved(change.id, now)
+    await tx.sessions.end_others(account.id, change.session_id, now)
+    tx.record(events.email_changed(account.id))
+
+
+async def change_at_once(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Give a locked account another address, which is unverified, on behalf of an organization that controls the account.
+
+    Links sent to the old address, pending sign-ins and the user's own changes end. These can no longer
+    be undone either: the organization decides the address. The caller decides which sessions end.
+
+    Raises: EmailNotFree.
+    """
+    await _set_email(tx, account, email, now)
+    await tx.email_changes.end_all(account.id, now)
+
+
+async def _set_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins.
+
+    Raises: EmailNotFree.
+    """
+    try:
+        await tx.accounts.change_email(account.id, email, now)
+    except EmailTaken:
+        raise EmailNotFree from None  # the API answers 400 here, and 409 at registration
+    await _end_links(tx, account)
+
+
+async def _end_links(tx: Transaction, account: Account) -> None:
+    for purpose in TokenPurpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    await tx.email_sign_ins.void(account.id)
+    await tx.pre_auths.remove_all(account.id)
+
+
+async def find_undoable(ports: Ports, token: str) -> EmailChange:
+    """Return the change that an undo link belongs to, without using the link up.
+
+    Raises: UndoLinkInvalid.
+    """
+    async with ports.storage.reading() as read:
+        change = await read.email_changes.by_undo_token(digest(token)) or refuse(UndoLinkInvalid)
+    return change if change.can_be_undone(ports.clock.now()) else refuse(UndoLinkInvalid)
+
+
+async def undo(ports: Ports, caller: Caller, token: str) -> Email:
+    """Restore the address of the account before a change, and return it. The link works once.
+
+    The change and all later ones end, with their undo links: a thief may have changed the address
+    several times. All sessions, pending sign-ins, trusted devices and links in emails end, too. So do
+    a password that was set and identities that were linked since the request. The second factor stays.
+
+    Raises: UndoLinkInvalid; EmailNotFree.
+    """
+    token_hash, now = digest(token), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        # Read before the account is locked, because the change names the account, and again after it.
+        change = await tx.email_changes.by_undo_token(token_hash) or refuse(UndoLinkInvalid)
+        account = await tx.accounts.lock(change.user_id) or refuse(UndoLinkInvalid)
+        change = await tx.email_changes.by_undo_token(token_hash) or refuse(UndoLinkInvalid)
+        if not change.can_be_undone(now):
+            raise UndoLinkInvalid
+        await tx.email_changes.undo(change, now)
+        if account.email != change.old_email:
+            await _set_email(tx, account, change.old_email, now)
+            await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
+            tx.record(events.email_changed(account.id))
+        else:
+            await _end_links(tx, account)
+        await tx.accounts.mark_verified(account.id, now)  # the link proves the mailbox
+        await tx.sessions.end_all(account.id, now)
+        await tx.devices.distrust(account.id, now)
+        await tx.accounts.drop_password_set_since(account.id, change.requested_at, now)
+        await tx.identities.remove_linked_since(account.id, change.requested_at)
+        tx.record(events.email_change_undone(account.id))
+    return change.old_email

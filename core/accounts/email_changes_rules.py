@@ -1,0 +1,79 @@
+"""A change of an account's email address that its user requested, and the rules for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Invalid, Limited
+from core.kernel.values import Email, new_id
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+
+# The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
+# two days or more to undo a change that took effect.
+PROOF_TTL: Final = timedelta(hours=24)
+UNDO_TTL: Final = timedelta(hours=72)
+LIMIT_WINDOW: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class EmailChange:
+    """A requested change of an account's email address. Times are UTC.
+
+    It is pending until the user proves the new address, cancels or replaces it, or it expires. Until
+    `undo_until`, the old address can undo it, pending or not.
+    """
+
+    id: UUID
+    user_id: UUID
+    session_id: UUID  # the session that requested the change: it continues when the change takes effect
+    old_email: Email
+    new_email: Email
+    requested_at: datetime
+    expires_at: datetime
+    undo_until: datetime | None  # None if the old address was not verified: its owner has no right to the account
+    proved_at: datetime | None = None
+    cancelled_at: datetime | None = None
+    undone_at: datetime | None = None
+
+    def is_pending(self, now: datetime) -> bool:
+        """Return whether a proof of the new address still completes the change."""
+        return self.proved_at is None and self.cancelled_at is None and now < self.expires_at
+
+    def can_be_undone(self, now: datetime) -> bool:
+        """Return whether the link in the notice to the old address still works."""
+        return self.undone_at is None and self.undo_until is not None and now < self.undo_until
+
+
+class UndoLinkInvalid(Invalid):
+    """This link is incomplete, has expired, or has already been used. If you cannot sign in, ask the operator of Gatehouse."""
+
+
+class TooManyEmailChanges(Limited):
+    """You have requested too many changes of your email address. Retry-After says when you can request the next one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
+
+
+def new_email_change(account: Account, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime) -> EmailChange:
+    """Return a pending change of the account's address to `email`.
+
+    If the old address is not verified, the change cannot be undone. Its owner could otherwise take over
+    the account of a user who mistyped their address: undo the correction, and reset the password.
+    """
+    return EmailChange(
+        id=new_id(),
+        user_id=account.id,
+        session_id=session_id,
+        old_email=account.email,
+        new_email=email,
+        requested_at=now,
+        expires_at=now + min(proof_ttl, PROOF_TTL),
+        undo_until=None if account.email_verified_at is None else now + UNDO_TTL,
+    )
