@@ -70,6 +70,14 @@ def mfa_disabled(user_id: UUID, *, forced: bool = False) -> tuple[Event, ...]:
     return tuple(Event(EVENT_KINDS[name], str(user_id), of_person=user_id, details=details) for name in names)
 
 
+def mfa_failed(user_id: UUID, during: str) -> Event:
+    """A wrong code was sent for the account. `during` is `sign_in`, after the first factor, or `setup`.
+
+    The limit of attempts bounds the number of events (security M-2).
+    """
+    return Event(EVENT_KINDS["security.mfa.failed"], str(user_id), of_person=user_id, details={"during": during}, success=False)
+
+
 def anonymized(org_id: UUID, user_id: UUID) -> Event:
     """A user was anonymized. Each organization that they belong to receives the event."""
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)

@@ -111,8 +111,9 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     now = ports.clock.now()
     step = ports.codes.matching_step(enrollment.secret, code, now)
     if step is None:
-        async with ports.storage.autocommit() as statements:
-            await statements.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
+        async with ports.storage.transaction(by=caller) as tx:
+            await tx.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
+            tx.record(events.mfa_failed(caller.user_id, "setup"))
         raise SetupCodeWrong
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes, salt, hashes = await _new_codes(ports)
@@ -209,9 +210,10 @@ async def check_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | No
 
 
 async def log_failed_code(ports: Ports, caller: Caller, user_id: UUID) -> None:
-    """Write the use of a wrong code to the log of second factors."""
-    async with ports.storage.autocommit() as statements:
-        await statements.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+    """Record that a wrong code was sent after the right first factor."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+        tx.record(events.mfa_failed(user_id, "sign_in"))
 
 
 def _verify_totp_code(ports: Ports, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:

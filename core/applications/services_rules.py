@@ -37,6 +37,7 @@ class ServiceLimitExceeded(Invalid):
     """The organization has reached its limit of services. Delete a service, or ask the operator of Gatehouse for a higher limit."""
 
     code = "SERVICE_LIMIT_EXCEEDED"
+    audited = True
 
 
 class EmptyServiceUpdate(Invalid):

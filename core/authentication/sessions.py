@@ -23,7 +23,16 @@ from core.authentication.sessions_rules import (
 )
 from core.kernel import principals
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, refuse
-from core.kernel.principals import Capability, Claims, NotForApplications, OrganizationNotFound, OrganizationStatus, Person
+from core.kernel.principals import (
+    Capability,
+    Claims,
+    NotForApplications,
+    OrganizationContext,
+    OrganizationNotFound,
+    OrganizationStatus,
+    Person,
+    RoleInsufficient,
+)
 from core.kernel.values import PageResult, digest, new_id, new_secret
 from core.tenancy import organizations_rules
 
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Caller, Member
+    from core.kernel.principals import Caller, Member, MembershipState
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
 
@@ -73,7 +82,11 @@ async def authenticate_member(
         context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
-    organization = principals.require_capability(acts_in, capability, inactive=inactive)
+    try:
+        organization = principals.require_capability(acts_in, capability, inactive=inactive)
+    except RoleInsufficient as refusal:
+        refusal.caller = _confirmed_member(user, claims, acts_in)
+        raise
     if user.impersonated_in not in (None, organization.id):
         raise principals.ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
@@ -82,6 +95,18 @@ async def authenticate_member(
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
     return principals.to_member(user, organization)
+
+
+def _confirmed_member(user: Person, claims: Claims, state: MembershipState | None) -> Member | None:
+    """Return the user as a member of the organization, or None if this token says nothing about it, or the membership is not confirmed.
+
+    The role may not allow any action.
+    """
+    if state is None or state.role is None or not state.confirmed or user.impersonated_in not in (None, state.id):
+        return None
+    if claims.org == state.slug and claims.org_id != state.id:  # the token names an earlier organization
+        return None
+    return principals.to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role))
 
 
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:

@@ -1,4 +1,4 @@
-"""The events of webhooks and of SIEM forwarding.
+"""The events of refused changes, of webhooks and of SIEM forwarding.
 
 Path and query of a URL often contain a secret of the receiver, so events have only its origin
 (security L-3).
@@ -13,8 +13,18 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.uris import origin_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
     from core.eventing.siem_rules import SiemConfiguration
     from core.eventing.webhooks_rules import Webhook
+    from core.kernel.errors import Refusal
+
+
+def access_refused(org_id: UUID, method: str, route: str, arguments: Mapping[str, str], refusal: Refusal) -> Event:
+    """A change was refused: the role or the API key does not allow it, or a limit of the organization was reached."""
+    details = {"method": method, "route": route, "arguments": dict(arguments), "error_code": refusal.code, "error": refusal.message}
+    return Event(EVENT_KINDS["access.refused"], str(org_id), org_id=org_id, details=details, success=False)
 
 
 def siem_configured(configuration: SiemConfiguration) -> Event:

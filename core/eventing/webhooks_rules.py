@@ -52,6 +52,8 @@ class EventTypeUnknown(Invalid):
 class TooManyWebhooks(Invalid):
     """The organization already has the maximum number of webhooks. Delete a webhook first."""
 
+    audited = True
+
     def __init__(self, most: int) -> None:
         super().__init__(f"The organization already has the maximum of {most} webhooks. Delete one that you no longer need.")
 

@@ -23,7 +23,12 @@ A refusal is named after a fact, and its docstring is the message for the caller
 (decision 2) are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
-from typing import ClassVar, NoReturn
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+if TYPE_CHECKING:
+    from core.kernel.principals import Caller
 
 
 class Refusal(Exception):
@@ -34,6 +39,10 @@ class Refusal(Exception):
     oauth_error: ClassVar[str] = "invalid_request"
     # The scimType for SCIM clients (RFC 7644 section 3.12), if SCIM defines one for this error.
     scim_type: ClassVar[str | None] = None
+    # Whether a refused change has an entry in the audit log of the caller's organization.
+    audited: ClassVar[bool] = False
+    # The caller whose rights were not sufficient, if the action had not begun yet.
+    caller: Caller | None = None
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()

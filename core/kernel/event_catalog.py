@@ -97,6 +97,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
+            *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
+            *_kinds("Security", Target.ORGANIZATION, "access.refused"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
@@ -122,7 +124,7 @@ class Event:
     the user `of_person` has a confirmed membership, or to the platform's log if there is no such
     organization.
 
-    `details` are stored in the audit entry. `data` is the payload of webhooks; None means
+    `success` is false if the action was refused. `details` are stored in the audit entry. `data` is the payload of webhooks; None means
     `details`. Neither contains a secret (security L-3). `by_time` marks an event without an actor,
     such as an expiry. `impersonator_id` is the impersonator, if it is not that of the transaction's
     caller. `id` is the id of the audit entry, if the use case returns it; such an event goes to one
@@ -136,6 +138,7 @@ class Event:
     details: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None
     by_time: bool = False
+    success: bool = True
     impersonator_id: UUID | None = None
     id: UUID | None = None
 

@@ -290,6 +290,8 @@ class NotOfThisOrganization(Forbidden):
 class RoleInsufficient(Forbidden):
     """Your role in this organization does not allow this. Ask an admin or the owner of the organization."""
 
+    audited = True
+
 
 class NotAnEndUser(Forbidden):
     """You are no longer a user of the service that this token was issued for. Sign in to it again."""
@@ -302,8 +304,11 @@ class NotForApplications(Forbidden):
 class PermissionMissing(Forbidden):
     """This API key does not have the required permission. Use a key that has it."""
 
-    def __init__(self, permission: Permission) -> None:
+    audited = True
+
+    def __init__(self, permission: Permission, key: ServiceKey) -> None:
         super().__init__(f"This API key does not have the permission {permission.value}.")
+        self.caller = key
 
 
 class BlockedByDirectory(Forbidden):
@@ -408,7 +413,7 @@ def require_permission(key: ServiceKey, permission: Permission) -> None:
     Raises: PermissionMissing, OrganizationNotActive, checked in this order (decision 16).
     """
     if permission not in key.permissions:
-        raise PermissionMissing(permission)
+        raise PermissionMissing(permission, key)
     if key.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
 

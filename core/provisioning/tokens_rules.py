@@ -39,6 +39,8 @@ class ScimTokenExpiryPast(Invalid):
 class TooManyScimTokens(Invalid):
     """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
 
+    audited = True
+
     def __init__(self) -> None:
         super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
 

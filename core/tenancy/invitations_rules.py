@@ -36,6 +36,8 @@ class InvitationAlreadySent(Invalid):
 class TooManyInvitations(Limited):
     """The organization has reached its daily limit of invitations. Retry-After says when you can send the next one."""
 
+    audited = True
+
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after, type(self).__doc__)
 
@@ -62,6 +64,7 @@ class TeamFull(Invalid):
     """The organization has reached its member limit. Ask the person who invited you to make room, then accept again."""
 
     code = "TEAM_LIMIT_EXCEEDED"
+    audited = True
 
 
 class InviteeHasNoAccount(Invalid):

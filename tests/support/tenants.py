@@ -26,6 +26,8 @@ from tests.support.builders import (
 )
 from tests.support.database import Database, Snapshot
 
+# The actions that change nothing: sign-ins of members to the platform, and refused changes.
+WITHOUT_CHANGE: Final = ("user.login.success", "access.refused", "security.mfa.failed")
 CAST: Final[Mapping[str, Role]] = {"owner": Role.OWNER, "admin": Role.ADMIN, "member": Role.MEMBER}
 
 
@@ -130,13 +132,19 @@ class Tenant:
     # Records
 
     async def log(self) -> list[dict[str, Any]]:
-        """Return the audit log without the members' sign-ins to the platform, the oldest entry first."""
+        """Return the entries about changes, the oldest entry first."""
         # The clock of a test may stand still. Entries are then in the order of the transactions,
         # and within a transaction in the order of the table.
         columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         rows = [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries, self.org)]
-        return [row for row in rows if row["action"] != "user.login.success"]
+        return [row for row in rows if row["action"] not in WITHOUT_CHANGE]
+
+    async def refusals(self) -> list[tuple[Any, ...]]:
+        """Return actor, method, route and error code of the refused changes, the oldest first."""
+        columns = "actor_id, details->>'method', details->>'route', details->>'error_code'"
+        entries = f"select {columns} from audit_log where org_id = %s and action = 'access.refused' and not success order by created_at"  # noqa: S608
+        return await run_sql(self.pool, entries, self.org)
 
     async def recorded(self) -> list[tuple[Any, ...]]:
         """Return action, target type, target, actor and details of each entry."""
@@ -148,11 +156,11 @@ class Tenant:
         return match
 
     async def webhook_events(self) -> list[tuple[Any, ...]]:
-        """Return name, target and data of the events for webhooks, without the members' sign-ins to the platform."""
+        """Return name, target and data of the events about changes, and of sign-ins to services, for webhooks."""
         rows = await run_sql(
             self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org
         )
-        return [row for row in rows if row[0] != "user.login.success" or row[2]["service_id"] is not None]
+        return [row for row in rows if row[0] not in WITHOUT_CHANGE or row[2].get("service_id") is not None]
 
     async def actions(self) -> Counter[str]:
         """Return the counts of recorded actions, after checking that log and webhooks agree."""
@@ -186,15 +194,16 @@ class Tenants:
     async def everything(self) -> list[tuple[Any, ...]]:
         """Return all rows that a refused request must not change.
 
-        Requests during impersonation are recorded in any case.
+        Refusals and requests during impersonation are recorded in any case.
         """
+        recorded = "('impersonation.request', 'access.refused')"
         return [
             *await run_sql(self.pool, "select id, org_id, user_id, role, created_at from memberships order by id"),
             *await run_sql(self.pool, "select id, member_count from organizations order by id"),
             *await run_sql(self.pool, "select id, status from invitations order by id"),
             *await run_sql(self.pool, "select id, ended_at from sessions order by id"),
-            *await run_sql(self.pool, "select count(*) from audit_log where action <> 'impersonation.request'"),
-            *await run_sql(self.pool, "select count(*) from events where name <> 'impersonation.request'"),
+            *await run_sql(self.pool, f"select count(*) from audit_log where action not in {recorded}"),  # noqa: S608
+            *await run_sql(self.pool, f"select count(*) from events where name not in {recorded}"),  # noqa: S608
         ]
 
 

@@ -55,9 +55,9 @@ class EventLog(Repository):
                 from rows from (jsonb_to_recordset(%(events)s) as (
                     id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
                     target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, actor_email text,
-                    impersonator_id uuid, address text, agent text, payload jsonb))
+                    impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
                     with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
-                                          actor_id, actor_kind, actor_email, impersonator_id, address, agent, payload, number)),
+                                          actor_id, actor_kind, actor_email, impersonator_id, address, agent, success, payload, number)),
             recipients as (
                 select number, org_id from recorded where org_id is not null
                 union all
@@ -70,9 +70,9 @@ class EventLog(Repository):
                 from recorded h left join recipients t on t.number = h.number),
             audited as (
                 insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
-                                       details, created_at)
+                                       success, details, created_at)
                 select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address,
-                       agent, details, at
+                       agent, success, details, at
                 from logs where has_entry
                 returning id, org_id, created_at),
             forwarded as (
@@ -130,6 +130,7 @@ def _row(event: Event) -> dict[str, object]:
         "approved_only": event.kind.approved_only,
         "target_type": event.kind.target,
         "target_id": event.target_id,
+        "success": event.success,
         "details": dict(event.details),
         "data": dict(event.details if event.data is None else event.data),
         "payload": dict(event.payload),

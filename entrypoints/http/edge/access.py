@@ -17,8 +17,10 @@ from werkzeug.datastructures import Headers
 from core.applications import api_keys, api_keys_rules
 from core.authentication import browser, impersonation, sessions, signing_keys
 from core.billing import provider_events_rules
+from core.eventing import refusals
+from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
-from core.kernel.errors import SessionEnded, Unauthenticated, refuse
+from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person, ScimClient
 from core.kernel.rate_limits import BILLING, Bucket
@@ -64,6 +66,7 @@ class NotSignedIn(Unauthenticated):
 
 ACCESS_ATTRIBUTE: Final = "_access_rule"
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 
@@ -97,6 +100,16 @@ class AccessDecorator:
 def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await run(*args, **kwargs)
+        except Refusal as refusal:
+            if refusal.audited and request.method not in SAFE_METHODS:
+                arguments = {name: value for name, value in (request.view_args or {}).items() if name != "org_slug"}
+                change = RefusedChange(request.method, request_record().route, arguments)
+                await refusals.record(ports(), g.get("caller"), change, refusal)
+            raise
+
+    async def run(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await take_token(access.limits)
         redirect = await authenticate(access)
@@ -325,7 +338,7 @@ def check_every_route(app: Quart) -> None:
         except ValueError as error:
             wrong.append(f"{rule.rule}: {error}")
             continue
-        changes = (rule.methods or set()) - {"GET", "HEAD", "OPTIONS"}
+        changes = (rule.methods or set()) - SAFE_METHODS
         if changes and access.security == "bearer" and access.outlives is None:
             wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
     if wrong:

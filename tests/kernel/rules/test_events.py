@@ -49,6 +49,8 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
     **dict.fromkeys(["security.identity.linked", "security.identity.unlinked", "security.password.reset_sent"], "user"),
     **dict.fromkeys(["security.email_change.requested", "security.email_change.undone"], "user"),
+    "security.mfa.failed": "user",
+    "access.refused": "organization",
 }
 
 

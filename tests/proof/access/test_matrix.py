@@ -1,5 +1,9 @@
-"""Every route with every caller: statuses are those of the access matrix, and refused requests change nothing."""
+"""Every route with every caller: statuses are those of the access matrix, and refused requests change nothing.
 
+Where the role or the permission is not sufficient, exactly one entry of the audit log says so (security L-5).
+"""
+
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +18,7 @@ from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, T
 from tests.proof.access.world import KEYS, Caller, World
 from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
 from tests.support.browser import SIGN_IN
-from tests.support.builders import Answer
+from tests.support.builders import Answer, run_sql
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +37,13 @@ async def test_every_caller_gets_the_status_of_the_table(piece: int, app: QuartT
 
 async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
     """Yield the wrong answers of a route, and the changes by callers that it refused."""
-    request = REQUESTS.get(route, Request())
+    request, access = REQUESTS.get(route, Request()), access_of(dict(routes(app))[without_variant(route)])
     for name in sorted(worth_trying(route)):
         caller, expected = world.callers[name], TABLE[route][name]
         await prepare(pool, request, caller)
+        is_recorded = not route.startswith("GET") and rights_missing(access, caller)
+        if is_recorded:
+            await run_sql(pool, "delete from rates")  # a caller may write twenty entries an hour
         before = await mark(pool) if request.setup_sql else 0
         answer = await call(app, route, request, caller)
         changes = await changes_since(pool, before)
@@ -46,10 +53,24 @@ async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> Asyn
             new_rows = changes.got
             if caller.impersonated:  # requests during impersonation are always recorded
                 new_rows = frozenset((table, row) for table, row in new_rows if '"impersonation.request"' not in row)
+            entries = [json.loads(row) for table, row in new_rows if table == "audit_log" and '"access.refused"' in row]
+            if [entry["success"] for entry in entries] != [False] * is_recorded:
+                yield f"{route} as {name}: it was refused with {answer.status}, and recorded {len(entries)} times"
+            if entries:
+                new_rows = frozenset((table, row) for table, row in new_rows if '"access.refused"' not in row and table != "siem_queue")
             if new_rows or changes.lost:
                 yield f"{route} as {name}: it was refused with {answer.status}, but changed {sorted(new_rows | changes.lost)}"
         if changes or before:
             await undo(pool)
+
+
+def rights_missing(access: Access, caller: Caller) -> bool:
+    """Return whether the decorator refuses a member because of the role, or an API key because of its permissions."""
+    if access.permission is not None:
+        return caller.permissions is not None and access.permission not in caller.permissions
+    if access.capability is None or caller.session is None or caller.is_application or caller.role is None:
+        return False
+    return not has_capability(caller.role, access.capability)
 
 
 def difference(answer: Answer, expected: str) -> str | None:

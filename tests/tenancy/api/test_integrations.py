@@ -1,5 +1,7 @@
 """Permissions for the mail server and the SIEM of an organization (security Z-5)."""
 
+from typing import Any
+
 import pytest
 
 from adapters.postgres.engine.pool import Pool
@@ -9,6 +11,11 @@ from tests.support.tenants import Tenant
 from tests.tenancy.integrations import SIEM, SMTP, Integration
 
 pytestmark = pytest.mark.parametrize("integration", [SIEM, SMTP], ids=lambda one: one.name)
+
+
+def without_queue(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the status without the number of queued entries, because refusals are audited, too."""
+    return {name: value for name, value in status.items() if name != "pending_count"}
 
 
 async def test_an_organization_has_no_integration_at_first(acme: Tenant, integration: Integration) -> None:
@@ -32,7 +39,7 @@ async def test_members_and_other_organizations_cannot_reach_an_integration(
         assert answer.status == 403
         assert "acme.example" not in answer.text
     assert len(await acme.log()) == 1
-    assert (await integration.get(acme)).json == before
+    assert without_queue((await integration.get(acme)).json) == without_queue(before)
 
 
 async def test_an_inactive_organization_cannot_use_an_integration(acme: Tenant, integration: Integration) -> None:
@@ -62,4 +69,4 @@ async def test_an_admin_demoted_during_the_request_cannot_change_an_integration(
     )
     assert answer.status == 403
     assert len(await acme.log()) == 1
-    assert (await integration.get(acme)).json == before
+    assert without_queue((await integration.get(acme)).json) == without_queue(before)

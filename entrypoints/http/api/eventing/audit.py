@@ -41,7 +41,7 @@ class AuditEntryResponse(ResponseModel):
     target_id: str = Field(description="The id of this object.")
     ip_address: str | None = Field(description="The IP address of the request, or null for a background job.")
     user_agent: str | None = Field(description="The user agent of the request, or null if it sent none.")
-    success: bool = Field(description="Whether the action succeeded.")
+    success: bool = Field(description="Whether the action succeeded. False for refused changes and wrong codes.")
     details: dict[str, Any] = Field(
         description="More information, depending on the action. During an impersonation, `impersonator` has the id and the email address "
         "of the person who acted."

@@ -1,0 +1,67 @@
+"""Entries about refused changes in the audit logs of organizations (security L-5).
+
+The entry is written in a transaction of its own, because that of the change is rolled back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.eventing import events
+from core.kernel.principals import Member, ScimClient, ServiceKey
+from core.kernel.rate_limits import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from core.kernel.errors import Refusal
+    from core.kernel.principals import Caller
+    from ports import Ports
+
+# Entries per organization and caller: ten at once, and at most twenty in any hour.
+ENTRIES = Bucket("refused", 360.0, 10)
+ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change that was refused. `route` is the path template, and `arguments` are its path parameters without the organization."""
+
+    method: str
+    route: str
+    arguments: Mapping[str, str]
+
+
+async def record(ports: Ports, caller: Caller | None, change: RefusedChange, refusal: Refusal) -> None:
+    """Record that a member or a credential of an organization was refused, if this refusal is audited.
+
+    Other callers write to no organization's log. A caller who is refused again and again writes at
+    most twenty entries an hour, so that they cannot fill the log.
+
+    Raises: SessionEnded if the member's session has ended.
+    """
+    caller = refusal.caller or caller
+    actor = None if caller is None or not refusal.audited else _actor(caller)
+    if caller is None or actor is None:
+        return
+    org_id, actor_id = actor
+    async with ports.storage.autocommit() as statements:
+        if await statements.rates.charge(f"refused {org_id} {actor_id}", (ENTRIES,), ports.clock.now()) > 0:
+            return
+    arguments = {name: value[:ARGUMENT_LENGTH] for name, value in change.arguments.items()}
+    async with ports.storage.transaction(by=caller) as tx:
+        tx.record(events.access_refused(org_id, change.method, change.route, arguments, refusal))
+
+
+def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
+    """Return the organization that a caller acts in, and the id of the member or the credential."""
+    match caller:
+        case Member():
+            return caller.acts_in.id, caller.user_id
+        case ServiceKey():
+            return caller.service.org_id, caller.key_id
+        case ScimClient():
+            return caller.org_id, caller.token_id
+    return None
