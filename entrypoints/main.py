@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Final, TypeVar
+from urllib.parse import urlencode
 
 import structlog
 import trio
@@ -23,9 +24,10 @@ from adapters.saml.libraries import XmlLibrariesDisagree
 from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
-from core.authentication import signing_keys
+from core.authentication import owner_recovery, signing_keys
 from core.demo_rules import Demo
 from core.kernel.errors import Refusal, StorageDown
+from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
@@ -339,6 +341,15 @@ def create_first_owner(settings: Settings, email: str, password: str) -> None:
     Raises: EmailInvalid; the errors of `core.accounts.platform.create_first_owner`.
     """
     _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
+
+
+def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
+    """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
+
+    Raises: EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
+    """
+    token = _run_use_case(settings, lambda ports: owner_recovery.create_link(ports, Email.parse(email), operator))
+    return f"{base_url(settings)}{RECOVER_OWNER_PATH}?{urlencode({'token': token})}"
 
 
 def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:

@@ -59,6 +59,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_SUSPENDED: "{organization} was suspended",
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
+        EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
     }
 )
 
@@ -112,6 +113,8 @@ class EmailTemplates:
             variables["link"] = self._link(mail)
         if mail.kind is EmailKind.PAYMENT_ACTION:
             variables["link"] = mail.token
+        if mail.kind is EmailKind.OWNER_RECOVERY:
+            variables["recovered"] = mail.token
         if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
             variables["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:

@@ -40,6 +40,7 @@ class EmailKind(StrEnum):
     ORGANIZATION_SUSPENDED = "organization_suspended"
     ORGANIZATION_ACTIVATED = "organization_activated"
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
+    OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
 
 
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
@@ -78,7 +79,8 @@ class QueuedEmail:
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
-    # ORGANIZATION_REJECTED and ORGANIZATION_SUSPENDED the reason.
+    # ORGANIZATION_REJECTED and ORGANIZATION_SUSPENDED the reason, for OWNER_RECOVERY the address of the
+    # platform owner who gets the link.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The sending organization, the branding one for emails about accounts (security E-1), or the one

@@ -15,6 +15,7 @@ class TokenPurpose(StrEnum):
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)
+    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,3 +86,13 @@ def oauth_credentials_updated(service: Service, provider: Provider, client_id: s
     """A service got its own OAuth client at an identity provider. Without a `client_id`, it uses the platform's credentials again."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def owner_recovery_created(user_id: UUID, operator: str) -> Event:
+    """The operator of the machine created a sign-in link for a platform owner. `operator` is their name in the operating system."""
+    return Event(EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator})
+
+
+def owner_recovered(user_id: UUID) -> Event:
+    """A platform owner used such a link. The second factor, if any, may still be required."""
+    return Event(EVENT_KINDS["platform.owner.recovered"], str(user_id))

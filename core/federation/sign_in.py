@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from core.applications.access_rules import AccessPolicy
-from core.authentication import joining, login
+from core.authentication import joining, login, owner_recovery
 from core.authentication.email_sign_in_rules import EMAIL, is_on
 from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
 from core.authentication.service_access import find_password_service
@@ -78,7 +78,14 @@ class SignUpCredentials:
     device_cookie: str = field(repr=False)
 
 
-SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials | SignUpCredentials
+@dataclass(frozen=True, slots=True)
+class RecoveryCredentials:
+    """The token of a link of `gatehouse owner recover`: a first factor."""
+
+    token: str = field(repr=False)
+
+
+SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials | SignUpCredentials | RecoveryCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ async def sign_in(
 
     Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`,
     `saml.pending.check_pending`, `saml.pending.complete_sign_in`, `login.sign_in_with_password`,
-    `login.sign_in_with_code`, `social.sign_in` and `joining.sign_in_after_sign_up`.
+    `login.sign_in_with_code`, `social.sign_in`, `joining.sign_in_after_sign_up` and `owner_recovery.sign_in`.
     """
     service = await check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
@@ -173,6 +180,9 @@ async def sign_in(
         case SignUpCredentials(token, device_cookie):
             assert in_browser, "the link is bound to a browser"
             outcome = await joining.sign_in_after_sign_up(ports, caller, token, device_cookie, client)
+        case RecoveryCredentials(token):
+            assert in_browser, "the link opens our page"
+            outcome = await owner_recovery.sign_in(ports, caller, token, client)
     if isinstance(outcome, PreAuthToken):
         return outcome
     if isinstance(target, BrowserTarget):

@@ -5,6 +5,7 @@ from typing import Final
 SIGN_IN_PATH: Final = "/app/sign-in"
 EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
+RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
 IDENTITIES_PATH: Final = "/app/account/identities"
 SIGN_UP_PATH: Final = "/app/sign-up"

@@ -55,7 +55,7 @@ from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.pages import account, account_access, account_email, email_links, sign_in, sign_up, social
+from entrypoints.http.pages import account, account_access, account_email, email_links, owner_recovery, sign_in, sign_up, social
 from entrypoints.http.pages import device_flow as device_pages
 from entrypoints.http.pages import email_sign_in as email_sign_in_pages
 from entrypoints.http.pages import invitations as invitation_pages
@@ -119,6 +119,7 @@ BLUEPRINTS: Final = (
     (email_sign_in_pages, "Pages: sign in with a code or a link in an email."),
     (sign_up, "Pages: sign up, and get another verification link."),
     (email_links, "Pages: the links in emails about accounts."),
+    (owner_recovery, "Pages: the link that the operator creates for a platform owner."),
     (account, "Pages: the user's account."),
     (account_email, "Pages: the email address of the user."),
     (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),

@@ -68,6 +68,8 @@ SHARED = [
     ("GET", "/auth/undo-email-change"),
     ("POST", "/auth/undo-email-change"),
     ("POST", "/api/auth/reset-password"),
+    ("GET", "/auth/recover-owner"),
+    ("POST", "/auth/recover-owner"),
     ("POST", "/api/auth/refresh"),
     ("POST", "/api/auth/logout"),
     ("POST", "/api/auth/lookup-email"),

@@ -167,6 +167,8 @@ GET    /auth/reset-password                                       400 429
 POST   /auth/reset-password                                       400 403 413 415 429
 GET    /auth/undo-email-change                                    400 429
 POST   /auth/undo-email-change                                    400 403 413 415 429
+GET    /auth/recover-owner                                        400 429
+POST   /auth/recover-owner                                        400 403 413 415 429
 POST   /api/auth/resend-verification                              400 429
 POST   /api/auth/login                                            400 401 429
 POST   /api/auth/email-sign-in                                    400 403 404 429

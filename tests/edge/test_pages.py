@@ -68,6 +68,7 @@ PAGES: dict[str, dict[str, object]] = {
     "resend_verification.html": {**LINKS, "form_token": "c4ca4238"},
     "resend_verification_done.html": {**LINKS, "form_token": "c4ca4238", "email": "ada@example.org"},
     "ended_link.html": {**LINKS, "form_token": "c4ca4238", "form_target": "/app/forgot-password", "problem": "It was used."},
+    "recover_owner.html": {"form_token": "c4ca4238", "token": "8f14e45f"},
     "invitation.html": {
         "token": "8f14e45f",
         "organization": "Acme & Sons",

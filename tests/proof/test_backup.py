@@ -56,6 +56,7 @@ TABLES: Final = "select tablename from pg_tables where schemaname = 'public' ord
 KEPT: Final = {
     "api_keys": "keys of programs, which no user can type in again",
     "backup_codes": "second factors",
+    "email_changes": "changes of addresses, with the links that undo them",
     "devices": "the list of a user's devices; their trust is left out",
     "invitations": "pending invitations",
     "scim_tokens": "keys of directories",

@@ -53,6 +53,8 @@ ADDITIONS: Final = {
     "POST /auth/email-sign-in": "decision 176: the form of that page",
     "GET /auth/undo-email-change": "security A-9: the page that the link in the notice to the old address opens",
     "POST /auth/undo-email-change": "security A-9: the form of that page",
+    "GET /auth/recover-owner": "security I-7: the page that the link of `gatehouse owner recover` opens",
+    "POST /auth/recover-owner": "security I-7: the form of that page",
     "POST /api/organizations": "decision 204",
     "GET /api/organizations": "decision 205",
     "GET /api/organizations/{}": "decision 205",

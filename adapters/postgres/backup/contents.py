@@ -37,5 +37,4 @@ TABLES_LEFT_OUT: Final = frozenset(
 
 COLUMNS_LEFT_OUT: Final = {
     "devices": frozenset({"trust_hash", "trust_expires_at"}),  # the user proves the second factor again
-    "mails": frozenset({"token", "token_at"}),  # the mailer creates a new token for an email that it sends again
 }

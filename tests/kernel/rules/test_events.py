@@ -51,6 +51,7 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["security.email_change.requested", "security.email_change.undone"], "user"),
     "security.mfa.failed": "user",
     "access.refused": "organization",
+    **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
 }
 
 
@@ -68,6 +69,7 @@ def test_the_audit_log_of_an_organization_has_its_actions() -> None:
     # organization's log is deleted with it. Events about platform owners and impersonation belong
     # to no organization.
     of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted", "impersonation.request"}
+    of_the_platform |= {"platform.owner.recovery_created", "platform.owner.recovered"}
     assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED_EVENTS, "user.login.success"} - of_the_platform
     assert {name for name, kind in EVENT_KINDS.items() if kind.platform_only} == of_the_platform
 

@@ -357,6 +357,8 @@ GET    /app/sign-up                                  200  303  303  303  200
 POST   /app/sign-up                                  200  200  200  200  200
 GET    /app/resend-verification                      200  200  200  200  200
 POST   /app/resend-verification                      200  200  200  200  200
+GET    /auth/recover-owner                           200  200  200  200  200
+POST   /auth/recover-owner                           303  303  303  303  303
 
 GET    /auth/device/verify                           303* 200  200  200  303*
 GET    /auth/authorize                               303* 303  303  403* 303*
@@ -549,6 +551,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
     "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
     "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),
+    "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
+    "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
     "GET /app/sign-in/code": Request(cookies=WAITING),
     "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),

@@ -332,7 +332,7 @@ async def _add_tenant(
     members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
     roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
-    secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token", "undo_token")}
+    secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token", "undo_token", "recovery_token")}
     owner, further = people["owner"], people["further"]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         tier = await tx.tiers.by_name("professional")
@@ -380,6 +380,14 @@ async def _add_tenant(
         change = new_email_change(further, sessions["further"].session_id, Email(f"pending@{slug}.example"), timedelta(hours=24), now)
         await tx.email_changes.add(change)
         await tx.email_changes.save_undo_token(change.id, digest(secrets["undo_token"]))
+        await tx.one_time_tokens.add(
+            digest(secrets["recovery_token"]),
+            TokenPurpose.RECOVER_OWNER,
+            impersonator.steward.id,
+            impersonator.steward.email,
+            created_at=now,
+            expires_at=now + timedelta(minutes=15),
+        )
         for kind in (EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED):
             await tx.email_queue.add(new_email(kind, further.email, now, org_id=org))
     actor = Person(

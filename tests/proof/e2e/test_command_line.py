@@ -14,6 +14,7 @@ import pytest
 from adapters.crypto import generate_key
 from entrypoints.cli import main
 from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service, gatehouse, gatehouse_in_new_interpreter
 from tests.proof.e2e.sink import MailSink
 from tests.support import database
@@ -83,6 +84,22 @@ def test_the_first_owner_is_created_only_once(own_database: dict[str, str], serv
     tokens = running.login(EMAIL, PASSWORD)
     assert running.get("/api/user", token=tokens["access_token"]).json()["email"] == EMAIL
     assert running.post("/api/auth/login", {"email": "eve@example.com", "password": PASSWORD}).status_code == 401
+
+
+def test_an_owner_is_recovered_by_a_link_while_the_service_runs(own_database: dict[str, str], service: Start, home: Path) -> None:
+    running = service(**own_database).start()
+    settings = {**own_database, "SSO_BASE_URL": running.address}
+    assert gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **settings).returncode == 0
+    result = gatehouse(home, "owner", "recover", EMAIL.upper(), **settings)
+    assert result.returncode == 0, result.stderr
+    with FormBrowser(running.address) as browser:
+        browser.open(result.stdout.strip())
+        [form] = browser.forms
+        browser.submit(form)
+        assert EMAIL in browser.text
+    refused = gatehouse(home, "owner", "recover", "eve@example.com", **settings)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("gatehouse: No active account with this email address is a platform owner.")
 
 
 def test_an_invalid_owner_is_refused_in_a_sentence(own_database: dict[str, str], home: Path) -> None:

@@ -1,0 +1,83 @@
+"""Recovery of a platform owner: a sign-in link that the operator of the machine creates (security I-7)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
+from core.authentication import events, login
+from core.authentication.login_rules import SignInMethod
+from core.kernel.errors import Invalid, NotFound, refuse
+from core.kernel.principals import SYSTEM
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from core.accounts.accounts_rules import Account
+    from core.accounts.devices_rules import PresentedDevice
+    from core.authentication.login_rules import PreAuthToken, SignedIn
+    from core.kernel.principals import Caller
+    from core.kernel.values import Email
+    from ports import Ports
+    from ports.storage import Transaction
+
+LIFETIME: Final = timedelta(minutes=15)
+METHOD: Final = "owner_recovery"  # the name of this sign-in method in the login records
+
+
+class NoSuchPlatformOwner(NotFound):
+    """No active account with this email address is a platform owner. Check the address. docs/operating/lost-owner.md lists other ways."""
+
+
+class RecoveryLinkInvalid(Invalid):
+    """This link is incomplete, has expired, or has already been used. Create a new one on the server: gatehouse owner recover EMAIL."""
+
+
+async def create_link(ports: Ports, email: Email, operator: str) -> str:
+    """Return a token that signs this platform owner in once within LIFETIME. Earlier ones become invalid.
+
+    `operator` is the name of the operator in the operating system, for the platform's log. All
+    other platform owners get an email.
+
+    Raises: NoSuchPlatformOwner.
+    """
+    token, now = new_secret(), ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.lock_platform_owners()  # an owner who is demoted now gets no link
+        account = await tx.accounts.lock_by_email(email)
+        if account is None or not account.is_usable or not account.is_platform_owner:
+            raise NoSuchPlatformOwner
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_OWNER)
+        await tx.one_time_tokens.add(
+            digest(token), TokenPurpose.RECOVER_OWNER, account.id, account.email, created_at=now, expires_at=now + LIFETIME
+        )
+        for address in await tx.accounts.platform_owner_addresses():
+            if address != account.email:
+                await tx.email_queue.add(new_email(EmailKind.OWNER_RECOVERY, address, now, token=account.email))
+        tx.record(events.owner_recovery_created(account.id, operator))
+    return token
+
+
+async def link_is_live(ports: Ports, token: str) -> bool:
+    """Return whether a link works now, without using it up."""
+    async with ports.storage.reading() as read:
+        return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_OWNER, ports.clock.now()) is not None
+
+
+async def sign_in(ports: Ports, caller: Caller, token: str, client: PresentedDevice) -> SignedIn | PreAuthToken:
+    """Use up a link, and start a browser session. The link replaces the password; the second factor stays required (security A-10).
+
+    Raises: RecoveryLinkInvalid.
+    """
+
+    async def find_account(tx: Transaction) -> tuple[Account, None]:
+        token_hash = digest(token)
+        account = await tx.accounts.lock_by_token(token_hash, TokenPurpose.RECOVER_OWNER) or refuse(RecoveryLinkInvalid)
+        sent_for = await tx.one_time_tokens.redeem(token_hash, TokenPurpose.RECOVER_OWNER, ports.clock.now())
+        if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
+            raise RecoveryLinkInvalid
+        tx.record(events.owner_recovered(account.id))
+        return account, None
+
+    return await login.sign_in_to_account(ports, caller, SignInMethod(METHOD, None, in_browser=True), find_account, client)

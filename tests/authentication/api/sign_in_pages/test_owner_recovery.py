@@ -1,0 +1,143 @@
+"""The link of `gatehouse owner recover` (security I-7): for platform owners, once, for 15 minutes, with the second factor."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication import owner_recovery
+from core.authentication.owner_recovery import LIFETIME, NoSuchPlatformOwner
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email
+from entrypoints.http.app import Edge
+from ports import Ports
+from ports.storage import Transaction
+from tests.authentication.api.sign_in_pages.paths import count_sessions
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
+from tests.support.builders import Answer, add_account, add_platform_owner, deliver, run_concurrently, run_sql
+from tests.support.mfa import add_mfa
+
+PATH = "/auth/recover-owner"
+ADA, EVE = Email("ada@platform.example"), Email("eve@platform.example")
+
+
+@pytest.fixture
+async def owner(ports: Ports) -> Account:
+    """The platform owner who is locked out."""
+    return await add_platform_owner(ports, ADA)
+
+
+async def use(browser: FakeBrowser, token: str) -> Answer:
+    """Open the link and press the button."""
+    page = await browser.open(f"{PATH}?token={token}")
+    if page.status != 200:
+        return page
+    return await browser.send(PATH, form_token=form_token(page), token=token)
+
+
+async def test_a_link_signs_the_owner_in_and_is_recorded(browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool) -> None:
+    token = await owner_recovery.create_link(ports, ADA, "root")
+    assert (await browser.open(f"{PATH}?token={token}")).status == 200, "opening the link does not use it up"
+    assert leads_to(await use(browser, token)) == ACCOUNT
+    assert ADA in (await browser.open(ACCOUNT)).text
+    assert await run_sql(pool, "select user_id, provider from sessions") == [(owner.id, "owner_recovery")]
+    log = "select action, target_id, actor_id, org_id, details from audit_log where action like 'platform%%' order by action desc"
+    assert await run_sql(pool, log) == [
+        ("platform.owner.recovery_created", str(owner.id), None, None, {"operator": "root"}),
+        ("platform.owner.recovered", str(owner.id), owner.id, None, {}),
+    ]
+
+
+async def test_all_other_active_platform_owners_get_an_email(
+    owner: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    await add_platform_owner(ports, EVE)
+    await add_account(ports, "closed@platform.example", None, is_platform_owner=True, deactivated_at=clock.now())
+    await add_account(ports, "member@example.com")
+    token = await owner_recovery.create_link(ports, ADA, "root")
+    await deliver(ports)
+    [email] = sent.emails
+    assert (email.to, email.subject) == (EVE, "A sign-in link for a platform owner - Gatehouse")
+    for text in (email.text, email.html):
+        assert ADA in text
+        assert token not in text
+
+
+async def test_a_link_works_once(owner: Account, ports: Ports, pool: Pool, app: QuartTrio, edge: Edge) -> None:
+    token = await owner_recovery.create_link(ports, ADA, "root")
+    browsers = [FakeBrowser(app, edge.base_url) for _ in range(20)]
+    pages = [await browser.open(f"{PATH}?token={token}") for browser in browsers]
+
+    async def press(number: int) -> int:
+        return (await browsers[number].send(PATH, form_token=form_token(pages[number]), token=token)).status
+
+    assert sorted(await run_concurrently(20, press)) == [303, *[400] * 19]
+    assert await count_sessions(pool) == 1
+
+
+async def test_the_second_factor_stays_required(browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool) -> None:
+    factor = await add_mfa(ports, owner)
+    assert leads_to(await use(browser, await owner_recovery.create_link(ports, ADA, "root"))) == CODE
+    assert await count_sessions(pool) == 0
+    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+    assert await count_sessions(pool) == 1
+    assert await run_sql(pool, "select count(*) from mfa where setup_at is not null") == [(1,)]
+
+
+async def test_a_link_that_is_not_valid_gets_one_page_and_signs_in_to_nothing(
+    browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    async def create() -> str:
+        return await owner_recovery.create_link(ports, ADA, "root")
+
+    async def within(act: Callable[[Transaction], Awaitable[object]]) -> None:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await act(tx)
+
+    pages = {}
+
+    async def check(reason: str, token: str) -> None:
+        page = await browser.open(f"{PATH}?token={token}")
+        sent = await browser.send(PATH, form_token=form_token(await browser.open("/app/sign-in")), token=token)
+        pages[reason] = (page.status, sent.status)
+        assert "Create a new one on the server: gatehouse owner recover EMAIL." in sent.text, reason
+
+    await check("unknown", "x")
+    await check("empty", "")
+    first = await create()
+    second = await create()
+    await check("replaced", first)
+    clock.advance(LIFETIME)
+    await check("expired", second)
+    token = await create()
+    await within(lambda tx: tx.accounts.demote(owner.id, clock.now()))
+    await check("demoted", token)
+    await within(lambda tx: tx.accounts.promote(owner.id, clock.now()))
+    await within(lambda tx: tx.accounts.deactivate(owner.id, clock.now()))
+    await check("deactivated", token)
+    await within(lambda tx: tx.accounts.reactivate(owner.id, clock.now()))
+    await within(lambda tx: tx.accounts.change_email(owner.id, EVE, clock.now()))
+    await check("another address", token)
+    # The button decides. The page shows nothing about the account.
+    assert pages == {reason: (200 if reason in ("demoted", "deactivated") else 400, 400) for reason in pages}
+    assert await count_sessions(pool) == 0
+
+
+async def test_only_active_platform_owners_get_a_link(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await add_account(ports, "member@example.com")
+    await add_account(ports, "closed@platform.example", None, is_platform_owner=True, deactivated_at=clock.now())
+    for email in ("member@example.com", "closed@platform.example", "unknown@example.com"):
+        with pytest.raises(NoSuchPlatformOwner, match="No active account with this email address is a platform owner"):
+            await owner_recovery.create_link(ports, Email(email), "root")
+    counts = "select (select count(*) from one_time_tokens), (select count(*) from mails), (select count(*) from audit_log)"
+    assert await run_sql(pool, counts) == [(0, 0, 0)]
+
+
+async def test_the_button_needs_the_page_of_this_browser(browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool) -> None:
+    token = await owner_recovery.create_link(ports, ADA, "root")
+    assert (await browser.send(PATH, token=token, form_token="")).status == 403
+    assert await count_sessions(pool) == 0
+    assert leads_to(await use(browser, token)) == ACCOUNT
