@@ -41,10 +41,11 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 
     Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
     """
-    check_new_password(password, email, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock
             raise PlatformOwnerExists
+    # Last, because a start with the password of the existing owner must not fail when the rules change.
+    check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
