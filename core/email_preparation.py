@@ -159,10 +159,11 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     token = email.token
     if token is None:
         await tx.email_sign_ins.remove_older(email.address, email.created_at)
+        token, code = str(new_id()), email_sign_in_rules.new_code()
         if account is None or not account.is_usable:
+            await tx.email_sign_ins.issue(email.id, None, None, code)  # a check of this code takes as long as any other
             await tx.email_queue.save_token(email, None, now)  # counts against the limit
             return DROPPED
-        token, code = str(new_id()), email_sign_in_rules.new_code()
         await tx.email_sign_ins.issue(email.id, account.id, digest(token), code)
         if not await tx.email_queue.save_token(email, token, now):
             return DROPPED

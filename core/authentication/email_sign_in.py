@@ -119,7 +119,8 @@ async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, *, i
         ) or refuse(EmailSignInEnded)
     attempt_limits_rules.raise_if_locked(SecretKind.EMAIL_CODE, attempt.blocked_until, now)
     sign_in = attempt.sign_in
-    if sign_in.user_id is None or not hmac.compare_digest(code, attempt.code or ""):
+    is_right = hmac.compare_digest(code, attempt.code or "")
+    if sign_in.user_id is None or not is_right:
         # Without an account this id matches none, and the statement takes as long.
         await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, sign_in.user_id or sign_in.id)
         raise EmailCodeWrong

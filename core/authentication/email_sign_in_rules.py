@@ -72,7 +72,7 @@ class EmailCodeAttempt:
     """A counted attempt at the code of an email."""
 
     sign_in: EmailSignIn
-    code: str | None = field(repr=False)  # None if no email was sent
+    code: str | None = field(repr=False)  # None until the email is prepared
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 

@@ -263,8 +263,8 @@ class EmailSignIns(EmailSignInsRead, Protocol):
         """Return a request with the name of its service and its code, if any. Raises: SealBroken."""
         ...
 
-    async def issue(self, sign_in_id: UUID, user_id: UUID, link_hash: bytes, code: str) -> None:
-        """Store the account, the link and the code of a request. The code is encrypted."""
+    async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
+        """Store the account, the link and the code of a request. The code is encrypted. Without an account, it opens nothing."""
         ...
 
     async def remove_older(self, email: Email, created_at: datetime) -> None:

@@ -113,7 +113,7 @@ class EmailSignIns(SealingRepository):
             now=now,
         )
 
-    async def issue(self, sign_in_id: UUID, user_id: UUID, link_hash: bytes, code: str) -> None:
+    async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
         await self._write(
             "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s",
             id=sign_in_id,

@@ -13,8 +13,9 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.policy import Policy
 from ports import Ports
-from tests.authentication.email_sign_ins import REQUEST, code_in, request_code, verify, wrong
+from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST, code_in, request_code, verify, wrong
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import ACCOUNT, form_token, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
@@ -70,6 +71,26 @@ async def test_a_code_works_once_and_for_15_minutes(
     clock.advance(timedelta(minutes=15))
     assert (await verify(api, token, code)).status == 401
     assert len(sent.emails) == 2
+
+
+async def test_the_link_signs_in_the_browser_that_opens_it_and_not_the_client(
+    api: Api,
+    user: Account,
+    acme: Tenant,
+    pool: Pool,
+    browser: SamlBrowser,
+    sent: FakeMailTransport,
+    next_code: Callable[[], Awaitable[str]],
+) -> None:
+    """The session in the browser belongs to the platform, although the client asked for a service."""
+    await add_service(pool, acme.org)
+    token = await request_code(api, org_slug=acme.slug, service_slug="shop")
+    code = await next_code()
+    page = await browser.open(f"{LINK_PAGE}?token={link(sent.emails[-1])}")
+    assert "was requested in another browser" in page.text
+    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == ACCOUNT
+    assert await run_sql(pool, "select service_id, browser_hash is not null from sessions where provider = 'email'") == [(None, True)]
+    assert (await verify(api, token, code)).status == 401
 
 
 async def test_the_code_works_only_for_the_client_that_asked(api: Api, user: Account, next_code: Callable[[], Awaitable[str]]) -> None:

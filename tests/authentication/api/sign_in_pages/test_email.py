@@ -104,6 +104,7 @@ async def test_another_browser_sees_where_the_request_came_from_and_signs_in_its
     geoip.known[PEER] = Location("Berlin", "DE")
     await ask(browser, after=AUTHORIZE)
     _, path = await read_email(ports, sent)
+    await ask(phone, "other@example.com")  # it has the secret of another request
     page = await phone.open(path)
     for shown in ("Firefox on", "Berlin, DE", "14 March 2026 at 15:09 UTC", EMAIL, "Shop"):
         assert shown in page.text, shown

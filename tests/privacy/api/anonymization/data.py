@@ -28,6 +28,7 @@ DELETED_TABLES: Final = (
     "passkeys",
     "devices",
     "pre_auths",
+    "email_sign_ins",
     "link_tickets",
     "one_time_tokens",
     "email_changes",
@@ -102,6 +103,13 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
                                access_token)
         values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
                 'token')""": (),
+        """
+        insert into email_sign_ins (id, request_hash, in_browser, email, after, agent, city, country, created_at, expires_at, user_id)
+        select gen_random_uuid(), uuid_send(id), true, email, '/', 'Ada''s browser', 'London', 'GB', now(), now(), id
+        from users where id = %s""": (),
+        """
+        insert into email_sign_ins (id, request_hash, in_browser, email, after, agent, created_at, expires_at)
+        select id, uuid_send(id) || 'x', true, email, '/', 'Ada''s browser', now(), now() from users where id = %s""": (),
         """
         insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
         values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
