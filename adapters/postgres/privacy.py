@@ -62,8 +62,8 @@ LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
     PersonalLog.AUDIT_IMPERSONATED: ("audit_log", "impersonator_id = %(user_id)s"),
     PersonalLog.AUDIT_LINKS: (
         "audit_log",
-        """target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
-           and actor_id is null and address is not null""",
+        """target_type = 'user' and target_id = %(user_id)s::text
+           and (starts_with(action, 'security.') or action = 'user.email_changed') and actor_id is null and address is not null""",
     ),
     PersonalLog.PRIVACY_DONE: ("privacy_log", "actor_id = %(user_id)s"),
 }

@@ -23,9 +23,6 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "anonymous": "and l.actor_id is null and l.address is not null",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
-# Entries about a user's own activity only, by the account's id as actor and target. Those named
-# security.* belong to them, whoever acted (decision 111).
-OWN_ACTIVITY: Final = ["user.login.success", "user.email_changed"]
 
 
 def to_entry(row: Row) -> AuditEntry:
@@ -86,16 +83,19 @@ class Audit(Repository):
         return PageResult(entries, total)
 
     async def forget(self, user_id: UUID) -> None:
-        # Each part of the union has its index.
+        # Each part of the union has its index. Changes of the address by a credential stay. The user's
+        # own changes may have no actor, because the link in the email works without a sign-in.
         await self._run(
             _forgetting("""
                 select id from audit_log
-                where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+                where target_type = 'user' and target_id = %(user_id)s::text
+                  and (starts_with(action, 'security.') or action = 'user.email_changed')
+                  and (starts_with(action, 'security.') or actor_kind is null)
                 union all
                 select id from audit_log
-                where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text and action = any(%(own)s)"""),
+                where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text
+                  and action = 'user.login.success'"""),
             user_id=str(user_id),
-            own=OWN_ACTIVITY,
         )
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:

@@ -12,7 +12,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Anonymous, Person
+from core.kernel.principals import SYSTEM, Anonymous, Person, ScimClient
 from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, run_sql
@@ -105,6 +105,7 @@ async def test_a_filter_selects_actors_without_account(storage: Postgres, pool: 
             assert page.total == count
 
 
+DIRECTORY = ScimClient(token_id=UUID(int=7), org_id=UUID(int=8), org_slug="acme")
 ACTIONS = ["user.invited", "user.joined", "plan.created", "domain.set", "domain.verified"]
 TARGETS = ["t1", "t2"]
 
@@ -146,8 +147,15 @@ async def test_forgetting_an_account_removes_the_users_own_activity_from_every_l
                 tx.record(Event(EVENT_KINDS[name], str(user.id), org_id=org))
             tx.record(Event(EVENT_KINDS["security.password.changed"], str(eve.id), org_id=org))
             tx.record(Event(EVENT_KINDS["service.created"], str(user.id), org_id=org))
+    for caller in (Anonymous(address="203.0.113.9"), DIRECTORY):  # by the link in an email, and by a credential
+        async with storage.transaction(by=caller) as tx:
+            tx.record(Event(EVENT_KINDS["user.email_changed"], str(user.id), org_id=orgs[0]))
+            tx.record(Event(EVENT_KINDS["user.email_changed"], str(user.id)))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.audit.forget(user.id)
+    by_directory = "delete from audit_log where action = 'user.email_changed' and actor_kind = 'scim_token' returning org_id"
+    assert {row[0] for row in await run_sql(pool, by_directory)} == {orgs[0], None}
+    await run_sql(pool, "delete from audit_totals where action = 'user.email_changed' and total = 1")
     remaining_entries = [("security.password.changed", str(eve.id)), ("service.created", str(user.id)), ("user.joined", str(user.id))]
     for org in (*orgs, None):
         entries = "select action, target_id from audit_log where org_id is not distinct from %s order by action"

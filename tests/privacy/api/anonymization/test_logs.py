@@ -49,7 +49,12 @@ async def test_entries_of_actions_by_email_links_are_redacted(
     insert = """
         insert into audit_log (id, org_id, action, target_type, target_id, address, agent, details, created_at)
         values (gen_random_uuid(), %s, %s, 'user', %s, %s, 'a browser', '{}', now())"""
-    for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
+    for org, action in (
+        (acme.org, "user.joined"),
+        (acme.org, "security.password.changed"),
+        (None, "security.password.changed"),
+        (acme.org, "user.email_changed"),
+    ):
         await run_sql(pool, insert, org, action, str(user.id), USER_ADDRESS)
     await run_sql(pool, insert, acme.org, "user.removed", str(user.id), None)  # an action of the service itself
     response = await other_tenant.invite(EMAIL)
@@ -61,6 +66,7 @@ async def test_entries_of_actions_by_email_links_are_redacted(
         ("invitation.declined", "0.0.0.0"),  # noqa: S104
         ("security.password.changed", "0.0.0.0"),  # noqa: S104
         ("security.password.changed", "0.0.0.0"),  # noqa: S104
+        ("user.email_changed", "0.0.0.0"),  # noqa: S104
         ("user.joined", "0.0.0.0"),  # noqa: S104
         ("user.removed", None),
     ]
