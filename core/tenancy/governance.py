@@ -62,8 +62,8 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
         return await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
 
 
-async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
-    """Approve a pending organization, and return it. Its owner gets an email.
+async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
+    """Approve a pending organization, and return it. Its owner gets an email, unless `notify` is false.
 
     Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
     if it has none.
@@ -82,7 +82,8 @@ async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | No
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
         tx.record(events.organization_approved(approved.id, tier.name))
-        await _notify_owner(tx, EmailKind.ORGANIZATION_APPROVED, approved, now)
+        if notify:
+            await _notify_owner(tx, EmailKind.ORGANIZATION_APPROVED, approved, now)
     return approved
 
 
