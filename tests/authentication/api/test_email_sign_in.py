@@ -113,6 +113,7 @@ async def test_a_newer_request_replaces_the_older_one(
     assert (await verify(api, newer, code)).status == 200
 
 
+@pytest.mark.slow
 async def test_known_and_unknown_addresses_get_the_same_responses(
     api: Api, user: Account, ports: Ports, clock: FakeClock, pool: Pool, sent: FakeMailTransport
 ) -> None:
