@@ -59,6 +59,7 @@ KEPT: Final = {
     "email_changes": "changes of addresses, with the links that undo them",
     "devices": "the list of a user's devices; their trust is left out",
     "invitations": "pending invitations",
+    "mails": "emails that wait, with their sealed tokens",
     "scim_tokens": "keys of directories",
     "services": "secrets of applications",
     "users": "passwords",
