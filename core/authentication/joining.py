@@ -1,9 +1,13 @@
-"""The first sign-in of a new user: after a sign-up on our page.
+"""The first sign-in of a new user: after a sign-up on our page, or on the page of an invitation.
 
 A registration proves nothing, and neither does a verification link alone: an attacker can register
 the address of a victim, who then gets the link. So a link signs in only the browser in which the
 user chose the password. In any other browser, it verifies the address, and the user signs in with
 the password (security A-7).
+
+The email of an invitation proves the mailbox, so a new user chooses a password right on its page.
+That works only for an account that has no user yet. Otherwise a forwarded invitation would open the
+account of its recipient: it lives for days, unlike a reset link.
 """
 
 from __future__ import annotations
@@ -12,14 +16,20 @@ from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
-from core.accounts.accounts_rules import LinkInvalid
+from core.accounts import accounts, events, profiles
+from core.accounts.accounts_rules import LinkInvalid, check_new_password
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.profile_rules import ProfileChanges
+from core.applications.access_rules import AccessPolicy
 from core.authentication import login
+from core.authentication.joining_rules import InvitationAnswer, InviteeHasAccount, OpenInvitation
 from core.authentication.login_rules import PASSWORD, SignInMethod
-from core.kernel.errors import refuse
-from core.kernel.principals import OrganizationStatus
-from core.kernel.values import digest
+from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.principals import OrganizationStatus, Person
+from core.kernel.values import KEEP, digest
+from core.tenancy import invitations
+from core.tenancy.invitations_rules import InvitationExpired
+from core.tenancy.members_rules import AlreadyMember
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +42,10 @@ if TYPE_CHECKING:
     from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.kernel.principals import Caller
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Reading, Transaction
+
+
+# After a sign-up
 
 
 def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> bool:
@@ -75,3 +88,91 @@ async def _enroll(tx: Transaction, service_id: UUID, user_id: UUID, now: datetim
     service = await tx.services.context_by_id(service_id)
     if service is not None and service.status is OrganizationStatus.ACTIVE:
         tx.end_users.enroll_deferred(service_id, user_id, now)
+
+
+# Invitations
+
+
+async def find_invitation(ports: Ports, token: str, person: Person | None) -> OpenInvitation:
+    """Return the pending invitation with this token, and how its recipient accepts it in this browser. Nothing changes.
+
+    `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
+    hash of the token (decision 192).
+
+    Raises: the errors of `invitations.get_by_token`.
+    """
+    received = await invitations.get_by_token(ports, token, person)
+    invitation = received.invitation
+    if invitation.is_for(person):
+        return OpenInvitation(received, InvitationAnswer.SIGNED_IN)
+    # The person who has the other token must not learn whether there is an account.
+    if not invitation.is_proved_by(digest(token)):
+        return OpenInvitation(received, InvitationAnswer.UNPROVED)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_email(invitation.email)
+        has_user = account is not None and await _has_user(read, account)
+    return OpenInvitation(received, InvitationAnswer.SIGN_IN if has_user else InvitationAnswer.CHOOSE_PASSWORD)
+
+
+async def _has_user(read: Reading | Transaction, account: Account) -> bool:
+    """Return whether the account has a user who proved its address, or used it. An organization or a squatter may have created it."""
+    if not account.is_usable or account.first_verified_at is None:
+        return False
+    return account.password_hash is not None or await read.accounts.has_signed_in(account.id)
+
+
+async def accept_with_password(
+    ports: Ports, caller: Caller, token: str, password: str, name: str, client: PresentedDevice
+) -> SignedIn | PreAuthToken:
+    """Accept an invitation with the token of its email, set the password and the name of the account, and start a browser session.
+
+    The account is created if there is none. All of this happens in one transaction. An empty name
+    changes nothing.
+
+    Raises: InviteeHasAccount, OrganizationNotActive, AlreadyMember, NameInvalid; the errors of
+    `invitations.get_by_token`, `invitations.add_invited_member`, `check_new_password` and
+    `login.sign_in_to_account`.
+    """
+    opened = await find_invitation(ports, token, None)  # saves the expensive hash; `_accept` decides
+    if opened.answer is not InvitationAnswer.CHOOSE_PASSWORD:
+        raise InviteeHasAccount
+    check_new_password(password, opened.received.invitation.email, ports.policy.common_passwords)
+    changes = ProfileChanges.parse(name=name.strip() or KEEP)
+    password_hash = await ports.passwords.hash(password)
+    method = SignInMethod(PASSWORD, None, in_browser=True)
+    return await login.sign_in_to_account(ports, caller, method, partial(_accept, ports, caller, token, password_hash, changes), client)
+
+
+async def _accept(
+    ports: Ports, caller: Caller, token: str, password_hash: str, changes: ProfileChanges, tx: Transaction
+) -> tuple[Account, PendingIdentity | None]:
+    now = ports.clock.now()
+    organization, invitation = await invitations.lock_by_token(tx, caller, token)
+    if organization.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    invitations.require_pending(invitation)
+    if invitation.expires_at <= now:  # the sweeper marks it
+        raise InvitationExpired
+    # Lock order: organization, membership, account.
+    existing = await tx.accounts.by_email(invitation.email)
+    if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
+        raise AlreadyMember
+    existing = await tx.accounts.lock_by_email(invitation.email)
+    if not invitation.is_proved_by(digest(token)) or (existing is not None and await _has_user(tx, existing)):
+        raise InviteeHasAccount
+    account = await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)
+    await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+    await tx.accounts.set_password(account.id, password_hash, now)
+    tx.record(events.password_changed(account.id, "set"))
+    await profiles.apply_changes(tx, account, changes, now)
+    return await tx.accounts.lock(account.id) or account, None
+
+
+async def launch_url(ports: Ports, org_id: UUID) -> str | None:
+    """Return the launch URL of the organization's only application with one that admits all members, or None."""
+    async with ports.storage.reading() as read:
+        services = [
+            service for policy in (AccessPolicy.ANYONE, AccessPolicy.MEMBERS) for service in await read.services.with_policy(org_id, policy)
+        ]
+    urls = [service.access.launch_url for service in services if service.access.launch_url is not None]
+    return urls[0] if len(urls) == 1 else None

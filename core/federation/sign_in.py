@@ -85,7 +85,18 @@ class RecoveryCredentials:
     token: str = field(repr=False)
 
 
-SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials | SignUpCredentials | RecoveryCredentials
+@dataclass(frozen=True, slots=True)
+class InvitationCredentials:
+    """The token of an invitation's email, and the first password of its recipient: a first factor (`joining.accept_with_password`)."""
+
+    token: str = field(repr=False)
+    password: str = field(repr=False)
+    name: str
+
+
+SignInCredentials: TypeAlias = (
+    PasswordCredentials | CodeCredentials | ProviderCredentials | SignUpCredentials | RecoveryCredentials | InvitationCredentials
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,8 @@ async def sign_in(
 
     Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`,
     `saml.pending.check_pending`, `saml.pending.complete_sign_in`, `login.sign_in_with_password`,
-    `login.sign_in_with_code`, `social.sign_in`, `joining.sign_in_after_sign_up` and `owner_recovery.sign_in`.
+    `login.sign_in_with_code`, `social.sign_in`, `joining.sign_in_after_sign_up`,
+    `joining.accept_with_password` and `owner_recovery.sign_in`.
     """
     service = await check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
@@ -183,6 +195,9 @@ async def sign_in(
         case RecoveryCredentials(token):
             assert in_browser, "the link opens our page"
             outcome = await owner_recovery.sign_in(ports, caller, token, client)
+        case InvitationCredentials(token, password, name):
+            assert in_browser, "the user chooses the password on our page"
+            outcome = await joining.accept_with_password(ports, caller, token, password, name, client)
     if isinstance(outcome, PreAuthToken):
         return outcome
     if isinstance(target, BrowserTarget):

@@ -8,7 +8,6 @@ invitation only, and returns whether it did.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
@@ -40,6 +39,7 @@ from core.tenancy.invitations_rules import (
     TeamFull,
     TooManyInvitations,
     parse_invitable_role,
+    parse_token,
 )
 from core.tenancy.members_rules import AlreadyMember
 from core.tenancy.organizations_rules import Membership
@@ -48,15 +48,13 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.accounts.accounts_rules import Account
     from core.kernel.principals import Caller, Member
     from core.kernel.values import Email, Page, PageResult
     from core.tenancy.branding_rules import Design
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
-
-_HASH = re.compile("[0-9a-f]{64}")
-
 
 # Members
 
@@ -196,14 +194,17 @@ async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation
         return await read.invitations.received_by(caller.email, ports.clock.now())
 
 
-async def get_by_token(ports: Ports, token: str) -> ReceivedInvitation:
-    """Return the pending invitation with this token, without changing it.
+async def get_by_token(ports: Ports, token: str, person: Person | None = None) -> ReceivedInvitation:
+    """Return the pending invitation with this token, or for its signed-in recipient with the hash of one. Nothing changes.
 
     Raises: InvitationNotPending, InvitationExpired.
     """
+    token_hash, is_hash = parse_token(token)
     async with ports.storage.reading() as read:
-        received = await read.invitations.received_by_token(digest(token), ports.clock.now()) or refuse(InvitationNotPending)
-    _require_pending(received.invitation)
+        received = await read.invitations.received_by_token(token_hash, ports.clock.now()) or refuse(InvitationNotPending)
+    if is_hash and not received.invitation.is_for(person):
+        raise InvitationNotPending
+    require_pending(received.invitation)
     return received
 
 
@@ -230,12 +231,12 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
     async with ports.storage.transaction(by=caller) as tx:
-        organization, invitation = await _lock_by_token(tx, caller, token)
+        organization, invitation = await lock_by_token(tx, caller, token)
         if organization.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
         if person is not None and person.email != invitation.email:
             raise InviteeMismatch
-        _require_pending(invitation)
+        require_pending(invitation)
         expired = await _expire_if_due(tx, invitation, now)
         if not expired:
             by_mail = invitation.is_proved_by(digest(token))
@@ -254,8 +255,8 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     Raises: InvitationNotPending, InvitationExpired.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, invitation = await _lock_by_token(tx, caller, token)
-        _require_pending(invitation)
+        organization, invitation = await lock_by_token(tx, caller, token)
+        require_pending(invitation)
         declined = await tx.invitations.end(organization.id, invitation.id, InvitationStatus.REJECTED, ports.clock.now())
         if not declined:  # the sweeper expired it first
             raise InvitationExpired
@@ -263,7 +264,7 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     return organization
 
 
-async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
+async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
     """Lock the organization of the invitation with this token, and return both.
 
     `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's list of
@@ -271,16 +272,15 @@ async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[O
 
     Raises: InvitationNotPending.
     """
-    is_hash = _HASH.fullmatch(token) is not None
-    token_hash = bytes.fromhex(token) if is_hash else digest(token)
+    token_hash, is_hash = parse_token(token)
     organization = await tx.organizations.lock_by_invitation_token(token_hash) or refuse(InvitationNotPending)
     invitation = await tx.invitations.by_token(organization.id, token_hash) or refuse(InvitationNotPending)
-    if is_hash and not (isinstance(caller, Person) and caller.email_verified and caller.email == invitation.email):
+    if is_hash and not invitation.is_for(caller):
         raise InvitationNotPending
     return organization, invitation
 
 
-def _require_pending(invitation: Invitation) -> None:
+def require_pending(invitation: Invitation) -> None:
     """Check that the invitation is pending. Raises: InvitationNotPending, InvitationExpired."""
     if invitation.status is InvitationStatus.EXPIRED:
         raise InvitationExpired
@@ -310,8 +310,8 @@ async def add_invited_member(
     person: Person | None = None,
     by_mail: bool = False,
     on_behalf: bool = False,
-) -> None:
-    """Make the invited account a member of the locked organization, and accept the invitation.
+) -> Account:
+    """Make the invited account a member of the locked organization, accept the invitation, and return the account.
 
     `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
     recipient; then the account must exist. Otherwise a missing account is created. At a domain that
@@ -370,6 +370,7 @@ async def add_invited_member(
     )
     tx.record(events.invitation_accepted(invitation, account.id))
     tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
+    return account
 
 
 # Expiry

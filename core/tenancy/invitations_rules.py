@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound
-from core.kernel.principals import Role
+from core.kernel.principals import Person, Role
+from core.kernel.values import digest
 from core.tenancy import members_rules
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import AccountSummary
+    from core.kernel.principals import Caller
     from core.kernel.values import Email
 
+_HASH = re.compile("[0-9a-f]{64}")
 DAY = timedelta(days=1)
 SWEEPER = "invitation_sweeper"  # the name of the sweeper's lease
 BATCH = 500  # invitations that the sweeper expires in one transaction
@@ -133,6 +137,10 @@ class Invitation:
     def is_pending(self) -> bool:
         return self.status is InvitationStatus.PENDING
 
+    def is_for(self, caller: Caller | None) -> bool:
+        """Return whether the caller is the signed-in recipient, with a verified address."""
+        return isinstance(caller, Person) and caller.email_verified and caller.email == self.email
+
 
 @dataclass(frozen=True, slots=True)
 class ListedInvitation:
@@ -150,6 +158,11 @@ class ReceivedInvitation:
     organization_slug: str
     organization_name: str
     inviter_email: Email | None  # None if the inviter's account no longer exists
+
+
+def parse_token(token: str) -> tuple[bytes, bool]:
+    """Return the hash of a token, and whether `token` already is that hash in hexadecimal (decision 192)."""
+    return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 
 def parse_invitable_role(name: str) -> Role:

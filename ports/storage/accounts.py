@@ -38,6 +38,10 @@ class AccountsRead(Protocol):
         """Return the account, usable or not."""
         ...
 
+    async def has_signed_in(self, user_id: UUID) -> bool:
+        """Return whether the user has ever signed in, or has a linked identity."""
+        ...
+
     async def platform_owner_exists(self) -> bool:
         """Return whether any account is a platform owner, usable or not."""
         ...

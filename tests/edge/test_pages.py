@@ -76,14 +76,28 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "role": "an administrator",
         "until": TIME,
+        "chooses_password": True,
+        "other_user": "eve@example.org",
+        "form_token": "c4ca4238",
+        "providers": {"Codehost": "/auth/codehost?next=%2F"},
+        "typed_name": "Ada",
+        "problem": "It is too short.",
     },
-    "invitation_accepted.html": {"organization": "Acme & Sons"},
+    "invitation_accepted.html": {
+        **LINKS,
+        "organization": "Acme & Sons",
+        "email": "ada@example.org",
+        "other_user": "eve@example.org",
+        "session_token": "c4ca4238",
+        "form_token": "c4ca4238",
+    },
+    "invitation_ended.html": {**LINKS, "problem": "It was accepted already."},
     "invitation_declined.html": {"organization": "Acme & Sons"},
     "sign_in.html": {
         **TO_SHOP,
         "email": "ada@example.org",
         "problem": "It is wrong.",
-        "is_signed_out": False,
+        "notice": None,
         "is_unverified": True,
     },
     "no_access.html": {"form_token": "c4ca4238", "next": "/app/account", "email": "ada@example.org", "problem": "You have no access."},
@@ -215,7 +229,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "account_organizations.html": {"organizations": []},
     "account_applications.html": {"applications": []},
     "account_devices.html": {"devices": []},
-    "invitation.html": {"inviter": None},
+    "invitation.html": {"inviter": None, "chooses_password": False},
+    "invitation_accepted.html": {"other_user": None},
 }
 
 
@@ -290,7 +305,7 @@ def test_the_reset_form_names_the_rules_for_passwords() -> None:
 
 
 def test_an_invitation_shows_its_data_and_both_answers() -> None:
-    body = render("invitation.html").body
+    body = render("invitation.html", chooses_password=False, form_token=None).body
     assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
     assert (
         "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body
@@ -375,7 +390,10 @@ def test_an_organization_without_branding_is_shown_by_name() -> None:
 
 
 def test_the_title_of_an_invitation_names_the_organization_once() -> None:
-    assert "<title>Invitation to Acme &amp; Sons · Gatehouse</title>" in render_for(Design("Acme & Sons"), "invitation.html").body
+    assert (
+        "<title>Invitation to Acme &amp; Sons · Gatehouse</title>"
+        in render("invitation.html", design=Design("Acme & Sons"), problem=None).body
+    )
 
 
 NAMES = [HOSTILE, '"onload="alert(1)', "</title></style><b>", "=?utf-8?q?x?=", "שלום", "مرحبا 42"]

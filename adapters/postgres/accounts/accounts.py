@@ -105,6 +105,15 @@ class Accounts(Repository):
             user_id=user_id,
         )
 
+    async def has_signed_in(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from login_events where user_id = %(user_id)s and success
+            union all select 1 from identities where user_id = %(user_id)s
+            limit 1""",
+            user_id=user_id,
+        )
+
     async def platform_owner_exists(self) -> bool:
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 

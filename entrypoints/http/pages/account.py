@@ -52,6 +52,7 @@ NOTICES: Final = {
     "revoked": "Device revoked and signed out.",
     "ended": "Session ended.",
     "left": "You left the organization.",
+    "joined": "You've joined the organization.",
     "confirmed": "You confirmed your membership.",
     "others": "All other sessions ended.",
     "linked": "Account linked. You can now sign in with it.",

@@ -40,7 +40,8 @@ from entrypoints.http.pages import render
 routes = Blueprint("sign_in", __name__)
 
 CODE: Final = "/app/sign-in/code"
-SIGNED_OUT: Final = "signed-out"  # the value of the notice cookie
+SIGNED_OUT, JOINED = "signed-out", "joined"  # values of the notice cookie
+NOTICES: Final = {SIGNED_OUT: "You're signed out.", JOINED: "You've joined the organization. Sign in to continue."}
 
 MAX_NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or
@@ -174,9 +175,14 @@ def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
 async def read_own_form() -> dict[str, str]:
     """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid; the errors of `read_form`."""
     form = await read_form()
+    check_browser_form(form)
+    return form
+
+
+def check_browser_form(form: dict[str, str]) -> None:
+    """Check that `form_page` made this form for this browser. Raises: FormTokenInvalid."""
     device_id = cookies.device_cookie() or refuse(FormTokenInvalid)  # without a cookie, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))
-    return form
 
 
 @routes.get(SIGN_IN_PATH)
@@ -195,11 +201,11 @@ async def sign_in_page() -> Response:
 
 
 async def sign_in_form(next_path: str) -> Response:
-    """Return the sign-in page, with a notice if the user just signed out."""
-    is_signed_out = cookies.notice_cookie() == SIGNED_OUT
-    values = {"email": "", "problem": None, "is_signed_out": is_signed_out, "is_unverified": False, **await page_values(next_path)}
+    """Return the sign-in page, with a notice if the user just signed out or joined an organization."""
+    notice = NOTICES.get(cookies.notice_cookie() or "")
+    values = {"email": "", "problem": None, "notice": notice, "is_unverified": False, **await page_values(next_path)}
     response = form_page("sign_in.html", **values)
-    if is_signed_out:
+    if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
 
@@ -208,7 +214,7 @@ async def sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str, 
     """Return the sign-in page after a refused attempt, with the email address that the user typed."""
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
-    values = {"email": email, "is_signed_out": False, "is_unverified": is_unverified, **await page_values(next_path)}
+    values = {"email": email, "notice": None, "is_unverified": is_unverified, **await page_values(next_path)}
     return refused_page(refusal, "sign_in.html", form_token=form["form_token"], **values)
 
 

@@ -70,14 +70,14 @@ def check_page(browser: Browser, acme: Acme) -> None:
 
 
 def check_error(browser: Browser, token: str, sentence: str) -> None:
-    assert browser.heading == "This request didn't work"
+    assert browser.heading == "This invitation is closed"
     assert sentence in browser.text
     assert token not in browser.source
     # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
 
 
-def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink: MailSink, browser: Browser) -> None:
+def test_a_new_user_joins_with_one_mail_and_one_page(acme: Acme, sink: MailSink, browser: Browser) -> None:
     service = acme.service
     invitation = acme.invite("admin")
     email = sink.wait_for(INVITED)
@@ -91,9 +91,12 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     assert "an administrator" in browser.text
     browser.photograph("invitation")
     assert acme.statuses() == ["pending"]
-    browser.press("Accept")
-    assert browser.heading == "Welcome to Acme & Sons"
-    assert "set a password" in browser.text
+    browser.find_labelled("Your name (optional)").send_keys("Grace Hopper")
+    browser.find_labelled("Choose a password").send_keys(NEW_PASSWORD)
+    browser.press("Join")
+    assert browser.heading == "Your organizations"
+    assert "You've joined the organization." in browser.text
+    assert "Acme & Sons" in browser.text
     assert urlsplit(browser.address).query == ""
     assert browser.complaints() == []
     browser.photograph("invitation-accepted")
@@ -104,13 +107,6 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     check_error(browser, email.token, "already been answered or canceled")
     browser.photograph("invitation-used")
 
-    # The next step on the page works.
-    assert service.post("/api/auth/forgot-password", {"email": INVITED}).status_code == 200
-    reset = sink.wait_for(INVITED, 2)
-    browser.open(reset.link)
-    browser.find_labelled("New password").send_keys(NEW_PASSWORD)
-    browser.press("Save password")
-    assert browser.heading == "Password updated"
     token = service.login(INVITED, NEW_PASSWORD)["access_token"]
     assert service.get("/api/organizations/acme", token=token).status_code == 200
     assert service.get("/api/invitations", token=token).json() == []
@@ -120,7 +116,7 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
         assert secret not in service.output
     requests = [(line["method"], line["route"], line["status"]) for line in service.logged("request")]
     assert requests.count(("GET", "/invitations/accept", 301)) == 2
-    assert requests.count(("POST", "/app/invitations/accept", 200)) == 1
+    assert requests.count(("POST", "/app/invitations/accept", 303)) == 1
 
 
 def test_an_invitation_is_declined_in_a_browser(acme: Acme, sink: MailSink, browser: Browser) -> None:
@@ -146,10 +142,10 @@ def test_an_invitation_can_be_answered_with_the_keyboard_alone(acme: Acme, sink:
     acme.invite()
     browser.open(sink.wait_for(INVITED).link)
     labels = []
-    for _ in range(3):
+    for _ in range(6):
         browser.tab()
-        labels.append(browser.script("return document.activeElement.textContent.trim()"))
-    assert labels == ["Accept", "Decline", "Gatehouse"]
+        labels.append(browser.script("return document.activeElement.name || document.activeElement.textContent.trim()"))
+    assert labels == ["name", "email", "new_password", "Join", "Decline", "Gatehouse"]
 
 
 def test_an_invitation_is_answered_on_the_frontend_if_there_is_one(service: Start, own_database: dict[str, str]) -> None:

@@ -4,14 +4,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import Role
 from core.kernel.values import new_id
 from core.tenancy import invitations
 from ports import Ports
-from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, Answer, Api, add_account, run_concurrently, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser, form_token
+from tests.support.builders import EMAIL, Answer, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.refusals import refused
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.invitations import FULL, WEEK, accept, decline
@@ -50,6 +52,30 @@ async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, p
     assert len(await acme.members()) == 4
     assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
     assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(1,)]
+
+
+@pytest.mark.slow
+async def test_one_of_many_devices_joins_and_the_others_see_the_next_step(
+    acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    """All devices open the link of the email, and choose a password."""
+    await acme.invite()
+    await deliver(ports)
+    token, path = link(sent.emails[-1]), "/app/invitations/accept"
+    devices = [FakeBrowser(app) for _ in range(20)]
+    forms = [form_token(await device.open(f"{path}?token={token}")) for device in devices]
+
+    async def act(number: int) -> Answer:
+        return await devices[number].send(path, token=token, form_token=forms[number], new_password=f"the password of device {number}")
+
+    answers = await run_concurrently(20, act)
+    assert sorted(answer.status for answer in answers) == [303] + [400] * 19
+    for answer in answers:
+        assert answer.status == 303 or ("already been answered" in answer.text and 'href="/app/sign-in?' in answer.text)
+    assert sum([await device.is_in() for device in devices]) == 1
+    assert len(await acme.members()) == 4
+    assert (await acme.actions())["user.joined"] == 1
+    assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null") == [(1,)]
 
 
 @pytest.mark.slow
