@@ -48,6 +48,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
         EmailKind.MFA_DISABLED: "Two-factor authentication is off",
         EmailKind.MFA_REMOVED: "Your two-factor authentication was removed",
+        EmailKind.ACCOUNT_DEACTIVATED: "Your account was deactivated",
+        EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
         EmailKind.BACKUP_CODE_USED: "A backup code was used",
         EmailKind.INVITATION: "You are invited to {organization}",

@@ -40,11 +40,12 @@ class Account:
     is_platform_owner: bool
     origin: AccountOrigin
     origin_org_id: UUID | None
-    deactivated_at: datetime | None
+    deactivated_at: datetime | None  # by a directory, a platform owner, or both
     anonymized_at: datetime | None
     created_at: datetime
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
+    platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
     profile: Profile = NO_PROFILE
 
     @property

@@ -29,6 +29,8 @@ class EmailKind(StrEnum):
     MFA_ENABLED = "mfa_enabled"
     MFA_DISABLED = "mfa_disabled"
     MFA_REMOVED = "mfa_removed"  # by a platform owner
+    ACCOUNT_DEACTIVATED = "account_deactivated"  # by a platform owner
+    ACCOUNT_REACTIVATED = "account_reactivated"
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
     BACKUP_CODE_USED = "backup_code_used"
     INVITATION = "invitation"

@@ -78,6 +78,21 @@ def mfa_failed(user_id: UUID, during: str) -> Event:
     return Event(EVENT_KINDS["security.mfa.failed"], str(user_id), of_person=user_id, details={"during": during}, success=False)
 
 
+def account_deactivated(user_id: UUID) -> Event:
+    """A platform owner deactivated the account of a user."""
+    details = {"whole_account": True, "by_platform": True}
+    return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details=details)
+
+
+def account_reactivated(user_id: UUID, *, whole_account: bool) -> Event:
+    """A platform owner reactivated the account of a user.
+
+    `whole_account` is false if a directory has deactivated the account, too, so that it stays closed.
+    """
+    details = {"whole_account": whole_account, "by_platform": True}
+    return Event(EVENT_KINDS["user.reactivated"], str(user_id), of_person=user_id, details=details)
+
+
 def anonymized(org_id: UUID, user_id: UUID) -> Event:
     """A user was anonymized. Each organization that they belong to receives the event."""
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)

@@ -28,8 +28,8 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
 
     An organization created a deactivated account, and its directory deactivated it. If the account has
     no credentials, or its address is not verified, it becomes the user's own account. The
-    organization keeps its block. Return None for any other deactivated account, and for an anonymized
-    one. Then nothing changes.
+    organization keeps its block. Return None for any other deactivated account, such as one that the
+    platform deactivated, and for an anonymized one. Then nothing changes.
     """
     if not account.is_usable:
         if not await tx.accounts.can_be_freed(account.id):

@@ -1,4 +1,4 @@
-"""Use cases of platform owners for other users: search, and the second factor (decisions 241, 242, 243)."""
+"""Use cases of platform owners for other users: search, deactivation, and the second factor (decisions 241, 242, 243)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from core.accounts.platform_users_rules import (
     ALERT_PERIOD,
     MAX_ALERTS,
     METRICS_PERIOD,
+    AccountAnonymized,
+    CannotDeactivateSelf,
     CannotRemoveOwnMfa,
     FoundUser,
     MfaAlert,
     MfaMetrics,
+    PlatformOwnerNotDeactivated,
     UserMfaStatus,
 )
 from core.kernel import event_catalog
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
+    from core.kernel.event_catalog import Event
     from core.kernel.principals import Person
     from ports import Ports
+    from ports.storage import Transaction
 
 
 async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundUser]:
@@ -89,6 +94,73 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
             if event.kind.audited:
                 tx.record(event_catalog.to_platform_log(event, reason))
     return True
+
+
+async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
+    """Deactivate a user's account, and end everything that gives access to it. Return whether anything changed (security I-8).
+
+    The user gets an email, the organizations of their confirmed memberships get an event and an audit
+    entry, and the platform's log gets the reason.
+
+    Raises: CannotDeactivateSelf; NotAPlatformOwner; AccountNotFound; PlatformOwnerNotDeactivated; AccountAnonymized.
+    """
+    if user_id == caller.user_id:
+        raise CannotDeactivateSelf
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _lock_account(tx, caller, user_id)
+        if account.is_platform_owner:
+            raise PlatformOwnerNotDeactivated
+        if account.platform_deactivated_at is not None:
+            return False
+        await tx.accounts.deactivate_by_platform(account.id, now)
+        await tx.sessions.end_all(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.devices.distrust(account.id, now)
+        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))
+        _record(tx, events.account_deactivated(account.id), reason)
+    return True
+
+
+async def reactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -> Account:
+    """Undo a deactivation by a platform owner, and return the account as it is now (security I-8).
+
+    Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the
+    user gets an email. The log entries and events are those of `deactivate`.
+
+    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        before = await _lock_account(tx, caller, user_id)
+        if before.platform_deactivated_at is None:
+            return before
+        await tx.accounts.reactivate_by_platform(before.id, now)
+        account = await tx.accounts.lock(before.id) or refuse(AccountNotFound)
+        if account.is_usable:
+            await tx.email_queue.add(new_email(EmailKind.ACCOUNT_REACTIVATED, account.email, now))
+        _record(tx, events.account_reactivated(account.id, whole_account=account.is_usable), reason)
+    return account
+
+
+async def _lock_account(tx: Transaction, caller: Person, user_id: UUID) -> Account:
+    """Lock the account of a user, and the caller's rights.
+
+    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
+    """
+    account, caller_is_owner = await lock_target_account(tx, caller, user_id)
+    if not caller_is_owner:
+        raise NotAPlatformOwner
+    if account is None:
+        raise AccountNotFound
+    if account.anonymized_at is not None:
+        raise AccountAnonymized
+    return account
+
+
+def _record(tx: Transaction, event: Event, reason: str) -> None:
+    tx.record(event)
+    tx.record(event_catalog.to_platform_log(event, reason))
 
 
 async def get_mfa_metrics(ports: Ports) -> MfaMetrics:

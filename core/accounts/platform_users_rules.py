@@ -37,6 +37,18 @@ class CannotRemoveOwnMfa(Invalid):
     """This is your own account. Turn two-factor authentication off with DELETE /api/user/mfa, or ask another platform owner."""
 
 
+class CannotDeactivateSelf(Invalid):
+    """You cannot deactivate your own account. Ask another platform owner."""
+
+
+class PlatformOwnerNotDeactivated(Invalid):
+    """This user is a platform owner. Revoke their rights first with DELETE /api/platform/owners/{user_id}."""
+
+
+class AccountAnonymized(Invalid):
+    """This account was anonymized, which is final."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserOrganization:
     """An organization that a user is a member of, and their role."""
@@ -56,6 +68,8 @@ class FoundUser:
     is_platform_owner: bool
     mfa_enabled: bool
     created_at: datetime
+    deactivated_at: datetime | None
+    deactivated_by_platform: bool
     organizations: tuple[UserOrganization, ...]
 
 

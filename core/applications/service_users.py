@@ -106,7 +106,7 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
         membership = await tx.members.lock(organization.id, user_id)
         account = await _lock_account(tx, organization, service, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
-        if not control.controls_account:
+        if not control.may_delete_account:
             await tx.sessions.remove(account.id, service.id)
             await tx.service_users.remove(organization.id, service.id, account.id)
             await tx.logins.remove(account.id, service.id)

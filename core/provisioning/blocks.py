@@ -55,11 +55,11 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: datetime) -> bool:
     """Remove the block of a locked account, and activate the account if the organization created it.
 
-    Only the organization that created an account can have deactivated it. Return whether it was
-    activated.
+    Among organizations, only the one that created an account can have deactivated it. Return whether it
+    was activated. It was not if the platform has deactivated it, too.
     """
     await tx.directory_blocks.remove(org_id, account.id)
     if account.deactivated_at is None or account.origin_org_id != org_id:
         return False
     await tx.accounts.reactivate(account.id, now)
-    return True
+    return account.platform_deactivated_at is None

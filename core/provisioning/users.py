@@ -173,7 +173,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
 async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
     """Make a locked account one that this organization created, and return it.
 
-    Its sessions end, and it is activated. If its address is not verified, another person may know its
+    Its sessions end. If a directory deactivated it, it is activated. If its address is not verified, another person may know its
     credentials, so nothing of them survives (security A-7).
 
     Raises: UserNameTaken.
@@ -182,7 +182,7 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
         await mailbox.revoke_all_access(tx, account, now)
         await tx.accounts.mark_verified(account.id, now)
     await tx.sessions.end_all(account.id, now)
-    if account.deactivated_at is not None:  # by the directory of the organization that created it
+    if account.deactivated_at is not None:
         await tx.accounts.reactivate(account.id, now)
     await tx.accounts.set_origin(account.id, AccountOrigin.SCIM, organization.id, now)
     await mailbox.record_release(tx, account)
@@ -285,7 +285,7 @@ async def _store_once(
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the organization controls it, or else end the membership and block the user (decision 132).
+    """Delete the account if the organization may, or else end the membership and block the user (decision 132).
 
     Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
     """
@@ -295,7 +295,7 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         if user.is_protected:
             raise ProtectedUser
         control = await tx.accounts.account_control(account.id, organization.id)
-        permanently = control.controls_account and not user.is_anonymized
+        permanently = control.may_delete_account and not user.is_anonymized
         tx.record(events.user_deprovisioned(organization.id, account.id, user.role, permanently=permanently))
         if permanently:
             await members.delete_account(tx, organization.id, account.id, now)

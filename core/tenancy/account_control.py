@@ -34,6 +34,7 @@ class AccountControl:
     role: Role | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
+    deactivated_by_platform: bool = False
 
     @property
     def created_by_org(self) -> bool:
@@ -58,9 +59,11 @@ class AccountControl:
         change the address only if the present address is at a domain that it has verified.
 
         The address of an owner or admin never changes. The owner of the new mailbox could take over the
-        account, and would have more permissions than an API key or a directory.
+        account, and would have more permissions than an API key or a directory. The address of an account
+        that the platform has deactivated stays, too: with the old address, the organization could create
+        another account for the user.
         """
-        if self.role in (Role.OWNER, Role.ADMIN):
+        if self.role in (Role.OWNER, Role.ADMIN) or self.deactivated_by_platform:
             return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
@@ -74,3 +77,12 @@ class AccountControl:
         API keys delete it (security C-5, K-4).
         """
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER
+
+    @property
+    def may_delete_account(self) -> bool:
+        """Return whether the organization may delete the whole account.
+
+        It may not while the platform has deactivated the account. It could create the account again, and
+        the user would be back.
+        """
+        return self.controls_account and not self.deactivated_by_platform

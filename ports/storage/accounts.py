@@ -125,15 +125,26 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        """Deactivate the account. The caller ends its sessions."""
+        """Deactivate the account for a directory. The caller ends its sessions."""
         ...
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
-        """Allow sign-ins to a deactivated account again."""
+        """Allow sign-ins again to an account that a directory deactivated, unless the platform has deactivated it, too."""
+        ...
+
+    async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        """Deactivate the account for a platform owner. The caller ends its sessions. Directories cannot reactivate it."""
+        ...
+
+    async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        """Allow sign-ins again to an account that the platform deactivated, unless a directory has deactivated it, too."""
         ...
 
     async def can_be_freed(self, user_id: UUID) -> bool:
-        """Return whether the account is deactivated, and has no credentials or an address that is not verified."""
+        """Return whether a directory deactivated the account, and it has no credentials or an address that is not verified.
+
+        It cannot be freed while the platform has deactivated it.
+        """
         ...
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:

@@ -248,6 +248,8 @@ GET    /api/platform/audit-log                                    400
 GET    /api/platform/audit-log/export                             400
 GET    /api/platform/audit-log/{entry_id}                         404
 DELETE /api/platform/users/{user_id}/mfa                          400 404
+POST   /api/platform/users/{user_id}/deactivate                   400 404
+POST   /api/platform/users/{user_id}/reactivate                   400 404
 POST   /api/platform/owners                                       400 404
 DELETE /api/platform/owners/{user_id}                             400 404
 POST   {org}/domain                                               400 404

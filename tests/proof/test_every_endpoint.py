@@ -144,6 +144,8 @@ ADDITIONS: Final = {
     "GET /api/user/privacy-log": "decision 143: who exported the user's data",
     "GET /api/platform/users/{}/mfa/events": "security M-6",
     "GET /api/platform/users/{}/privacy-log": "decision 143",
+    "POST /api/platform/users/{}/deactivate": "security I-8",
+    "POST /api/platform/users/{}/reactivate": "security I-8",
     "GET /api/platform/audit-log": "decision 153: the platform's log",
     "GET /api/platform/audit-log/export": "decision 153: the platform's log as a file",
     "GET /api/platform/audit-log/{}": "decision 153: the entry of `audit_log_id`",

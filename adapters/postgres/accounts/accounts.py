@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.email_changes import reserved
@@ -19,8 +19,9 @@ from core.tenancy.account_control import AccountControl
 # In the order of `to_account`.
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
-    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.name, u.picture, u.locale, u.zoneinfo"""
-COLUMN_COUNT: Final = 16
+    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.name, u.picture, u.locale,
+    u.zoneinfo"""
+COLUMN_COUNT: Final = 17
 SELECT: Final = f"select {COLUMNS} from users u "
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
@@ -49,7 +50,8 @@ def to_account(row: Row) -> Account:
         created_at=row[9],
         first_verified_at=row[10],
         mfa_enabled_at=row[11],
-        profile=Profile(*row[12:COLUMN_COUNT]),
+        platform_deactivated_at=row[12],
+        profile=Profile(*row[13:COLUMN_COUNT]),
     )
 
 
@@ -65,6 +67,7 @@ def to_account_control(row: Row) -> AccountControl:
         role=None if row[7] is None else Role(row[7]),
         member_elsewhere=row[8],
         end_user_elsewhere=row[9],
+        deactivated_by_platform=row[10],
     )
 
 
@@ -264,25 +267,39 @@ class Accounts(Repository):
             raise EmailTaken
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        # The foreign keys copy this to the same two tables as the address: see `change_email` for
-        # the lock order.
-        await self._run(
+        await self._set_closure(
             """
-            with held as materialized (
-                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
-            update users set deactivated_at = %(now)s, updated_at = %(now)s
-            from (select count(*) from held) before where id = %(user_id)s""",
-            user_id=user_id,
-            now=now,
+            deactivated_at = case when platform_deactivated_at is null then %(now)s else deactivated_at end,
+            directory_deactivated_at = case when platform_deactivated_at is not null then %(now)s end""",
+            user_id,
+            now,
         )
-        self._signals.figures_changed()
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
+        await self._set_closure("deactivated_at = platform_deactivated_at, directory_deactivated_at = null", user_id, now)
+
+    async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
             """
+            deactivated_at = coalesce(deactivated_at, %(now)s), platform_deactivated_at = %(now)s,
+            directory_deactivated_at = deactivated_at""",
+            user_id,
+            now,
+        )
+
+    async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            "deactivated_at = directory_deactivated_at, platform_deactivated_at = null, directory_deactivated_at = null", user_id, now
+        )
+
+    async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime) -> None:
+        # The foreign keys copy `deactivated` to the same two tables as the address: see
+        # `change_email` for the lock order.
+        await self._run(
+            f"""
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
-            update users set deactivated_at = null, updated_at = %(now)s
+            update users set {columns}, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,
             now=now,
@@ -293,7 +310,7 @@ class Accounts(Repository):
         return await self._exists(
             """
             select 1 from users u
-            where u.id = %(user_id)s and u.deactivated_at is not null and u.anonymized_at is null
+            where u.id = %(user_id)s and u.deactivated_at is not null and u.platform_deactivated_at is null and u.anonymized_at is null
               and (u.email_verified_at is null
                    or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))""",
             user_id=user_id,
@@ -333,7 +350,8 @@ class Accounts(Repository):
                    exists (select 1 from end_users e join organizations o on o.id = e.org_id
                            where e.user_id = u.id and e.org_id <> %(org_id)s)
                    or exists (select 1 from subscriptions b join services v on v.id = b.service_id join organizations o on o.id = v.org_id
-                              where b.user_id = u.id and v.org_id <> %(org_id)s)
+                              where b.user_id = u.id and v.org_id <> %(org_id)s),
+                   u.platform_deactivated_at is not null
             from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
             where u.id = %(user_id)s""",
             user_id=user_id,

@@ -267,7 +267,7 @@ class ScimUsers(Repository):
                 """
                 with held as materialized (
                     select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
-                update users set deactivated_at = null, updated_at = %(now)s
+                update users set deactivated_at = platform_deactivated_at, directory_deactivated_at = null, updated_at = %(now)s
                 from (select count(*) from held) before where id = any(%(user_ids)s)""",
                 user_ids=account_ids,
                 now=now,

@@ -21,6 +21,8 @@ ROUTES = [
     ("GET", SEARCH, None),
     ("GET", f"/api/platform/users/{UNKNOWN_ID}/mfa/status", None),
     ("DELETE", f"/api/platform/users/{UNKNOWN_ID}/mfa", {"reason": "lost phone"}),
+    ("POST", f"/api/platform/users/{UNKNOWN_ID}/deactivate", {"reason": "stolen"}),
+    ("POST", f"/api/platform/users/{UNKNOWN_ID}/reactivate", {"reason": "returned"}),
     ("GET", "/api/platform/mfa/metrics", None),
     ("GET", "/api/platform/mfa/suspicious", None),
     ("POST", OWNERS, {"user_id": str(UNKNOWN_ID)}),
@@ -69,6 +71,8 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
                 "is_platform_owner": False,
                 "mfa_enabled": True,
                 "created_at": rfc3339(clock.now()),
+                "deactivated_at": None,
+                "deactivated_by_platform": False,
                 "organizations": [{"id": str(org), "slug": "acme", "name": "Acme", "role": "admin"}],
             },
             {
@@ -77,6 +81,8 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
                 "is_platform_owner": True,
                 "mfa_enabled": False,
                 "created_at": rfc3339(platform.account.created_at),
+                "deactivated_at": None,
+                "deactivated_by_platform": False,
                 "organizations": [],
             },
         ]

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -46,6 +47,27 @@ async def test_every_query_returns_every_field_of_an_account(storage: Postgres, 
     assert eve is not None
     assert (eve.email_verified_at, eve.password_hash, eve.origin_org_id, eve.deactivated_at, eve.anonymized_at) == (None,) * 5
     assert await run_sql(pool, "select distinct updated_at - created_at from users") == [(timedelta(),)]
+
+
+@pytest.mark.slow
+async def test_a_directory_and_the_platform_each_reactivate_only_what_they_deactivated(storage: Postgres) -> None:
+    """Each sequence of four actions, against a set of those who have deactivated the account."""
+    users = iter([account(f"user-{number}@example.com") for number in range(4**4)])
+    for actions in product(("deactivate", "reactivate", "deactivate_by_platform", "reactivate_by_platform"), repeat=4):
+        user, closed_by = next(users), set[str]()
+        await add(storage, user)
+        async with storage.transaction(by=SYSTEM) as tx:
+            for number, action in enumerate(actions):
+                side = "platform" if action.endswith("platform") else "directory"
+                deactivates = action.startswith("deactivate")
+                if side == "platform" and deactivates == (side in closed_by):
+                    continue  # the use case changes nothing
+                (closed_by.add if deactivates else closed_by.discard)(side)
+                await getattr(tx.accounts, action)(user.id, NOW + number * SECOND)
+            stored = await tx.accounts.lock(user.id)
+            assert stored is not None
+            assert stored.is_usable == (not closed_by), actions
+            assert (stored.platform_deactivated_at is not None) == ("platform" in closed_by), actions
 
 
 @pytest.mark.parametrize("origin", list(AccountOrigin))

@@ -72,9 +72,9 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     await add_member(pool, other_tenant, user.id, "member")
     await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    eves_result = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
+    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, (UserOrganization(other, "x", "X", Role.ADMIN),))
     organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
-    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, organizations)
+    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, None, False, organizations)
     assert await search(storage) == [eves_result, adas_result]
     assert await search(storage, email="ada") == [adas_result]
     assert await search(storage, user_id=user.id) == [adas_result]
@@ -90,6 +90,15 @@ async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
     )
     assert sorted(await names(storage)) == sorted(await names(storage, email="example.com")) == ["a", "b", "c"]
     assert all(not one.organizations for one in await search(storage))
+
+
+async def test_a_search_says_who_deactivated_an_account(storage: Postgres) -> None:
+    await add(storage, user := account(), eve := account(EVE), open_account := account("open@example.com"))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.deactivate(user.id, NOW)
+        await tx.accounts.deactivate_by_platform(eve.id, NOW + SECOND)
+    found = {one.id: (one.deactivated_at, one.deactivated_by_platform) for one in await search(storage)}
+    assert found == {user.id: (NOW, False), eve.id: (NOW + SECOND, True), open_account.id: (None, False)}
 
 
 async def test_the_newest_users_come_first_up_to_the_limit(storage: Postgres) -> None:

@@ -261,6 +261,8 @@ DELETE {governed}                             401  403  403  403  403  403  403 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/users/<user_id>/deactivate  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/users/<user_id>/reactivate  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/users/<user_id>/mfa/events  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/users/<user_id>/privacy-log 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/audit-log                   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -545,6 +547,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/deactivate": Request({"reason": "a stolen account"}, things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/reactivate": Request({"reason": "the owner has it again"}, things={"user_id": "{guarded_id}"}),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
     "GET /api/platform/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     "GET /api/platform/audit-log/export": Request(query={"target_type": "user"}),

@@ -42,6 +42,12 @@ def test_only_the_organization_of_origin_created_the_account() -> None:
         assert (control.created_by_org, control.controls_account) == (created, created), (origin, org_id)
 
 
+def test_an_account_that_the_platform_deactivated_is_neither_deleted_nor_renamed() -> None:
+    assert (UNUSED.may_delete_account, UNUSED.may_change_email) == (True, True)
+    control = replace(UNUSED, deactivated_by_platform=True)
+    assert (control.may_delete_account, control.may_change_email, control.controls_account) == (False, False, True)
+
+
 def test_an_account_that_is_used_in_other_organizations_is_not_controlled() -> None:
     assert not UNUSED.used_elsewhere
     for control in (

@@ -61,6 +61,8 @@ class FoundUserResponse(ResponseModel):
     is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
     mfa_enabled: bool = Field(description="Whether the user has two-factor authentication.")
     created_at: Timestamp = Field(description="The time when the account was created.")
+    deactivated_at: Timestamp | None = Field(description="The time when the account was deactivated, or null.")
+    deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it. Otherwise it was a directory.")
     organizations: list[UserOrganizationResponse] = Field(description="The organizations of the user, sorted by slug.")
 
 
@@ -95,6 +97,8 @@ def _to_response(user: FoundUser) -> FoundUserResponse:
         is_platform_owner=user.is_platform_owner,
         mfa_enabled=user.mfa_enabled,
         created_at=user.created_at,
+        deactivated_at=user.deactivated_at,
+        deactivated_by_platform=user.deactivated_by_platform,
         organizations=[UserOrganizationResponse(id=org.id, slug=org.slug, name=org.name, role=org.role) for org in user.organizations],
     )
 
@@ -173,6 +177,54 @@ async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMf
     else:
         message = "Two-factor authentication was already off for this account."
     return RemoveMfaResponse(success=True, message=message)
+
+
+class AccountStateRequest(RequestModel):
+    """The reason for deactivating or reactivating an account."""
+
+    reason: Reason = Field(description="The reason, for the platform's log.", examples=["The account was stolen, ticket 4711"])
+
+
+class AccountStateResponse(ResponseModel):
+    """The state of an account after the request."""
+
+    message: str = Field(description="The result in one sentence.")
+    user_id: UUID = Field(description="The id of the user.")
+    is_active: bool = Field(description="Whether the account allows sign-ins.")
+
+
+@routes.post("/api/platform/users/<user_id>/deactivate")
+@platform_owner
+@existing_user
+@validate_request(AccountStateRequest)
+@validate_response(AccountStateResponse)
+async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
+    """Deactivate the account of a user.
+
+    All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on
+    any path, and gets an email. No organization and no directory can reactivate, delete or rename the
+    account. Memberships stay, also that of an owner. Nothing changes if a platform owner has already
+    deactivated it. Platform owners cannot be deactivated.
+    """
+    changed = await platform_users.deactivate(ports(), signed_in(), user_id, data.reason)
+    message = "The account was deactivated, and its sessions were ended." if changed else "The account was already deactivated."
+    return AccountStateResponse(message=message, user_id=user_id, is_active=False)
+
+
+@routes.post("/api/platform/users/<user_id>/reactivate")
+@platform_owner
+@existing_user
+@validate_request(AccountStateRequest)
+@validate_response(AccountStateResponse)
+async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
+    """Undo the deactivation of an account by a platform owner.
+
+    If the directory of an organization has deactivated the account, too, it stays closed, and
+    `is_active` is false. Otherwise the user can sign in again, and gets an email.
+    """
+    account = await platform_users.reactivate(ports(), signed_in(), user_id, data.reason)
+    message = "The account is active." if account.is_usable else "The account is still deactivated by an organization's directory."
+    return AccountStateResponse(message=message, user_id=user_id, is_active=account.is_usable)
 
 
 class MfaMetricsResponse(ResponseModel):
