@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.accounts_rules import EmailTaken
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.profile_rules import NO_PROFILE
+from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
@@ -25,7 +27,9 @@ from core.privacy_rules import (
     AnonymizationNotAllowed,
     CannotAnonymizePlatformOwner,
     ExportNotAllowed,
+    OwnerCannotDelete,
     PersonalDataExport,
+    PlatformOwnerCannotDelete,
     T,
     placeholder_at,
 )
@@ -34,6 +38,7 @@ from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     from core.kernel.values import Page, PageResult
     from core.privacy_rules import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
+    from ports.storage import Reading, Transaction
     from ports.storage.privacy import PrivacyRead
 
 
@@ -121,9 +127,47 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
         memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
         is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id, memberships)
     _check(account, is_allowed=is_allowed)
+    await _anonymize_with_retries(ports, caller, user_id)
+
+
+async def delete_own_account(ports: Ports, caller: Person) -> None:
+    """Delete the caller's own account: anonymize it, and confirm that by email (decision 251).
+
+    The effects are those of `anonymize`. All members and users without an organization may do this.
+    Owners must first transfer or delete their organizations.
+
+    Raises: Limited after too many lost races; the errors of `check_own_deletion`.
+    """
+    await check_own_deletion(ports, caller)
+    await _anonymize_with_retries(ports, caller, caller.user_id, own_deletion=True)
+
+
+async def check_own_deletion(ports: Ports, caller: Person) -> None:
+    """Check whether the caller may delete their account now.
+
+    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SignInNotRecent, SessionEnded.
+    """
+    async with ports.storage.reading() as read:
+        await _check_own_deletion(read, caller, await read.accounts.by_id(caller.user_id), ports.clock.now())
+
+
+async def _check_own_deletion(read: Reading | Transaction, caller: Person, account: Account | None, now: datetime) -> Account:
+    if account is None or account.anonymized_at is not None:
+        raise SessionEnded
+    if account.is_platform_owner:
+        raise PlatformOwnerCannotDelete
+    if owned := await read.privacy.list_owned_organizations(account.id):
+        raise OwnerCannotDelete(owned)
+    sign_in = await read.sessions.load_sign_in(caller.session_id, account.id)
+    if sign_in is None or not sign_in.is_recent(account, now):
+        raise SignInNotRecent
+    return account
+
+
+async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, *, own_deletion: bool = False) -> None:
     for attempt in range(MAX_LOST_RACES):
         try:
-            if await _anonymize(ports, caller, user_id, attempt):
+            if await _anonymize(ports, caller, user_id, attempt, own_deletion=own_deletion):
                 break
         except EmailTaken:  # another account was anonymized in the same microsecond (decision 148)
             continue
@@ -132,12 +176,12 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
     await log_redaction.finish(ports, user_id)
 
 
-async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
+async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, *, own_deletion: bool) -> bool:
     """Anonymize the account in one transaction.
 
     Return False, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
 
-    Raises: EmailTaken, SessionEnded; the errors of `_check`.
+    Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion those of `check_own_deletion`.
     """
     now = ports.clock.now()
     # If users anonymize themselves, the records of it must not contain their address again.
@@ -148,7 +192,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         org_ids = await tx.privacy.list_involved_organizations(user_id)
         await tx.privacy.lock_organizations(org_ids)
         await tx.privacy.lock_memberships(user_id)
-        if caller.is_platform_owner:
+        if caller.is_platform_owner and not own_deletion:
             account, by_platform_owner = await platform.lock_target_account(tx, caller, user_id)
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
@@ -159,7 +203,10 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
-        account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
+        if own_deletion:
+            account = await _check_own_deletion(tx, caller, account, now)
+        else:
+            account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
         if account.anonymized_at is not None:
             return True
         placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
@@ -182,6 +229,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         await tx.privacy.remove_directory_data(account.id)
         await tx.privacy.remove_former_emails(account.id)
         await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
+        if own_deletion and account.email_verified_at is not None:
+            await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
     return True
 
 

@@ -10,6 +10,7 @@ from core.kernel.errors import Forbidden
 from core.kernel.values import Batches, Email
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.accounts.profile_rules import Profile
@@ -42,6 +43,20 @@ class AnonymizationNotAllowed(Forbidden):
 
 class CannotAnonymizePlatformOwner(Forbidden):
     """This user is a platform owner and cannot be anonymized. Remove their platform ownership first."""
+
+
+class PlatformOwnerCannotDelete(Forbidden):
+    """You are a platform owner. Ask another platform owner to end your rights as one, and then delete your account."""
+
+
+class OwnerCannotDelete(Forbidden):
+    """You own an organization. Transfer its ownership to another member, or delete the organization, and then delete your account."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(
+            f"You own {' and '.join(names)}. Transfer the ownership to another member, or delete the organization, and then delete your "
+            "account."
+        )
 
 
 @dataclass(frozen=True, slots=True)

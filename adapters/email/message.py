@@ -52,6 +52,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
         EmailKind.BACKUP_CODE_USED: "A backup code was used",
+        EmailKind.ACCOUNT_DELETED: "Your account was deleted",
         EmailKind.INVITATION: "You are invited to {organization}",
         EmailKind.WELCOME: "Your new account",
         EmailKind.TRIAL_ENDS: "Your trial ends soon",

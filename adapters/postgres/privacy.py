@@ -243,6 +243,15 @@ class Privacy(Repository):
             owner_id=owner_id,
         )
 
+    async def list_owned_organizations(self, user_id: UUID) -> list[str]:
+        return await self._all(
+            lambda row: str(row[0]),
+            """
+            select o.name from memberships m join organizations o on o.id = m.org_id
+            where m.user_id = %(user_id)s and m.role = 'owner' order by o.name, o.id""",
+            user_id=user_id,
+        )
+
     async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
         return await self._exists(
             """

@@ -33,6 +33,7 @@ class EmailKind(StrEnum):
     ACCOUNT_REACTIVATED = "account_reactivated"
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
     BACKUP_CODE_USED = "backup_code_used"
+    ACCOUNT_DELETED = "account_deleted"  # by the user
     INVITATION = "invitation"
     WELCOME = "welcome"
     TRIAL_ENDS = "trial_ends"

@@ -55,7 +55,17 @@ from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.pages import account, account_access, account_email, email_links, owner_recovery, sign_in, sign_up, social
+from entrypoints.http.pages import (
+    account,
+    account_access,
+    account_email,
+    account_profile,
+    email_links,
+    owner_recovery,
+    sign_in,
+    sign_up,
+    social,
+)
 from entrypoints.http.pages import device_flow as device_pages
 from entrypoints.http.pages import email_sign_in as email_sign_in_pages
 from entrypoints.http.pages import invitations as invitation_pages
@@ -123,6 +133,7 @@ BLUEPRINTS: Final = (
     (account, "Pages: the user's account."),
     (account_email, "Pages: the email address of the user."),
     (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),
+    (account_profile, "Pages: the deletion of the user's account."),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

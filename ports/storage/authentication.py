@@ -15,6 +15,7 @@ from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignI
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
+from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
     LiveSession,
@@ -60,6 +61,10 @@ class SessionsRead(Protocol):
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         """Return the start of this session of the user in UTC, and the id of its device if known."""
+        ...
+
+    async def load_sign_in(self, session_id: UUID, user_id: UUID) -> SignInFacts | None:
+        """Return the sign-in that started this session of the user. The session may have ended."""
         ...
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:

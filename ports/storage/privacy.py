@@ -37,6 +37,10 @@ class PrivacyRead(Protocol):
         """
         ...
 
+    async def list_owned_organizations(self, user_id: UUID) -> list[str]:
+        """Return the names of the organizations that the user owns, in alphabetical order."""
+        ...
+
     async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
         """Return whether the user is an end user or a subscriber of an organization that `owner_id` does not own."""
         ...

@@ -179,6 +179,7 @@ POST   /api/auth/refresh                                          400 401 403 42
 POST   /api/auth/logout                                           401 429
 GET    /api/user                                                  401 403
 PATCH  /api/user                                                  400 401 403 404 429
+DELETE /api/user                                                  401 403 429
 POST   /api/user/set-password                                     400 401 403 404 429
 POST   /api/user/change-password                                  400 401 403 404 429
 POST   /auth/device/code                                          400 401 403 404 429

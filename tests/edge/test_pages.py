@@ -139,6 +139,15 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is linked already.",
     },
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},
+    "account_delete.html": {
+        **ACCOUNT,
+        "email": "ada@example.org",
+        "obstacle": None,
+        "owns_organizations": False,
+        "must_sign_in": False,
+        "problem": "It is not right.",
+    },
+    "account_deleted.html": {},
     "account_email.html": {
         **ACCOUNT,
         **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": TIME, "typed": "ada"},

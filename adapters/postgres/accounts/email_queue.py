@@ -176,9 +176,11 @@ class EmailQueue(SealingRepository):
         await self._run(f"select pg_advisory_xact_lock({RECIPIENTS}, hashtext(%(address)s))", address=address)
 
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
+        # The goodbye is the last row with the address of a deleted account.
         await self._run(
             """
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null, next_path = null, browser_hash = null,
+                             address = case when kind = 'account_deleted' then 'anonymized@deleted.local' else address end,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
             where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",

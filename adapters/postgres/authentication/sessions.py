@@ -20,6 +20,7 @@ from adapters.postgres.authentication.live_sessions import (
 )
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
+from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -271,6 +272,18 @@ class Sessions(Repository):
         return await self._one(
             lambda row: (row[0], row[1]),
             "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            session_id=session_id,
+            user_id=user_id,
+        )
+
+    async def load_sign_in(self, session_id: UUID, user_id: UUID) -> SignInFacts | None:
+        # A sign-in with the second factor sets both times to the same value.
+        return await self._one(
+            lambda row: SignInFacts(*row),
+            """
+            select s.created_at, s.grant_type is not null, coalesce(d.mfa_at = s.created_at, false)
+            from sessions s left join devices d on d.id = s.device_id and d.user_id = s.user_id
+            where s.id = %(session_id)s and s.user_id = %(user_id)s""",
             session_id=session_id,
             user_id=user_id,
         )

@@ -74,6 +74,11 @@ def set_trust_cookie(response: Response, token: str) -> None:
     _set(response, TRUST, token, TRUST_TOKEN_TTL)
 
 
+def clear_trust_cookie(response: Response) -> None:
+    """Remove the trust token, so that the next sign-in needs the second factor."""
+    _clear(response, TRUST)
+
+
 def pre_auth_cookie() -> str | None:
     """Return the pre-auth token of the pending sign-in, or None."""
     return request.cookies.get(cookie_name(PRE_AUTH))

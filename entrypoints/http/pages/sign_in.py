@@ -332,8 +332,8 @@ def sign_in_response(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> R
 async def sign_out() -> Response:
     """End the session of this browser.
 
-    Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted.
-    `next` is the path to continue at after the next sign-in.
+    Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted,
+    unless `forget` is `yes`. `next` is the path to continue at after the next sign-in.
     """
     form, cookie = await read_form(), cookies.session_cookie()
     next_path = safe_next(form.get("next", ACCOUNT_PATH))
@@ -353,6 +353,8 @@ async def sign_out() -> Response:
         response = page_response(render("signing_out.html", next_path=logout.url))
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)
+    if form.get("forget") == "yes":
+        cookies.clear_trust_cookie(response)
     return response
 
 

@@ -47,6 +47,7 @@ REFUSED = {
     # privacy
     ("GET", "/api/privacy/export/<user_id>"),
     ("DELETE", "/api/privacy/forget/<user_id>"),
+    ("DELETE", "/api/user"),
     # invitations
     ("POST", "/api/invitations/accept"),
     ("POST", "/api/invitations/decline"),

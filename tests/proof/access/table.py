@@ -86,6 +86,7 @@ POST   /auth/token#code                       200  200  200  200  200  200  200 
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
@@ -368,6 +369,8 @@ POST   /auth/authorize                               303* 303  303  403* 303*
 
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
+GET    /app/account/delete                           303* 200  200  200  303*
+POST   /app/account/delete                           303* 403  403  403  303*
 GET    /app/account/email                            303* 200  200  200  303*
 POST   /app/account/email                            303* 303  303  303  303*
 POST   /app/account/email/verification               303* 303  303  303  303*
@@ -572,6 +575,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-up": Request(form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, cookies=BROWSER),
     "POST /app/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/account/export": Request(form=OF_THE_SESSION),
+    "POST /app/account/delete": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
     "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
     "POST /app/account/email/cancel": Request(form=OF_THE_SESSION),

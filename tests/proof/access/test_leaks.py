@@ -119,6 +119,12 @@ CHANGED_ON_PURPOSE = {
     ("DELETE /api/privacy/forget/<user_id>", "events"): "the address is removed from events",
     ("DELETE /api/privacy/forget/<user_id>", "siem_queue"): "the new log entry is forwarded",
     ("DELETE /api/privacy/forget/<user_id>", "webhook_deliveries"): "the new event is delivered",
+    ("DELETE /api/user", "invitations"): "invitations of an anonymized address end (security Y-3)",
+    ("DELETE /api/user", "audit_log"): "the address is removed from the log",
+    ("DELETE /api/user", "audit_totals"): "the log changed",
+    ("DELETE /api/user", "events"): "the address is removed from events",
+    ("DELETE /api/user", "siem_queue"): "the new log entry is forwarded",
+    ("DELETE /api/user", "webhook_deliveries"): "the new event is delivered",
 }
 
 

@@ -114,6 +114,8 @@ REFUSES_INSIDE = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "users without access to the service (decision 177)",
     "DELETE /scim/v2/Groups/<group_id>": "directories cannot delete organizations (decision 123)",
     "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
+    "DELETE /api/user": "owners, platform owners, and sign-ins without the second factor (security Y-3)",
+    "POST /app/account/delete": "owners, and sign-ins without the second factor (security Y-3)",
 }
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
+from core import privacy
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, ProfileChanges
 from core.kernel.errors import Invalid
@@ -199,6 +200,21 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     if changes != NO_CHANGES:
         await profiles.change(ports(), signed_in(), changes)
     return await _own_profile()
+
+
+@routes.delete("/api/user")
+@person(outlives=True)
+@refuses(429)
+@validate_response(Message)
+async def delete_account() -> Message:
+    """Delete your account permanently.
+
+    You must have signed in at most 10 minutes ago, with your second factor if you use one. Your email address, profile and sign-in
+    methods are removed, and all sessions end. Organizations and applications keep your id without them. Subscriptions are not
+    canceled. If you own an organization, transfer its ownership first. Platform owners must lose that role first.
+    """
+    await privacy.delete_own_account(ports(), signed_in())
+    return Message(message="Your account was deleted.")
 
 
 class EmailRequired(Invalid):

@@ -1,0 +1,77 @@
+"""The pages to delete the user's account (decision 251; security G-1, G-2, Y-3)."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core import privacy
+from core.authentication.recent_sign_in_rules import SignInNotRecent
+from core.kernel.errors import Forbidden, Invalid
+from core.kernel.values import Email
+from core.privacy_rules import OwnerCannotDelete
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.context import page_response, ports, signed_in
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages import render
+from entrypoints.http.pages.account import FOREIGN_FORM, NOT_ACCEPTED, account_page_response, read_account_form, refused_account_page
+
+routes = Blueprint("account_profile", __name__)
+
+DELETE: Final = "/app/account/delete"
+
+
+class ConfirmationWrong(Invalid):
+    """This is not the email address of your account. Enter it to confirm the deletion."""
+
+
+async def _deletion_values() -> dict[str, Any]:
+    """Return the values of the page: what the user must do before the deletion, if anything."""
+    user = signed_in()
+    values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False, "must_sign_in": False}
+    try:
+        await privacy.check_own_deletion(ports(), user)
+    except SignInNotRecent:
+        values["must_sign_in"] = True
+    except Forbidden as refusal:
+        values |= {"obstacle": refusal.message, "owns_organizations": isinstance(refusal, OwnerCannotDelete)}
+    return values
+
+
+@routes.get(DELETE)
+@page_session
+@describes_page({200: "The page."})
+async def show_deletion() -> Response:
+    """Show what the deletion of your account does.
+
+    The form is on the page if you signed in at most 10 minutes ago. Otherwise the page asks you to sign in again.
+    """
+    return account_page_response("account_delete.html", problem=None, **await _deletion_values())
+
+
+@routes.post(DELETE)
+@page_session
+@describes_page(
+    {
+        200: "The account is deleted, and the browser is signed out.",
+        400: NOT_ACCEPTED,
+        403: f"{FOREIGN_FORM} Or the page says what to do first.",
+    },
+    form=["form_token", "email"],
+)
+async def delete_account() -> Response:
+    """Delete your account permanently.
+
+    Enter the email address of your account to confirm.
+    """
+    form, user = await read_account_form(), signed_in()
+    try:
+        if Email.parse_part(form.get("email", "").strip()) != user.email:
+            raise ConfirmationWrong
+        await privacy.delete_own_account(ports(), user)
+    except (Invalid, Forbidden) as refusal:
+        return refused_account_page(refusal, "account_delete.html", **await _deletion_values())
+    response = page_response(render("account_deleted.html"))
+    cookies.clear_session_cookie(response)
+    cookies.clear_trust_cookie(response)
+    return response
