@@ -13,7 +13,7 @@ from core.tenancy import invitations
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, form_token
-from tests.support.builders import EMAIL, Answer, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, Api, add_account, deliver, link, run_concurrently, run_during, run_sql, sign_in
 from tests.support.refusals import refused
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.invitations import FULL, WEEK, accept, decline
@@ -76,6 +76,24 @@ async def test_one_of_many_devices_joins_and_the_others_see_the_next_step(
     assert len(await acme.members()) == 4
     assert (await acme.actions())["user.joined"] == 1
     assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null") == [(1,)]
+
+
+async def test_an_account_that_gets_a_user_at_the_same_time_keeps_its_password(
+    acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    """A user verifies the address and sets a password, while the form of the invitation page arrives."""
+    await add_account(ports, EMAIL, verified=False)
+    await acme.invite()
+    await deliver(ports)
+    token, path, device = link(sent.emails[-1]), "/app/invitations/accept", FakeBrowser(app)
+    form = form_token(await device.open(f"{path}?token={token}"))
+    verified = "update users set email_verified_at = now(), first_verified_at = now() where email = %s"
+    answer = await run_during(
+        pool, [(verified, (EMAIL,))], lambda: device.send(path, token=token, form_token=form, new_password="another password")
+    )
+    assert (answer.status, "There is an account with this address already" in answer.text) == (400, True)
+    assert len(await acme.members()) == 3
+    assert (await acme.api.login()).status == 200
 
 
 @pytest.mark.slow

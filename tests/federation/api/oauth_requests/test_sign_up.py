@@ -8,7 +8,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.accounts_rules import Account, LinkInvalid
+from core.accounts.devices_rules import PresentedDevice
+from core.authentication import joining
+from core.kernel.principals import Caller
+from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
@@ -109,6 +113,14 @@ async def test_a_verification_link_signs_in_only_the_browser_that_chose_the_pass
     await victim.submit(RESEND, RESEND, email="api@example.com")
     page = await victim.open(await mailed_link(ports, sent))
     assert (page.status, await victim.is_in(), await is_verified(pool, "api@example.com")) == (200, False, True)
+
+
+async def test_the_link_is_bound_in_the_use_case_too(browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
+    await sign_up(browser)
+    token = (await mailed_link(ports, sent)).partition("=")[2]
+    with pytest.raises(LinkInvalid):
+        await joining.sign_in_after_sign_up(ports, Caller(), token, new_secret(), PresentedDevice())
+    assert not await is_verified(pool)
 
 
 async def test_the_link_of_a_sign_up_does_not_replace_a_session(
