@@ -391,7 +391,7 @@ def test_an_invalid_logo_does_not_widen_the_policy(logo: str) -> None:
 
 def test_an_organization_without_branding_is_shown_by_name() -> None:
     page = render_for(Design("Acme Ltd."))
-    assert '<header><span class="brand"><bdi>Acme Ltd.</bdi></span></header>' in page.body
+    assert '<span class="brand"><span class="initial" aria-hidden="true">A</span><bdi>Acme Ltd.</bdi></span></header>' in page.body
     assert page.body.count("<style") == 1
     assert "<img" not in page.body
     assert policy(page.headers)["img-src"] == "'self' data:"

@@ -62,7 +62,7 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
     form = await browser.open(path)
     assert "Create your account for <bdi>Shop</bdi>" in form.text
     assert "<bdi>Shop</bdi> by <bdi>Acme</bdi> will see your email address" in form.text
-    assert '<header><span class="brand"><bdi>Acme</bdi>' in form.text
+    assert '<span class="initial" aria-hidden="true">A</span><bdi>Acme</bdi>' in form.text
     inbox = await browser.submit(SIGN_UP, path, email=NEW, password=PASSWORD, next=request)
     assert (inbox.status, "Check your inbox" in inbox.text) == (200, True)
     assert leads_to(await browser.open(await mailed_link(ports, sent))) == request
