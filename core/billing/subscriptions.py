@@ -180,16 +180,24 @@ async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_SUBSCRIPTIONS, now)
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
-        if old.provider_subscription_id is None:
-            await tx.subscriptions.remove(old.org_id, old.id)
-        elif old.status is SubscriptionStatus.CANCELLED:
+        if old.provider_subscription_id is not None and old.status is SubscriptionStatus.CANCELLED:
             raise SubscriptionNotFound
-        else:
-            await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
-            await _request_cancellation(tx, old, now)
-        tx.record(events.subscription_canceled(old))
+        await end_locked(tx, old, now)
     if old.provider_subscription_id is not None:
         await cancellations.cancel_now(ports, old.org_id, old.service_id)
+
+
+async def end_locked(tx: Transaction, old: Subscription, now: datetime) -> None:
+    """Delete a locked subscription, or cancel it if a payment provider manages it.
+
+    The caller then calls `cancellations.cancel_now` for a subscription of the provider.
+    """
+    if old.provider_subscription_id is None:
+        await tx.subscriptions.remove(old.org_id, old.id)
+    else:
+        await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
+        await _request_cancellation(tx, old, now)
+    tx.record(events.subscription_canceled(old))
 
 
 async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> bool:

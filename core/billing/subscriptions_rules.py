@@ -29,6 +29,10 @@ class NotSubscribed(NotFound):
     """You have no subscription to this service."""
 
 
+class OwnSubscriptionNotFound(NotFound):
+    """You have no such subscription, or it has already ended. See your subscriptions on the account page."""
+
+
 class NoServiceContext(Invalid):
     """Subscriptions belong to a service. Sign in to the service, and use the token that you get there."""
 
@@ -94,6 +98,15 @@ class Subscription:
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSubscription:
+    """A subscription with the names of its service and organization, for its user."""
+
+    subscription: Subscription
+    service: str
+    organization: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from entrypoints.http.pages import (
     account_access,
     account_email,
     account_profile,
+    account_subscriptions,
     email_links,
     owner_recovery,
     sign_in,
@@ -133,7 +134,8 @@ BLUEPRINTS: Final = (
     (account, "Pages: the user's account."),
     (account_email, "Pages: the email address of the user."),
     (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),
-    (account_profile, "Pages: the deletion of the user's account."),
+    (account_subscriptions, "Pages: the subscriptions of the user."),
+    (account_profile, "Pages: the profile of the user, and the deletion of the account."),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

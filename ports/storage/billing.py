@@ -10,7 +10,7 @@ from core.billing.checkout_rules import Checkout, CheckoutMatch, Customer
 from core.billing.provider_facts import SubscriptionFacts
 from core.billing.provider_objects import CheckoutMetadata
 from core.billing.reconciliation_rules import OpenCheckouts
-from core.billing.subscriptions_rules import Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
+from core.billing.subscriptions_rules import Entitlement, OwnSubscription, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.values import Keep, PageResult
 
 
@@ -255,6 +255,13 @@ class SubscriptionsRead(Protocol):
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         """Return the user's live subscription, or else the newest, or None."""
+        ...
+
+    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
+        """Return the subscription that `of_user` returns for each service of any organization.
+
+        Live ones come first, then by the names of the organization and the service.
+        """
         ...
 
     async def next_expiry(self) -> datetime | None:

@@ -31,6 +31,16 @@ DEVICE: dict[str, object] = {
     "is_current": False,
     "trusted": True,
 }
+SUBSCRIPTION: dict[str, object] = {
+    "id": 7,
+    "plan": "Gold",
+    "service": "Portal & Shop",
+    "organization": "Acme & Sons",
+    "status": "active",
+    "end": TIME,
+    "is_live": True,
+    "is_charged": True,
+}
 DEVICE_REQUEST: dict[str, object] = {
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
@@ -130,7 +140,10 @@ PAGES: dict[str, dict[str, object]] = {
         "mfa_since": TIME,
         "linked": ["Codehost"],
         **{"devices": 2, "trusted": 1, "sessions": 2},
-        "organizations": ["Acme & Sons"],
+        "profile": {"name": "Ada Lovelace", "picture": None, "locale": "en-GB", "zoneinfo": "Europe/London"},
+        "organizations": [("Acme & Sons", "member"), ("Own", "owner")],
+        "applications": ["Portal & Shop"],
+        "subscriptions": [("Gold", "Portal & Shop")],
     },
     "account_identities.html": {
         **ACCOUNT,
@@ -139,6 +152,15 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is linked already.",
     },
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},
+    "account_profile.html": {
+        **ACCOUNT,
+        "typed": {"name": "Ada Lovelace", "picture": "https://images.example.com/a.png", "locale": "en-GB", "zoneinfo": "Europe/London"},
+        "time_zones": ["Europe/Berlin", "Europe/London"],
+        "wrong": None,
+        "problem": "It is not an https URL.",
+    },
+    "account_subscriptions.html": {"done": "It was done.", "subscriptions": [SUBSCRIPTION]},
+    "account_subscription.html": {**ACCOUNT, "done": "It was done.", "subscription": SUBSCRIPTION},
     "account_delete.html": {
         **ACCOUNT,
         "email": "ada@example.org",

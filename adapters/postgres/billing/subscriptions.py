@@ -7,7 +7,15 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.plans_rules import FREE_PLAN_NAME
-from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
+from core.billing.subscriptions_rules import (
+    AlreadySubscribed,
+    Entitlement,
+    OwnSubscription,
+    Purchase,
+    SubscribedPlan,
+    Subscription,
+    SubscriptionStatus,
+)
 from core.kernel.values import PageResult
 
 # The time decides whether a subscription has expired, even if the sweeper has not marked it yet. If
@@ -159,6 +167,23 @@ class Subscriptions(Repository):
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         return await self._one(to_subscription, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+
+    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
+        return await self._all(
+            lambda row: OwnSubscription(to_subscription(row), service=row[-2], organization=row[-1]),
+            f"""
+            select s.* from (
+                select distinct on (s.service_id) {COLUMNS}, {STATUS} in ('active', 'past_due') as is_live,
+                       v.name as service, coalesce(b.product_name, o.name) as organization
+                from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
+                join organizations o on o.id = s.org_id left join branding b on b.org_id = o.id
+                where s.user_id = %(user_id)s
+                order by s.service_id, {FIRST.removeprefix("order by ")}) s
+            order by s.is_live desc, s.organization, s.service limit %(limit)s""",
+            user_id=user_id,
+            limit=limit,
+            now=now,
+        )
 
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         # This statement may wait for the sweeper. The sweeper only marks overdue subscriptions, so

@@ -17,8 +17,10 @@ from core.accounts import accounts, devices, email_changes, mfa
 from core.accounts.accounts_rules import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
 from core.accounts.devices_rules import ListedDevice
 from core.accounts.mfa_rules import MfaSetup
+from core.applications import own_applications
 from core.authentication import browser, identities, sessions
 from core.authentication.browser import FormTokenInvalid
+from core.billing import own_subscriptions
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH
@@ -51,6 +53,8 @@ NOTICES: Final = {
     "name": "Name saved.",
     "revoked": "Device revoked and signed out.",
     "ended": "Session ended.",
+    "profile": "Profile saved.",
+    "canceled": "Subscription canceled.",
     "left": "You left the organization.",
     "joined": "You've joined the organization.",
     "confirmed": "You confirmed your membership.",
@@ -130,7 +134,16 @@ async def show_account() -> Response:
         devices=len(listed_devices),
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
-        organizations=[organization.name for organization, _ in await organizations.list_own(ports(), user)],
+        profile=account.profile,
+        organizations=[
+            (organization.name, membership.role.value) for organization, membership in await organizations.list_own(ports(), user)
+        ],
+        applications=[application.name for application in await own_applications.list_own(ports(), user)],
+        subscriptions=[
+            (own.subscription.plan.name, own.service)
+            for own in await own_subscriptions.list_own(ports(), user)
+            if own.subscription.status.is_live
+        ],
         linked=[ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
     )
 

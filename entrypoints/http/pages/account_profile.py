@@ -1,10 +1,14 @@
-"""The pages to delete the user's account (decision 251; security G-1, G-2, Y-3)."""
+"""The pages of the user's profile, and of the deletion of the account (decisions 247, 251; security G-1, G-2, Y-3)."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core import privacy
+from core.accounts import accounts, profiles
+from core.accounts.profile_rules import LocaleInvalid, NameInvalid, PictureInvalid, ProfileChanges, TimeZoneInvalid, time_zones
 from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.values import Email
@@ -14,11 +18,67 @@ from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import page_response, ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages import render
-from entrypoints.http.pages.account import FOREIGN_FORM, NOT_ACCEPTED, account_page_response, read_account_form, refused_account_page
+from entrypoints.http.pages.account import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    account_page_response,
+    read_account_form,
+    redirect_with_notice,
+    refused_account_page,
+)
 
 routes = Blueprint("account_profile", __name__)
 
+PROFILE: Final = "/app/account/profile"
 DELETE: Final = "/app/account/delete"
+FIELDS: Final = ("name", "picture", "locale", "zoneinfo")
+WRONG_FIELDS: Final = {NameInvalid: "name", PictureInvalid: "picture", LocaleInvalid: "locale", TimeZoneInvalid: "zoneinfo"}
+
+# The profile
+
+
+def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
+    chosen = typed["zoneinfo"]
+    # Without the names that are kept for old data
+    names = {name for name in time_zones() if "/" in name and not name.startswith("Etc/")} | {"UTC"}
+    if chosen in time_zones():
+        names.add(chosen)
+    return {"typed": {field: typed[field] or "" for field in FIELDS}, "time_zones": sorted(names)}
+
+
+@routes.get(PROFILE)
+@page_session
+@describes_page({200: "The form."})
+async def show_profile() -> Response:
+    """Show the form to change your profile.
+
+    The profile has a name, a picture, a language and a time zone.
+    """
+    profile = (await accounts.get_own(ports(), signed_in())).profile
+    return account_page_response("account_profile.html", wrong=None, problem=None, **_profile_values(asdict(profile)))
+
+
+@routes.post(PROFILE)
+@page_session
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def change_profile() -> Response:
+    """Change your profile.
+
+    An empty field removes a value, and a missing one keeps it.
+    """
+    form, user = await read_account_form(), signed_in()
+    typed = {field: form[field].strip() or None for field in FIELDS if field in form}
+    try:
+        changes = ProfileChanges.parse(**typed)
+    except Invalid as refusal:
+        values = _profile_values(dict.fromkeys(FIELDS) | typed)
+        return refused_account_page(refusal, "account_profile.html", wrong=WRONG_FIELDS[type(refusal)], **values)
+    await profiles.change(ports(), user, changes)
+    return redirect_with_notice("profile", PROFILE)
+
+
+# The deletion of the account
 
 
 class ConfirmationWrong(Invalid):

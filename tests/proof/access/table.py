@@ -369,6 +369,11 @@ POST   /auth/authorize                               303* 303  303  403* 303*
 
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
+GET    /app/account/profile                          303* 200  200  200  303*
+POST   /app/account/profile                          303* 303  303  303  303*
+GET    /app/account/subscriptions                    303* 200  200  200  303*
+GET    /app/account/subscriptions/<subscription_id>  303* 404  404  404  303*
+POST   /app/account/subscriptions/<subscription_id>/cancel 303* 404  404  404  303*
 GET    /app/account/delete                           303* 200  200  200  303*
 POST   /app/account/delete                           303* 403  403  403  303*
 GET    /app/account/email                            303* 200  200  200  303*
@@ -575,6 +580,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-up": Request(form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, cookies=BROWSER),
     "POST /app/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/account/export": Request(form=OF_THE_SESSION),
+    "POST /app/account/profile": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    "POST /app/account/subscriptions/<subscription_id>/cancel": Request(form=OF_THE_SESSION),
     "POST /app/account/delete": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
     "POST /app/account/email/verification": Request(form=OF_THE_SESSION),

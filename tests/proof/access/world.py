@@ -422,7 +422,7 @@ async def _add_tenant(
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     ends = now + timedelta(days=30)
     plan = UUID(service_things["used_plan_id"])
-    await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
+    subscription = await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
     if both:
         await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
     things = {
@@ -448,6 +448,7 @@ async def _add_tenant(
         "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
         "tier_id": str(tier.id),
         "entry_id": str(entry_id),
+        "subscription_id": str(subscription),
         "guest_email": people["guest"].email,
         "guarded_id": str(people["guarded"].id),
         "guarded_code": guarded_things["code"],

@@ -11,7 +11,7 @@ async def test_a_member_leaves_an_organization_and_keeps_the_session(browser: Fa
     acme, own = await add_organization(pool, "acme"), await add_organization(pool, "own")
     await add_member(pool, acme, user.id)
     await add_member(pool, own, user.id, "owner")
-    assert "You are a member of Acme, Own." in page_text(await browser.open(ACCOUNT))
+    assert "Acme member Own owner" in page_text(await browser.open(ACCOUNT))
     page = await browser.open(ORGANIZATIONS)
     assert "Leave Acme" in page_text(page)
     assert "Leave Own" not in page_text(page)

@@ -1,0 +1,53 @@
+"""The subscriptions of the signed-in user, which the user can cancel (decision 252)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.own_account import lock_own_account
+from core.applications import cancellations
+from core.billing import subscriptions
+from core.billing.subscriptions_rules import OwnSubscriptionNotFound
+from core.kernel.errors import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.billing.subscriptions_rules import OwnSubscription
+    from core.kernel.principals import Person
+    from ports import Ports
+
+MAX_LISTED: Final = 200
+
+
+async def list_own(ports: Ports, caller: Person) -> Sequence[OwnSubscription]:
+    """Return the caller's current subscription to each service, live ones first, at most MAX_LISTED."""
+    async with ports.storage.reading() as read:
+        return await read.subscriptions.list_of_user(caller.user_id, MAX_LISTED, ports.clock.now())
+
+
+async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnSubscription:
+    """Return one of the caller's live subscriptions. Raises: OwnSubscriptionNotFound."""
+    for own in await list_own(ports, caller):
+        if own.subscription.id == subscription_id and own.subscription.status.is_live:
+            return own
+    raise OwnSubscriptionNotFound
+
+
+async def cancel(ports: Ports, caller: Person, subscription_id: UUID) -> None:
+    """End one of the caller's live subscriptions at once, as `subscriptions.end` does.
+
+    Raises: OwnSubscriptionNotFound; the errors of `lock_own_account` and `cancellations.cancel_now`.
+    """
+    known = (await find_live(ports, caller, subscription_id)).subscription
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.organizations.lock(known.org_id) or refuse(OwnSubscriptionNotFound)
+        await lock_own_account(tx, caller, now)
+        current = await tx.subscriptions.lock_of_user(known.org_id, known.service_id, caller.user_id, now)
+        if current is None or current.id != subscription_id or not current.status.is_live:
+            raise OwnSubscriptionNotFound
+        await subscriptions.end_locked(tx, current, now)
+    if current.provider_subscription_id is not None:
+        await cancellations.cancel_now(ports, current.org_id, current.service_id)
