@@ -57,17 +57,17 @@ async def verify_email() -> Response:
     if not wants_page():
         await accounts.verify_email(ports(), caller(), token)
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
-    # Load the branding first, because the next call uses the token up.
+    # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
     design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token)
     continuation = await accounts.find_continuation(ports(), TokenPurpose.VERIFY_EMAIL, token)
     next_path, user, device = safe_next(continuation.next_path or ACCOUNT_PATH), await visitor_with_mfa(), cookies.device_cookie()
+    values = await page_values(next_path)
     try:
         if user is None and device is not None and joining.is_of_browser(continuation, device):
             return await sign_in_browser(SignUpCredentials(token, device), next_path)
         email = await accounts.verify_email(ports(), caller(), token)
     except LinkInvalid as refusal:
         return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design)
-    values = await page_values(next_path)
     return form_page("verified.html", **{**values, "design": design or values["design"]}, email=email, is_signed_in=user is not None)
 
 

@@ -6,15 +6,14 @@ inviter may know one, so a form that signs in or confirms a membership has a for
 
 from typing import Any, Final
 from urllib.parse import urlencode
-from uuid import UUID
 
 from quart import Blueprint, Response, request
 
 from core.authentication import browser, joining
-from core.authentication.joining_rules import InvitationAnswer
+from core.authentication.joining_rules import InvitationAnswer, OpenInvitation
 from core.authentication.login_rules import PreAuthToken
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import BrowserSignIn, BrowserTarget, InvitationCredentials
+from core.federation.sign_in import BrowserTarget, InvitationCredentials
 from core.kernel.display import ROLES, format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import SIGN_IN_PATH
@@ -169,6 +168,8 @@ async def accept_by_form() -> Response:
             # Only this confirms the membership. The inviter knows a token of the invitation too, and could send the form from another site.
             browser.check_form_token(cookies.session_cookie() or "", form["form_token"])
             acceptor = user
+        # Load everything before the change, so that a failure afterwards cannot hide that it was made.
+        design, target = await invitations.get_design(ports(), token), await _target(opened)
         organization = await invitations.accept(ports(), acceptor, token)
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
@@ -177,14 +178,14 @@ async def accept_by_form() -> Response:
             raise
         return await _show(token, refusal)
     if is_signed_in:
-        return await _continue(organization.id)
+        return _continue(redirect(target), target)
     if opened.answer is InvitationAnswer.SIGN_IN and user is None:
         response = redirect(with_next(SIGN_IN_PATH, ORGANIZATIONS))
         cookies.set_notice_cookie(response, JOINED)
         return response
     return form_page(
         "invitation_accepted.html",
-        design=await branding.get_design(ports(), organization.id),
+        design=design,
         organization=organization.name,
         email=opened.received.invitation.email,
         other_user=None if user is None else user.email,
@@ -197,23 +198,28 @@ async def accept_by_form() -> Response:
 async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     check_browser_form(form)
     name = form.get("name", "")
-    credentials, target = InvitationCredentials(token, form["new_password"], name), BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
+    credentials, browser_target = (
+        InvitationCredentials(token, form["new_password"], name),
+        BrowserTarget(ORGANIZATIONS, cookies.session_cookie()),
+    )
     try:
-        opened = await joining.find_invitation(ports(), token, None)
-        outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, presented_browser())
+        target = await _target(await joining.find_invitation(ports(), token, None))
+        outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except (Invalid, Limited) as refusal:
         return await _show(token, refusal, name)
     if isinstance(outcome, PreAuthToken):
         return sign_in_response(outcome, ORGANIZATIONS)
-    return await _continue(opened.received.invitation.org_id, outcome)
+    return _continue(sign_in_response(outcome, target), target)
 
 
-async def _continue(org_id: UUID, signed_in: BrowserSignIn | None = None) -> Response:
-    """Return a redirect to the application of the organization, or to the page of the user's organizations."""
-    target = await joining.launch_url(ports(), org_id) or ORGANIZATIONS
-    response = redirect(target) if signed_in is None else sign_in_response(signed_in, target)
+async def _target(opened: OpenInvitation) -> str:
+    """Return the URL of the organization's application, or the page of the user's organizations."""
+    return await joining.launch_url(ports(), opened.received.invitation.org_id) or ORGANIZATIONS
+
+
+def _continue(response: Response, target: str) -> Response:
     if target == ORGANIZATIONS:
         cookies.set_notice_cookie(response, JOINED)
     return response
