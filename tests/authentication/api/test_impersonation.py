@@ -9,6 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
+from tests.accounts.profiles import NO_FIELDS
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import (
     Answer,
@@ -43,6 +44,8 @@ async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: S
         "email": support.user.email,
         "org": "",
         "service": "",
+        **NO_FIELDS,
+        "pending_email": None,
     }
     columns = "id, user_id, impersonator_id, impersonator_session_id, org_id, service_id, expires_at, ends_at, address"
     end = clock.now() + HOUR

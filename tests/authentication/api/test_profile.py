@@ -18,7 +18,7 @@ async def test_the_profile_shows_the_tokens_organization_with_any_status(
     account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
     await add_member(pool, org, account.id)
     token = (await sign_in(ports, account, org)).access_token
-    profile = {"id": str(account.id), "email": account.email, "org": "acme", "service": "", **NO_FIELDS}
+    profile = {"id": str(account.id), "email": account.email, "org": "acme", "service": "", **NO_FIELDS, "pending_email": None}
     assert (await api.get("/api/user", token=token)).json == profile
     other_token = (await sign_in(ports, account)).access_token
     assert (await api.get("/api/user", token=other_token)).json["org"] == ""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.accounts.profiles import NO_FIELDS
 from tests.authentication.api.service_sessions.shop import Shop, claims
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, PASSWORD, add_account, add_member, run_during, run_sql
@@ -33,7 +34,8 @@ async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: Fa
         "org_id": str(shop.tenant.org),
         "service": "shop",
     }
-    assert (await shop.profile(pair)).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
+    profile = {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop", **NO_FIELDS, "pending_email": None}
+    assert (await shop.profile(pair)).json == profile
     assert metrics.tokens_issued == 1
 
 

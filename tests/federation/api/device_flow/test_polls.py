@@ -17,6 +17,7 @@ from core.kernel.values import new_id
 from core.maintenance.housekeeping import sweep
 from entrypoints.http.app import Edge
 from ports import Ports
+from tests.accounts.profiles import NO_FIELDS
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import CURL, GRANT, INTERVAL, PKCE, TOKEN, VERIFIER, DeviceClient, oauth_error
 from tests.proof.access.belongings import begin_in_browser
@@ -78,7 +79,7 @@ async def test_an_approved_device_gets_tokens_for_its_service(approved_device: D
     assert (metrics.tokens_issued, metrics.login_failures) == (1, {})
     assert await approved_device.status() == ["redeemed"]
     profile = await approved_device.api.get("/api/user", token=answer.json["access_token"])
-    assert profile.json == {"id": str(user.id), "email": EMAIL, "org": "acme", "service": "shop"}
+    assert profile.json == {"id": str(user.id), "email": EMAIL, "org": "acme", "service": "shop", **NO_FIELDS, "pending_email": None}
 
 
 async def test_the_sign_in_of_a_device_is_recorded(approved_device: DeviceClient, user: Account, clock: FakeClock) -> None:
