@@ -17,7 +17,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, events, profiles
-from core.accounts.accounts_rules import LinkInvalid, check_new_password
+from core.accounts.accounts_rules import EmailNotFree, LinkInvalid, check_new_password
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.profile_rules import ProfileChanges
 from core.applications.access_rules import AccessPolicy
@@ -28,7 +28,7 @@ from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import OrganizationStatus, Person
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
-from core.tenancy.invitations_rules import InvitationExpired
+from core.tenancy.invitations_rules import InvitationExpired, InviteeCannotJoin
 from core.tenancy.members_rules import AlreadyMember
 
 if TYPE_CHECKING:
@@ -157,8 +157,12 @@ async def _accept(
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
         raise AlreadyMember
-    existing = await tx.accounts.lock_by_email(invitation.email)
-    if not invitation.is_proved_by(digest(token)) or (existing is not None and await _has_user(tx, existing)):
+    # Not `lock_by_email`: it does not see an account that another transaction is creating.
+    try:
+        account, _ = await accounts.find_or_add(tx, invitation.email, now)
+    except EmailNotFree:
+        raise InviteeCannotJoin from None
+    if not invitation.is_proved_by(digest(token)) or await _has_user(tx, account):
         raise InviteeHasAccount
     account = await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)

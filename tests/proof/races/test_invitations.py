@@ -96,6 +96,26 @@ async def test_an_account_that_gets_a_user_at_the_same_time_keeps_its_password(
     assert (await acme.api.login()).status == 200
 
 
+async def test_an_account_that_is_created_at_the_same_time_keeps_its_password(
+    acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    """A user gets an account in another way, such as another invitation, while the form of the invitation page arrives."""
+    await acme.invite()
+    await deliver(ports)
+    token, path, device = link(sent.emails[-1]), "/app/invitations/accept", FakeBrowser(app)
+    form = form_token(await device.open(f"{path}?token={token}"))
+    created = """
+        insert into users (id, email, email_verified_at, first_verified_at, password_hash, origin, created_at, updated_at)
+        select gen_random_uuid(), %s, now(), now(), password_hash, 'platform', now(), now() from users where email = %s"""
+    other = await add_account(ports, "other@example.com")
+    answer = await run_during(
+        pool, [(created, (EMAIL, other.email))], lambda: device.send(path, token=token, form_token=form, new_password="another password")
+    )
+    assert (answer.status, "There is an account with this address already" in answer.text) == (400, True)
+    assert len(await acme.members()) == 3
+    assert (await acme.api.login()).status == 200
+
+
 @pytest.mark.slow
 async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     for number in range(5):
