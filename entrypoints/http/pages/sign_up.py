@@ -79,7 +79,8 @@ async def sign_up() -> Response:
 
 def _continuation(options: SignInOptions, next_path: str) -> LinkContinuation:
     browser = cookies.device_cookie() or refuse(FormTokenInvalid)  # `read_own_form` has checked that there is one
-    return LinkContinuation(path_to_store(next_path), digest(browser), options.service.id if options.service else None)
+    service = options.service if options.offers_sign_up else None  # a sign-up on the way to SAML admits no stranger
+    return LinkContinuation(path_to_store(next_path), digest(browser), service.id if service else None)
 
 
 def _sign_up_again(refusal: Refusal, form: dict[str, str], next_path: str, options: SignInOptions) -> Response:

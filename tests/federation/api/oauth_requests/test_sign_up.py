@@ -237,6 +237,15 @@ async def test_an_application_that_admits_only_members_offers_no_sign_up(shop: R
     assert SIGN_UP not in (await browser.open(page)).text
 
 
+async def test_a_sign_up_on_the_way_to_saml_admits_no_stranger(
+    acme: Tenant, shop: RelyingParty, browser: FakeBrowser, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    bookmark = f"{acme.path}/services/shop/saml/login"
+    assert (await sign_up(browser, after=bookmark)).status == 200
+    assert leads_to(await browser.open(await mailed_link(ports, sent))) == bookmark
+    assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
+
+
 @pytest.mark.parametrize(
     ("slug", "status", "is_reported"), [("acme", "active", True), ("acme", "suspended", False), ("nobody", "active", False)]
 )
