@@ -239,7 +239,11 @@ async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) ->
 
 
 async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with its organization, or DROPPED if it is deleted, or no longer waits, or the recipient has had enough of them."""
+    """Return the email with its organization.
+
+    Return DROPPED if the organization is deleted. An email about an organization that waits is also
+    dropped if it waits no longer, or the recipient has reached their limit.
+    """
     organization = None if email.org_id is None else await tx.organizations.by_id(email.org_id)
     if organization is None:
         return DROPPED

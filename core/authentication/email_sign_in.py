@@ -84,7 +84,7 @@ async def find_in_browser(ports: Ports, secret: str) -> EmailSignIn | None:
 
 
 async def find_by_link(ports: Ports, token: str) -> EmailSignIn:
-    """Return the request whose email has this link. Nothing is used up. Raises: LinkInvalid."""
+    """Return the request of the email with this link. Nothing is used up. Raises: LinkInvalid."""
     async with ports.storage.reading() as read:
         return await read.email_sign_ins.by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
 

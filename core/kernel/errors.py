@@ -41,7 +41,7 @@ class Refusal(Exception):
     scim_type: ClassVar[str | None] = None
     # Whether a refused change has an entry in the audit log of the caller's organization.
     audited: ClassVar[bool] = False
-    # The caller whose rights were not sufficient, if the action had not begun yet.
+    # The caller without sufficient rights, if the action had not begun yet.
     caller: Caller | None = None
 
     def __init__(self, message: str | None = None) -> None:

@@ -125,11 +125,11 @@ class Event:
     the user `of_person` has a confirmed membership, or to the platform's log if there is no such
     organization.
 
-    `success` is false if the action was refused. `details` are stored in the audit entry. `data` is the payload of webhooks; None means
-    `details`. Neither contains a secret (security L-3). `by_time` marks an event without an actor,
-    such as an expiry. `impersonator_id` is the impersonator, if it is not that of the transaction's
-    caller. `id` is the id of the audit entry, if the use case returns it; such an event goes to one
-    log only.
+    `success` is false if the action was refused. `details` are stored in the audit entry. `data` is
+    the payload of webhooks; None means `details`. Neither contains a secret (security L-3).
+    `by_time` marks an event without an actor, such as an expiry. `impersonator_id` is the
+    impersonator, if it is not that of the transaction's caller. `id` is the id of the audit entry, if
+    the use case returns it; such an event goes to one log only.
     """
 
     kind: EventKind

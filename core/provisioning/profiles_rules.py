@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ScimProfile:
     """The names, the external id and further attributes that a directory gave to a user.
 
-    Only this organization sees them, except those that become the account's profile (decision 128). `attributes` has the values of
-    FURTHER_ATTRIBUTES, by their SCIM names.
+    Only this organization sees them, except those that become the account's profile (decision 128).
+    `attributes` has the values of FURTHER_ATTRIBUTES, by their SCIM names.
     """
 
     external_id: str | None = None

@@ -173,8 +173,8 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
 async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
     """Make a locked account one that this organization created, and return it.
 
-    Its sessions end. If a directory deactivated it, it is activated. If its address is not verified, another person may know its
-    credentials, so nothing of them survives (security A-7).
+    Its sessions end. If a directory deactivated it, it is activated. If its address is not verified,
+    another person may know its credentials, so nothing of them survives (security A-7).
 
     Raises: UserNameTaken.
     """

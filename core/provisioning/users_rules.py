@@ -174,8 +174,9 @@ def to_resource(user: ScimUser) -> Resource:
 def to_response(user: ScimUser) -> Resource:
     """Return the attributes of a response, with those of the extension in an object of their own.
 
-    Where the directory sent no value, the profile of the account has it. Users that it did not create, and that have no name, get the
-    part of the address before the @ as their name, because directories such as Okta cannot read users without a name.
+    Where the directory sent no value, the response has that of the account's profile. Users without a
+    name that the directory did not create get the part of the address before the @ as their name.
+    Directories such as Okta cannot read users without a name.
     """
     resource = to_resource(user)
     profile = user.account_profile

@@ -253,7 +253,7 @@ class EmailSignInsRead(Protocol):
         ...
 
     async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
-        """Return the request whose email has the link with this hash."""
+        """Return the request of the email that has the link with this hash."""
         ...
 
 
@@ -281,7 +281,7 @@ class EmailSignIns(EmailSignInsRead, Protocol):
         ...
 
     async def void(self, user_id: UUID) -> None:
-        """Delete the requests whose email was sent to the user. Lock the account first."""
+        """Delete the requests that led to an email to the user. Lock the account first."""
         ...
 
 

@@ -198,10 +198,8 @@ async def accept_by_form() -> Response:
 async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     check_browser_form(form)
     name = form.get("name", "")
-    credentials, browser_target = (
-        InvitationCredentials(token, form["new_password"], name),
-        BrowserTarget(ORGANIZATIONS, cookies.session_cookie()),
-    )
+    credentials = InvitationCredentials(token, form["new_password"], name)
+    browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
     try:
         target = await _target(await joining.find_invitation(ports(), token, None))
         outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())

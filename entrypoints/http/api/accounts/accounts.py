@@ -189,8 +189,8 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 
     You keep the present address until you open the link in the email to the new one, within 24 hours.
     Then your other sessions end. The present address gets a notice with a link that undoes the change
-    within 72 hours. The same new address again sends its link again, and the present address cancels
-    the change.
+    within 72 hours. A repeated request for the same address sends its link again. The present address
+    cancels the change.
     """
     changes = ProfileChanges.parse(name=data.name, picture=data.picture, locale=data.locale, zoneinfo=data.zoneinfo)
     if "email" in data.model_fields_set:
@@ -209,9 +209,10 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 async def delete_account() -> Message:
     """Delete your account permanently.
 
-    You must have signed in at most 10 minutes ago, with your second factor if you use one. Your email address, profile and sign-in
-    methods are removed, and all sessions end. Organizations and applications keep your id without them. Subscriptions are not
-    canceled. If you own an organization, transfer its ownership first. Platform owners must lose that role first.
+    You must have signed in at most 10 minutes ago, with your second factor if you use one. Your email
+    address, profile and sign-in methods are removed, and all sessions end. Organizations and
+    applications keep your id without them. Subscriptions are not canceled. If you own an organization,
+    transfer its ownership first. Platform owners must lose that role first.
     """
     await privacy.delete_own_account(ports(), signed_in())
     return Message(message="Your account was deleted.")
