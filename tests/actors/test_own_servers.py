@@ -13,16 +13,16 @@ import actors.mailer
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
-from core.accounts import email_queue, email_queue_rules
+from core.accounts import email_changes, email_queue, email_queue_rules
 from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail, new_email
 from core.authentication import email_sign_in
-from core.kernel.principals import SYSTEM
+from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
 from tests.actors.helpers import wait_until_idle
 from tests.actors.mailing import mailing
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql
+from tests.support.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql, sign_in
 from tests.support.waiting import PATIENCE, eventually
 
 ADA = Email("ada@example.com")
@@ -104,14 +104,21 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind
 ) -> None:
     acme = await add(ports, pool, "acme")
-    await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
-    if kind is EmailKind.ORGANIZATION_WAITING:
-        await run_sql(pool, "update organizations set status = 'pending'")
-    if kind is EmailKind.EMAIL_SIGN_IN:
-        await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
-        await run_sql(pool, "update mails set org_id = %s", acme)
-    else:
-        await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
+    ada = await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
+    match kind:
+        case EmailKind.EMAIL_SIGN_IN:
+            await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
+        case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
+            session = await sign_in(ports, ada)
+            caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, address=None, agent=None)
+            await email_changes.request(ports, caller, Email("new@example.com"))
+            await run_sql(pool, "delete from mails where kind <> %s", kind)
+        case EmailKind.ORGANIZATION_WAITING:
+            await run_sql(pool, "update organizations set status = 'pending'")
+            await queue(ports, new_email(kind, ADA, ports.clock.now()))
+        case _:
+            await queue(ports, new_email(kind, ADA, ports.clock.now()))
+    await run_sql(pool, "update mails set org_id = %s", acme)
     await deliver(ports)
     [message] = sent.emails
     assert sent.servers == {message.message_id: None}
