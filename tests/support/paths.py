@@ -76,7 +76,8 @@ async def restore(pool: Pool, ruler: Account) -> None:
         known as (
             insert into users (id, email, origin, created_at, updated_at)
             values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
-            on conflict (id) do update set email = excluded.email, anonymized_at = null, deactivated_at = null),
+            on conflict (id)
+            do update set email = excluded.email, anonymized_at = null, deactivated_at = null, platform_deactivated_at = null),
         unprovisioned as (delete from scim_users where org_id = %(org_id)s),
         provisioning as (
             insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
