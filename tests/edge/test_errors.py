@@ -205,7 +205,7 @@ async def test_the_timestamp_is_now_in_utc(api: Api) -> None:
 
 
 async def test_every_error_has_the_headers_of_all_responses(api: Api) -> None:
-    for path in ("/nothing", "/api/user", "/auth/verify-email"):
+    for path in ("/nothing", "/api/user", "/invitations/accept"):
         answer = await api.get(path)
         assert answer.status >= 400
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -312,11 +312,11 @@ async def test_head_is_recognized_in_every_spelling_of_a_path(app: QuartTrio, ap
 @pytest.mark.parametrize(
     ("path", "accept", "page"),
     [
-        ("/auth/verify-email", None, True),
-        ("/auth/verify-email", "text/html,application/xhtml+xml,*/*;q=0.8", True),
-        ("/auth/verify-email", "*/*", True),
-        ("/auth/verify-email", "application/json", False),
-        ("/auth/verify-email", "application/json, text/html;q=0.5", False),
+        ("/invitations/accept", None, True),
+        ("/invitations/accept", "text/html,application/xhtml+xml,*/*;q=0.8", True),
+        ("/invitations/accept", "*/*", True),
+        ("/invitations/accept", "application/json", False),
+        ("/invitations/accept", "application/json, text/html;q=0.5", False),
         ("/auth/nothing", None, True),
         ("/nothing", "text/html", True),
         ("/nothing", None, False),
