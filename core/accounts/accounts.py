@@ -239,6 +239,8 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
     """Change the caller's password. All other sessions and the trust of all devices end (security A-8).
 
+    So does a pending change of the address that another session requested.
+
     Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet;
     the errors of `check_new_password` and `lock_own_account`.
     """
@@ -262,6 +264,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.one_time_tokens.void(locked.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_sign_ins.void(locked.id)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
+        await email_changes.cancel_of_other_sessions(tx, locked.id, caller.session_id, now)  # a thief may have requested it
         await tx.pre_auths.remove_all(locked.id)
         await tx.devices.distrust(locked.id, now)
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, locked.email, now))

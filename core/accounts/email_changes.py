@@ -87,6 +87,13 @@ async def cancel(ports: Ports, caller: Person) -> None:
         await tx.email_changes.cancel_pending(account.id, now)
 
 
+async def cancel_of_other_sessions(tx: Transaction, user_id: UUID, session_id: UUID, now: datetime) -> None:
+    """Cancel the pending change of a locked account, unless this session requested it."""
+    pending = await tx.email_changes.pending(user_id, now)
+    if pending is not None and pending.session_id != session_id:
+        await tx.email_changes.cancel_pending(user_id, now)
+
+
 async def resend(ports: Ports, caller: Person) -> bool:
     """Queue another email with the link that proves the new address. Return whether a change is pending.
 

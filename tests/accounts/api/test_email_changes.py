@@ -111,6 +111,21 @@ async def test_an_address_that_was_taken_in_the_meantime_is_refused_and_nothing_
     assert await profile(api, token) == (EMAIL, NEW)
 
 
+async def test_a_new_password_ends_the_change_of_another_session(
+    changer: EmailChanger, api: Api, ports: Ports, user: Account, token: str
+) -> None:
+    """The other session may be that of a thief. The user's own change stays pending."""
+    proof, _ = await changer.request(token, NEW)
+    passwords = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
+    assert (await api.post("/api/user/change-password", passwords, token=token)).status == 200
+    assert await profile(api, token) == (EMAIL, NEW)
+    other = (await sign_in(ports, user)).access_token
+    passwords = {"current_password": NEW_PASSWORD, "new_password": PASSWORD}
+    assert (await api.post("/api/user/change-password", passwords, token=other)).status == 200
+    assert await profile(api, other) == (EMAIL, None)
+    assert (await open_proof(api, proof)).status == 400
+
+
 async def test_an_hour_has_five_requests(changer: EmailChanger, api: Api, ports: Ports, user: Account, clock: FakeClock) -> None:
     """Otherwise a thief of a session uses up the notices, and then changes the address without one."""
     token = (await sign_in(ports, user)).access_token
