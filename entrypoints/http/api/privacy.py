@@ -23,7 +23,7 @@ from core.privacy_rules import (
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.streaming import Part, stream_object
 
@@ -131,6 +131,7 @@ class PersonalDataExportResponse(ResponseModel):
 @routes.get("/api/privacy/export/<user_id>")
 @person_anywhere(outlives=True, applications=True)
 @refuses(403, 404)
+@describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
 async def export(user_id: str) -> Response:
     """Export a user's data.

@@ -54,6 +54,7 @@ async def test_users_see_who_exported_their_data(platform: Platform, ports: Port
     for caller in (token, platform.token):
         platform.clock.advance(SECOND)
         assert (await platform.api.get(f"/api/privacy/export/{user.id}", token=caller, headers=AGENT)).status == 200
+    assert (await platform.api.call("HEAD", f"/api/privacy/export/{user.id}", token=token)).status == 200  # is no export
     answer = await platform.api.get("/api/user/privacy-log", token=token)
     assert answer.status == 200, answer.text
     by_owner, own = answer.json["events"]
