@@ -28,7 +28,7 @@ class PreparedEmail(QueuedEmail):
     invitation: ReceivedInvitation | None = None  # for invitations
     welcome: WelcomeContext | None = None  # for welcome emails of active organizations
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
-    organization: Organization | None = None  # for what the platform says about an organization
+    organization: Organization | None = None  # for ORGANIZATION_EMAILS
     owner: Email | None = None  # the address of its owner, if the owner's account is usable
     link_until: datetime | None = None  # when the link of a change of address expires
     server: MailServer | None = None  # the organization's mail server; None for the platform's

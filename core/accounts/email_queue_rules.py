@@ -58,7 +58,7 @@ MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
 WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
-# What the platform says about an organization. These emails have no branding of the organization.
+# Notices of the platform about an organization. They have no branding of the organization.
 ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_APPROVED,
     EmailKind.ORGANIZATION_REJECTED,

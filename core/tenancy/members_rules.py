@@ -57,7 +57,7 @@ class CannotResetOwner(Invalid):
 
 
 class MemberNotReachable(Invalid):
-    """This member's account is deactivated, or its email address is not verified. A link would not work."""
+    """This member's account is deactivated, or its address is not verified. Have it reactivated, or verified by the member, first."""
 
 
 class MembershipNotConfirmed(Invalid):

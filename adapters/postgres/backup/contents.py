@@ -1,7 +1,7 @@
 """The data that a backup leaves out, because a restore must not bring it back (docs/adr/0022).
 
 After a restore, sign-ins and links from before would be valid again, including those that ended
-after the backup. So backups have none of them, and users sign in again.
+after the backup. So backups leave them out, and users sign in again.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 # Unlogged tables are left out as well.
 TABLES_LEFT_OUT: Final = frozenset(
     {
-        # sessions, and what belongs to one
+        # sessions, with their tokens and their state
         "sessions",
         "refresh_tokens",
         "impersonated_organizations",
@@ -24,7 +24,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "saml_logout_requests",
         "saml_logouts",
         "saml_sign_ons",
-        # links in emails; invitations have their own table, and stay valid
+        # links in emails; invitations and undo links have their own tables, and stay valid
         "one_time_tokens",
         # leases of processes that have ended
         "leases",

@@ -1,4 +1,4 @@
--- What a person says about themselves, with the names of the claims of OpenID Connect. Null: not set.
+-- The profile of a user, with the names of the claims of OpenID Connect. Null: not set.
 alter table users
     add column name text,
     add column picture text,

@@ -63,7 +63,7 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
 
 
 def _to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
-    # The address of a platform owner is not the user's to know.
+    # The user must not learn the address of a platform owner.
     by_user = entry.actor is None and entry.impersonator is None
     return OwnMfaEventResponse(
         id=entry.id,

@@ -91,9 +91,9 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     """List the platform's log.
 
     It has the events that belong to no organization: impersonations with their reasons and
-    requests, changes of platform owners, removed second factors, rejected, suspended and deleted
-    organizations, and events of users without an organization. Entries are sorted by time, newest
-    first. Filters can be combined.
+    requests, changes and recoveries of platform owners, deactivated accounts, removed second factors,
+    rejected, suspended and deleted organizations, and events of users without an organization.
+    Entries are sorted by time, newest first. Filters can be combined.
     """
     page = query_args.page_request()
     entries = await platform_log.list_entries(ports(), query_args.build(), page)
@@ -137,7 +137,7 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
 async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
     """Return an entry of the platform's log.
 
-    `audit_log_id` of an impersonation is the id of such an entry.
+    The `audit_log_id` in the response to an impersonation is the id of such an entry.
     """
     return _to_response(await platform_log.get_entry(ports(), path_id(entry_id)))
 
