@@ -7,7 +7,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import psycopg
@@ -20,6 +22,7 @@ from adapters.clock import SystemClock
 from adapters.crypto.key_checks import make_key_checks
 from adapters.postgres.backup import BackupError, writer
 from adapters.postgres.backup.contents import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
+from adapters.postgres.engine import embedded
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import MIGRATIONS, migrate
 from adapters.postgres.engine.pool import Pool
@@ -164,8 +167,11 @@ def test_verify_restores_counts_decrypts_and_signs_in(made: Path, tmp_path: Path
         backup.verify(unused, made / "backup", None)
 
 
-def test_verify_decrypts_each_secret_and_does_not_trust_the_description(made: Path, tmp_path: Path) -> None:
+def test_verify_decrypts_each_secret_and_does_not_trust_the_description(
+    made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The backup's key checks fit the other key, but its secrets do not."""
+    monkeypatch.setattr(embedded, "scratch", lambda: nullcontext(SimpleNamespace(conninfo=fresh)))  # a new server takes seconds
     forged = tmp_path / "forged"
     shutil.copytree(made / "backup", forged)
     change_description(forged, lambda text: text.update(key_checks=make_key_checks(OTHER_KEYS)))
