@@ -19,7 +19,6 @@ from oauthlib.oauth2 import AccessDeniedError
 from requests_oauthlib import OAuth2Session
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
@@ -98,29 +97,6 @@ def walk(browser: Browser, address: str, uri: str) -> str:
     assert browser.address.startswith(f"{uri}?code=")
     assert browser.complaints() == []
     return browser.address
-
-
-def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
-    shared: SharedService, metadata: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser
-) -> None:
-    client_id, newcomer = shop[0], "newcomer@example.com"
-    browser.open(f"{metadata['authorization_endpoint']}?client_id={client_id}&state=af0ifjsldkj")
-    browser.follow("Create an account")
-    assert browser.heading == "Create your account for Shop"
-    assert "Acme Shops" in browser.text
-    browser.photograph("sign-up")
-    browser.fill("Email address", newcomer)
-    browser.fill("Password", "seven lions at the gate")
-    browser.press("Create account")
-    assert browser.heading == "Check your inbox"
-    browser.photograph("check-inbox")
-    browser.open(shared.sink.wait_for(newcomer).link)
-    # Only a redirect URI without https needs this page: any program on the machine can claim it.
-    assert browser.heading == "Continue to Shop?"
-    browser.press("Continue")
-    assert browser.heading == "Welcome to the shop"
-    assert browser.address.startswith(f"{callback.uri}?code=")
-    assert browser.complaints() == []
 
 
 def check(running: Service, metadata: dict[str, Any], client_id: str, token: str) -> None:

@@ -144,6 +144,7 @@ def test_a_new_user_of_an_application_signs_up_and_comes_back_with_one_email_eac
     walk = Walk(browser, "sign-up-for-an-application")
     walk.open(request)
     walk.act("Create an account")
+    assert "Acme & Sons" in browser.text, "the sign-up page has the branding"
     walk.act("Create account", Email_address=NEW, Password=PASSWORD)
     walk.read()
     walk.open(sink.wait_for(NEW).link)
