@@ -214,7 +214,7 @@ async def get_design(ports: Ports, token: str) -> Design | None:
     The invitation may have any state.
     """
     async with ports.storage.reading() as read:
-        received = await read.invitations.received_by_token(digest(token), ports.clock.now())
+        received = await read.invitations.received_by_token(parse_token(token)[0], ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)
 
 
