@@ -80,7 +80,8 @@ def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manif
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
         if configured is None:
             # Before the rows: without the keys, the next start would generate others.
-            store_keys(key_file(settings), keys)
+            if store_keys(key_file(settings), keys) != keys:
+                raise BackupError(f"A service has just created {key_file(settings)}. Stop it, remove its keys and its data, and try again.")
             undo.callback(key_file(settings).unlink)
         with open_database(settings) as conninfo:
             load(conninfo, directory, manifest, migrations)

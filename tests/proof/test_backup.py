@@ -28,6 +28,7 @@ from adapters.postgres.engine.migrate import MIGRATIONS, migrate
 from adapters.postgres.engine.pool import Pool
 from entrypoints import backup
 from entrypoints.settings import Settings
+from entrypoints.wiring import key_file
 from ports.crypto import SealBroken
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.proof.access.state import journaled_database
@@ -272,6 +273,18 @@ def test_a_restore_needs_an_empty_database(made: Path, world: str, tmp_path: Pat
     with pytest.raises(BackupError, match="The database is not empty, so nothing was changed"):
         backup.restore(settings_of(world, tmp_path), made / "backup", None)
     assert rows_of(world) == before
+
+
+def test_a_restore_keeps_the_keys_of_a_service_that_starts_at_the_same_time(
+    made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "known_keys", lambda _: None)  # the file appears a moment later
+    settings = settings_of(fresh, tmp_path)
+    settings.data_dir.mkdir()
+    key_file(settings).write_text(OTHER_KEYS)
+    with pytest.raises(BackupError, match=r"A service has just created .*encryption-keys"):
+        backup.restore(settings, made / "backup", made / "keys")
+    assert (key_file(settings).read_text(), ask(fresh, TABLES)) == (OTHER_KEYS, [])
 
 
 def test_a_backup_of_an_older_release_is_migrated(fresh: str, blank: str, tmp_path: Path) -> None:
