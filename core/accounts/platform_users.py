@@ -114,6 +114,7 @@ async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
         if account.platform_deactivated_at is not None:
             return False
         await tx.accounts.deactivate_by_platform(account.id, now)
+        await tx.email_changes.cancel_pending(account.id, now)  # a thief could prove the address after the reactivation
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)

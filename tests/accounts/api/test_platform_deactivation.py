@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.accounts.api.platform_paths import SEARCH, UNKNOWN_ID
+from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import (
     EMAIL,
@@ -72,6 +73,17 @@ async def test_a_deactivation_ends_all_access_until_the_platform_reactivates_the
     assert (await api.login()).status == 200
     await deliver(ports)
     assert sent.emails[-1].subject == "Your account is active again - Gatehouse"
+
+
+async def test_the_address_that_a_thief_requested_cannot_be_proved_after_the_reactivation(
+    platform: Platform, ports: Ports, sent: FakeMailTransport
+) -> None:
+    api, user = platform.api, await add_account(ports)
+    proof, undo_token = await EmailChanger(api, ports, sent).request((await api.login()).json["access_token"], "eve@example.com")
+    for action in ("deactivate", "reactivate"):
+        assert (await change(platform, action, user.id)).status == 200
+    assert (await open_proof(api, proof)).status == 400
+    assert (await undo(api, undo_token)).status == 200, "the user can still remove what the thief set since the request"
 
 
 async def test_organizations_get_the_event_and_only_the_platform_log_the_reason(platform: Platform, ports: Ports, pool: Pool) -> None:
