@@ -99,10 +99,14 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
     `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
     hash of the token (decision 192).
 
-    Raises: the errors of `invitations.get_by_token`.
+    Raises: OrganizationNotActive; the errors of `invitations.get_by_token`.
     """
     received = await invitations.get_by_token(ports, token, person)
     invitation = received.invitation
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(invitation.org_id)
+    if organization is None or organization.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
     if invitation.is_for(person):
         return OpenInvitation(received, InvitationAnswer.SIGNED_IN)
     # The person who has the other token must not learn whether there is an account.
@@ -129,8 +133,8 @@ async def accept_with_password(
     The account is created if there is none. All of this happens in one transaction. An empty name
     changes nothing.
 
-    Raises: InviteeHasAccount, OrganizationNotActive, AlreadyMember, NameInvalid; the errors of
-    `invitations.get_by_token`, `invitations.add_invited_member`, `check_new_password` and
+    Raises: InviteeHasAccount, AlreadyMember, NameInvalid; the errors of `find_invitation`,
+    `invitations.add_invited_member`, `check_new_password` and
     `login.sign_in_to_account`.
     """
     opened = await find_invitation(ports, token, None)  # saves the expensive hash; `_accept` decides

@@ -90,7 +90,7 @@ class MailTokenRequired(Invalid):
 
 
 class InviteeCannotJoin(Invalid):
-    """The account with this address cannot join now. Verify the address or reset the password, or ask the operator of Gatehouse."""
+    """This address cannot join now. Verify it or reset the password. If that fails, ask for an invitation to a different address."""
 
 
 # See docs/specification/lifecycles.md.

@@ -196,7 +196,7 @@ POST   {org}/transfer-ownership                                   400 404
 POST   {org}/invitations                                          429
 GET    {org}/invitations                                          400
 POST   {org}/invitations/{invitation_id}/accept                   400
-GET    /app/invitations/accept                                    400
+GET    /app/invitations/accept                                    400 403
 GET    /invitations/accept                                        400
 POST   /app/invitations/accept                                    400 403 413 415
 POST   /app/invitations/decline                                   400 403 413 415

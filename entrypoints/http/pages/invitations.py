@@ -81,7 +81,11 @@ async def follow_link() -> Response:
 @routes.get(INVITATION)
 @anyone
 @describes_page(
-    {200: "The invitation, with buttons to accept and decline it.", 400: "The invitation is not pending, or has expired."},
+    {
+        200: "The invitation, with buttons to accept and decline it.",
+        400: "The invitation is not pending, or has expired.",
+        403: "The organization is not active.",
+    },
     query={"token": "The token from the email."},
 )
 async def invitation_page() -> Response:

@@ -267,9 +267,9 @@ async def test_a_full_organization_is_reported_and_the_link_stays_valid(app: Qua
     assert (await submit(app, "accept", token)).status == 200
 
 
-async def test_an_inactive_organization_is_reported(app: QuartTrio, token: str, pool: Pool) -> None:
+async def test_an_inactive_organization_is_reported_before_a_password_is_chosen(app: QuartTrio, api: Api, token: str, pool: Pool) -> None:
     await run_sql(pool, "update organizations set status = 'suspended'")
-    answer = await submit(app, "accept", token)
-    assert is_error_page(answer, 403)
-    assert "not active" in answer.text
+    for answer in (await open_page(api, token), await submit(app, "accept", token)):
+        assert is_error_page(answer, 403)
+        assert "not active" in answer.text
     assert (await submit(app, "decline", token)).status == 200
