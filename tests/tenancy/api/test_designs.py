@@ -292,7 +292,7 @@ async def test_an_invitation_of_a_suspended_organization_has_the_design_of_the_p
     await deliver(ports)
     assert "Acme Portal" not in sent.emails[0].subject + sent.emails[0].html + sent.emails[0].text
     page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
-    assert (page.status, is_designed(page)) == (200, False)
+    assert (page.status, is_designed(page)) == (403, False)
     declined = await submit(app, "/app/invitations/decline", token=token)
     assert (declined.status, is_designed(declined)) == (200, False)
 
