@@ -34,6 +34,7 @@ from core.accounts.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in, email_sign_in_rules
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
+from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.principals import SYSTEM, OrganizationStatus
 from core.kernel.values import digest, new_id
 
@@ -137,7 +138,7 @@ async def _add_token(
         created_at=email.created_at,
         expires_at=now + ttl,
         org_id=email.org_id,
-        continuation=await _continuation(tx, email, purpose, account.id),
+        continuation=await _continuation(tx, email, purpose, account.id, now),
     )
     return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
 
@@ -171,12 +172,16 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
 
 
-async def _continuation(tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID) -> LinkContinuation:
+async def _continuation(tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, now: datetime) -> LinkContinuation:
     """Return where the browser continues after the link.
 
     A verification link that was sent again continues the sign-up, in the browser of the sign-up. The
-    browser that requested it proves nothing: it did not choose the password (security A-7).
+    browser that requested it proves nothing: it did not choose the password (security A-7). A welcome
+    link continues at the application that the email names, or else at the user's organizations.
     """
+    if email.kind is EmailKind.WELCOME and email.org_id is not None:
+        welcome = await tx.scim_users.welcome_context(email.org_id, email.address, now)
+        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if welcome is None else welcome.application_id)
     requested = email.continuation
     if purpose is not TokenPurpose.VERIFY_EMAIL or requested.browser_hash is not None:
         return requested

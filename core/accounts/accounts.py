@@ -13,6 +13,7 @@ from core.accounts.accounts_rules import (
     LinkInvalid,
     NoPasswordSet,
     PasswordAlreadySet,
+    PasswordReset,
     check_new_password,
     check_password_length,
     new_account,
@@ -152,10 +153,16 @@ async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None
     return None if org_slug is None else await tx.branding.active_org_id(org_slug)
 
 
-async def reset_link_is_live(ports: Ports, token: str) -> bool:
-    """Return whether a reset link works now, without using it up."""
+async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
+    """Return the effects of a reset link, or None if it does not work now. The link is not used up."""
     async with ports.storage.reading() as read:
-        return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) is not None
+        email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now())
+        if email is None:
+            return None
+        account = await read.accounts.by_email(email)
+        if account is None or account.password_hash is not None:
+            return PasswordReset(is_first_password=False, ends_sessions=True)
+        return PasswordReset(is_first_password=True, ends_sessions=await read.accounts.has_signed_in(account.id))
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:

@@ -177,3 +177,11 @@ def check_password_length(password: str) -> None:
     """
     if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
         raise PasswordTooLong
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordReset:
+    """The effects of a reset link that works now."""
+
+    is_first_password: bool
+    ends_sessions: bool  # False if the user has never signed in

@@ -26,7 +26,8 @@ class LinkContinuation:
     # SHA-256 of the device cookie of the browser in which the user signed up and chose the password.
     # None for all other links.
     browser_hash: bytes | None = field(default=None, repr=False)
-    service_id: UUID | None = None  # the application that the user signed up for on that page
+    # The application that the user signed up for on that page, or that a welcome email named.
+    service_id: UUID | None = None
 
 
 TO_ACCOUNT_PAGE = LinkContinuation()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import PresentedDevice
     from core.accounts.one_time_tokens import LinkContinuation
+    from core.applications.services_rules import Service
     from core.authentication.identities_rules import PendingIdentity
     from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.kernel.principals import Caller
@@ -184,3 +185,15 @@ async def launch_url(ports: Ports, org_id: UUID) -> str | None:
         ]
     urls = [service.access.launch_url for service in services if service.access.launch_url is not None]
     return urls[0] if len(urls) == 1 else None
+
+
+async def application_to_open(ports: Ports, continuation: LinkContinuation) -> Service | None:
+    """Return the application that a welcome email named, if its organization is active and it has a launch URL."""
+    if continuation.service_id is None:
+        return None
+    async with ports.storage.reading() as read:
+        context = await read.services.context_by_id(continuation.service_id)
+        if context is None or context.status is not OrganizationStatus.ACTIVE:
+            return None
+        service = await read.services.by_id(context.org_id, context.id)
+    return None if service is None or service.access.launch_url is None else service

@@ -7,6 +7,7 @@ EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
+ORGANIZATIONS_PATH: Final = "/app/account/organizations"
 IDENTITIES_PATH: Final = "/app/account/identities"
 SIGN_UP_PATH: Final = "/app/sign-up"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"

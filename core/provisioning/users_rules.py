@@ -124,10 +124,14 @@ class ScimUserData:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeContext:
-    """The names that the welcome email of a provisioned user has."""
+    """The organization of a provisioned user, and the only application of it that the user may use.
+
+    There is no application if the user may use none or several.
+    """
 
     organization: str
-    application: str | None  # the only application of the organization that the user may use; None if there are none or several
+    application: str | None
+    application_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import escape
 
+from core.accounts.accounts_rules import PasswordReset
 from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
 
@@ -71,8 +72,12 @@ PAGES: dict[str, dict[str, object]] = {
     "verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
     "undo_email_change.html": {"token": "8f14e45f", "email": "ada@example.org"},
     "email_change_undone.html": {"email": "ada@example.org"},
-    "reset_password.html": {"token": "8f14e45f", "problem": "The password must have at least 8 characters."},
-    "password_reset_done.html": {**LINKS},
+    "reset_password.html": {
+        "token": "8f14e45f",
+        "reset": PasswordReset(is_first_password=False, ends_sessions=True),
+        "problem": "The password must have at least 8 characters.",
+    },
+    "password_reset_done.html": {**LINKS, "reset": PasswordReset(is_first_password=True, ends_sessions=False), "application": None},
     "sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "is_taken": True},
     "check_inbox.html": {**TO_SHOP, "email": "ada@example.org"},
     "resend_verification.html": {**LINKS, "form_token": "c4ca4238"},

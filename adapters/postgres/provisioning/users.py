@@ -128,11 +128,14 @@ class ScimUsers(Repository):
 
     async def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> WelcomeContext | None:
         return await self._one(
-            lambda row: WelcomeContext(row[0], row[1]),
+            lambda row: WelcomeContext(row[0], row[1], row[2]),
             f"""
-            select o.name, (select case when count(*) = 1 then min(v.name) end
-                            from services v where v.org_id = o.id and {may_use("v", "u.id")})
-            from organizations o, users u
+            select o.name, a.name, a.id
+            from organizations o cross join users u
+            left join lateral (
+                select min(v.name) as name, (array_agg(v.id))[1] as id
+                from services v where v.org_id = o.id and {may_use("v", "u.id")}
+                having count(*) = 1) a on true
             where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s""",
             org_id=org_id,
             email=email,

@@ -14,7 +14,7 @@ from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.sessions_rules import LiveSession
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid
-from core.kernel.page_paths import IDENTITIES_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
 from core.tenancy import members, organizations
 from entrypoints.http.api.applications.own_applications import launch_url
@@ -39,7 +39,7 @@ routes = Blueprint("account_access", __name__)
 
 APPLICATIONS: Final = "/app/account/applications"
 DEVICES: Final = "/app/account/devices"
-ORGANIZATIONS: Final = "/app/account/organizations"
+ORGANIZATIONS: Final = ORGANIZATIONS_PATH
 SESSIONS: Final = "/app/account/sessions"
 
 # Devices

@@ -3,7 +3,7 @@
 from quart import Blueprint, Response, request
 
 from core.accounts import accounts, email_changes
-from core.accounts.accounts_rules import LinkInvalid
+from core.accounts.accounts_rules import LinkInvalid, PasswordReset
 from core.accounts.one_time_tokens import TokenPurpose
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
@@ -82,13 +82,14 @@ def _ended_link_page(refusal: LinkInvalid, form_target: str, next_path: str, des
 async def reset_password_page() -> Response:
     """Show the form to set a new password.
 
-    The link in a reset email leads here. Opening it does not use it up.
+    The link in a reset or welcome email leads here. Opening it does not use it up.
     """
     token = request.args.get("token", "")
     design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
-    if not await accounts.reset_link_is_live(ports(), token):
+    reset = await accounts.find_reset(ports(), token)
+    if reset is None:
         return await _refused_reset(LinkInvalid(), token, design)
-    return page_response(_form(token, design))
+    return page_response(_form(token, reset, design))
 
 
 async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None) -> Response:
@@ -98,9 +99,9 @@ async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None
     return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, safe_next(continuation.next_path or ACCOUNT_PATH), design)
 
 
-def _form(token: str, design: Design | None, problem: str | None = None) -> Page:
+def _form(token: str, reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
     status = 200 if problem is None else 400
-    return render("reset_password.html", status=status, form_action="'self'", design=design, token=token, problem=problem)
+    return render("reset_password.html", status=status, form_action="'self'", design=design, token=token, reset=reset, problem=problem)
 
 
 @routes.post("/auth/reset-password")
@@ -116,17 +117,21 @@ async def reset_password() -> Response:
     """
     form = await read_form()
     token = form.get("token", "")
-    # Load the branding first, because the next call uses the token up.
+    # Load everything before the token is used up.
     design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
     continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
+    application = await joining.application_to_open(ports(), continuation)
+    reset = await accounts.find_reset(ports(), token)
+    if reset is None:
+        return await _refused_reset(LinkInvalid(), token, design)
     try:
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
     except LinkInvalid as refusal:
         return await _refused_reset(refusal, token, design)
     except Invalid as refusal:
-        return page_response(_form(token, design, refusal.message))
+        return page_response(_form(token, reset, design, refusal.message))
     sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
-    return page_response(render("password_reset_done.html", design=design, sign_in=sign_in))
+    return page_response(render("password_reset_done.html", design=design, reset=reset, sign_in=sign_in, application=application))
 
 
 @routes.get("/auth/undo-email-change")

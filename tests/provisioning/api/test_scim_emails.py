@@ -57,6 +57,30 @@ async def test_a_welcome_email_names_the_application_if_there_is_one(acme: Tenan
         assert text.format(email, application) in sent.emails[-1].text, email
 
 
+@pytest.mark.parametrize(
+    ("launch_url", "target"),
+    [
+        (None, "/app/sign-in?next=%2Fapp%2Faccount%2Forganizations"),
+        ("https://shop.example.com/start", "https://shop.example.com/start"),
+    ],
+)
+async def test_a_welcomed_user_chooses_a_password_and_continues(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport, launch_url: str | None, target: str
+) -> None:
+    service = await add_service(acme.pool, acme.org)
+    await run_sql(acme.pool, "update services set launch_url = %s where id = %s", launch_url, service)
+    await directory.create_user()
+    await deliver(acme.ports)
+    token = link(sent.emails[-1])
+    page = await acme.api.get(f"/auth/reset-password?token={token}")
+    body = f"token={token}&new_password=another+good+password".encode()
+    done = await acme.api.call("POST", "/auth/reset-password", raw=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert (page.status, "<h1>Choose a password</h1>" in page.text) == (200, True)
+    assert (done.status, "<h1>Password set</h1>" in done.text, f'href="{target}"' in done.text) == (200, True, True), done.text
+    assert "signed out" not in page.text + done.text
+    assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
 @pytest.mark.parametrize("first", ["the mailer", "the directory"])
 async def test_the_welcome_email_goes_to_the_present_address(
     acme: Tenant, directory: Directory, sent: FakeMailTransport, first: str

@@ -151,12 +151,12 @@ async def test_a_welcome_names_the_only_application_that_the_user_may_use(
 
     await add_service(pool, other_tenant, "foreign")
     assert await welcome(user.email) == WelcomeContext("Acme", None)
-    await add_service(pool, acme, "shop")
-    assert await welcome(user.email) == WelcomeContext("Acme", "Shop")
+    shop = await add_service(pool, acme, "shop")
+    assert await welcome(user.email) == WelcomeContext("Acme", "Shop", shop)
     portal = await add_service(pool, acme, "portal")
     assert await welcome(user.email) == WelcomeContext("Acme", None)
     await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", portal)
-    assert await welcome(user.email) == WelcomeContext("Acme", "Shop")
+    assert await welcome(user.email) == WelcomeContext("Acme", "Shop", shop)
     await run_sql(pool, "update services set access_policy = 'members' where org_id = %s", acme)
     assert await welcome(stranger.email) == WelcomeContext("Acme", None)
     assert await welcome(Email("unknown@example.com")) is None
