@@ -220,6 +220,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         await tx.privacy.redact_deliveries(account.id)
         for membership in memberships:
             tx.record(accounts_events.anonymized(membership.org_id, account.id))
+        if not memberships:
+            tx.record(accounts_events.anonymized(None, account.id))
         for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, org_ids, now):
             is_expired = invitation.status is InvitationStatus.EXPIRED
             ended = tenancy_events.invitation_expired if is_expired else tenancy_events.invitation_revoked

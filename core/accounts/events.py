@@ -93,8 +93,8 @@ def account_reactivated(user_id: UUID, *, whole_account: bool) -> Event:
     return Event(EVENT_KINDS["user.reactivated"], str(user_id), of_person=user_id, details=details)
 
 
-def anonymized(org_id: UUID, user_id: UUID) -> Event:
-    """A user was anonymized. Each organization that they belong to receives the event."""
+def anonymized(org_id: UUID | None, user_id: UUID) -> Event:
+    """A user was anonymized. Each organization that they belong to receives the event, without one the platform's log."""
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)
 
 

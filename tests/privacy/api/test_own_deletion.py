@@ -67,6 +67,9 @@ async def test_a_member_deletes_their_account_with_the_effects_of_an_anonymizati
 async def test_a_user_without_an_organization_deletes_their_account(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
     assert (await delete(api, (await sign_in(ports, user)).access_token)).status == 200
     assert await is_deleted(pool, user)
+    columns = "target_id, actor_id, address, agent, details"
+    [entry] = await run_sql(pool, f"select {columns} from audit_log where org_id is null and action = 'user.anonymized'")  # noqa: S608
+    assert entry == (str(user.id), user.id, "0.0.0.0", "anonymized", {}), "without personal data"  # noqa: S104
 
 
 async def test_an_address_that_was_never_verified_gets_no_email(api: Api, ports: Ports, pool: Pool) -> None:
