@@ -76,10 +76,10 @@ def impersonated_for_the_platform(event: Event, entry_id: UUID, reason: str) -> 
     return replace(event, id=entry_id, org_id=None, details=details)
 
 
-def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: str, arguments: Mapping[str, str]) -> Event:
-    """An impersonator of this user sent a request. The outcome is not known yet."""
+def impersonation_request(user_id: UUID, session_id: UUID, entry_id: UUID, method: str, route: str, arguments: Mapping[str, str]) -> Event:
+    """An impersonator of this user sent a request. If it is refused or fails, `success` becomes false."""
     details = {"session_id": str(session_id), "method": method, "route": route, "arguments": dict(arguments)}
-    return Event(EVENT_KINDS["impersonation.request"], str(user_id), details=details)
+    return Event(EVENT_KINDS["impersonation.request"], str(user_id), details=details, id=entry_id)
 
 
 def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:

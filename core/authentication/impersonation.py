@@ -176,25 +176,36 @@ def _token_subject(session: Session, account: Account, context: _ImpersonationCo
     )
 
 
-async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> None:
+async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> UUID:
     """Record a request of an impersonator of `caller` in the platform's audit log, before it is answered (security I-5).
 
     `route` is the path template and `arguments` are its path parameters. If the impersonation began
     without an organization, its first request in each organization is recorded in the
-    organization's log too.
+    organization's log too. Return the id of the entry, for `record_failure`.
 
     Raises: AuditFailed, OrganizationNotFound. The request must be refused then.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
+    entry_id = new_id()
     try:
         async with ports.storage.transaction(by=caller) as tx:
-            tx.record(events.impersonation_request(caller.user_id, caller.session_id, method, route, shortened))
+            tx.record(events.impersonation_request(caller.user_id, caller.session_id, entry_id, method, route, shortened))
             if isinstance(caller, Member) and caller.impersonated_in is None:
                 expires_at = await tx.sessions.begin_impersonation_in(caller.session_id, caller.acts_in.id)
                 if expires_at is not None:
                     tx.record(events.impersonated_in(caller, expires_at))
     except StorageDown as error:
         raise AuditFailed from error
+    return entry_id
+
+
+async def record_failure(ports: Ports, entry_id: UUID) -> None:
+    """Set `success` of a recorded request to false, because it was refused or failed.
+
+    Raises: StorageDown. Then the entry stays as it is.
+    """
+    async with ports.storage.autocommit() as statements:
+        await statements.audit.mark_failed(entry_id)
 
 
 async def _load_context(tx: Transaction, user_id: UUID, org_slug: str | None, service_slug: str | None) -> _ImpersonationContext:

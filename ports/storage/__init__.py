@@ -17,7 +17,7 @@ from ports.storage.accounts import AccountsAutocommit, AccountsReading, Accounts
 from ports.storage.applications import ApplicationsAutocommit, ApplicationsReading, ApplicationsTransaction
 from ports.storage.authentication import AuthenticationAutocommit, AuthenticationReading, AuthenticationTransaction
 from ports.storage.billing import BillingReading, BillingTransaction
-from ports.storage.eventing import EventingReading, EventingTransaction
+from ports.storage.eventing import EventingAutocommit, EventingReading, EventingTransaction
 from ports.storage.federation import FederationAutocommit, FederationReading, FederationTransaction
 from ports.storage.kernel import KernelAutocommit
 from ports.storage.maintenance import MaintenanceTransaction
@@ -80,6 +80,7 @@ class Autocommit(
     ApplicationsAutocommit,
     AuthenticationAutocommit,
     FederationAutocommit,
+    EventingAutocommit,
     KernelAutocommit,
     Protocol,
 ):

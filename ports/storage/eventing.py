@@ -45,6 +45,14 @@ class Audit(Protocol):
         ...
 
 
+class AuditOutcomes(Protocol):
+    """Changes of the outcome of recorded requests."""
+
+    async def mark_failed(self, entry_id: UUID) -> None:
+        """Set `success` of an entry `impersonation.request` to false."""
+        ...
+
+
 class PlatformLogRead(Protocol):
     """Read access to the platform's log: the audit entries that belong to no organization."""
 
@@ -283,3 +291,10 @@ class EventingTransaction(Protocol):
     def siem(self) -> Siem: ...
     @property
     def webhooks(self) -> Webhooks: ...
+
+
+class EventingAutocommit(Protocol):
+    """The repositories of eventing whose statements each commit by themselves."""
+
+    @property
+    def audit(self) -> AuditOutcomes: ...

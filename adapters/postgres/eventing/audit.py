@@ -109,6 +109,11 @@ class Audit(Repository):
             service_slug=service_slug,
         )
 
+    async def mark_failed(self, entry_id: UUID) -> None:
+        await self._run(
+            "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'", id=entry_id
+        )
+
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with the number of entries of the target or actor, which can be a large part of

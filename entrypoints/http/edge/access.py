@@ -11,6 +11,7 @@ from functools import partial, wraps
 from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
+import trio
 from quart import Quart, Response, g, request
 from werkzeug.datastructures import Headers
 
@@ -66,6 +67,7 @@ class NotSignedIn(Unauthenticated):
 
 ACCESS_ATTRIBUTE: Final = "_access_rule"
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+FAILURE_RECORDED_WITHIN: Final = 5  # seconds
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
@@ -100,6 +102,15 @@ class AccessDecorator:
 def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await run_audited(*args, **kwargs)
+        except BaseException:  # also a cancellation, because the body was too slow or too large
+            if "impersonation_entry" in g:
+                with trio.fail_after(FAILURE_RECORDED_WITHIN, shield=True):
+                    await impersonation.record_failure(ports(), g.impersonation_entry)
+            raise
+
+    async def run_audited(*args: Any, **kwargs: Any) -> Any:
         try:
             return await run(*args, **kwargs)
         except Refusal as refusal:
@@ -254,7 +265,9 @@ async def _authorize_user(user: Person, access: Access) -> None:
     request_record().caller = str(user.user_id)
     if user.impersonator_id is not None:
         request_record().impersonator = str(user.impersonator_id)
-        await impersonation.record_request(ports(), user, request.method, request_record().route, request.view_args or {})
+        g.impersonation_entry = await impersonation.record_request(
+            ports(), user, request.method, request_record().route, request.view_args or {}
+        )
     if user.service is not None and not access.applications:
         raise rules.NotForApplications
     if user.impersonator_id is not None and access.outlives:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
 from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
@@ -253,6 +254,25 @@ async def test_a_request_that_cannot_be_recorded_is_not_executed(support: Suppor
         assert (answer.status, answer.json["name"]) == (200, "Acme Two"), "other users are not affected"
     assert (await support.profile(token)).status == 200
     assert [entry["details"]["route"] for entry in await support.requests()] == ["/api/user"]
+
+
+async def test_a_refused_request_is_recorded_without_success(support: Support, acme: Tenant, app: QuartTrio) -> None:
+    """For each way to refuse: the impersonation, the body, its size while it arrives, and the missing object."""
+    token = (await support.begin(target=acme.id("owner")))["access_token"]
+    statuses = [
+        (await support.api.post("/api/invitations/accept", {"token": "x"}, token=token)).status,
+        (await support.api.patch(acme.path, {"name": 1}, token=token)).status,
+        (
+            await ask(
+                app, "PATCH", acme.path, headers=[(b"content-type", b"application/json")], body=b" " * 262145, chunked=True, token=token
+            )
+        ).status,
+        (await support.api.get(f"{acme.path}/services/none", token=token)).status,
+        (await support.api.get(acme.path, token=token)).status,
+    ]
+    assert statuses == [403, 400, 413, 404, 200]
+    outcomes = "select success from audit_log where action = 'impersonation.request' order by success"
+    assert await run_sql(support.pool, outcomes) == [(False,)] * 4 + [(True,)]
 
 
 @pytest.mark.slow

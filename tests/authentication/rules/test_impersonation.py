@@ -54,6 +54,6 @@ def test_the_platforms_event_has_the_reason(new_session: Session) -> None:
 
 
 def test_a_request_is_recorded_for_the_platform_only() -> None:
-    event = events.impersonation_request(ADA, UUID(int=7), "GET", "/api/user/<x>", {"x": "1"})
-    assert (event.target_id, event.org_id, event.of_person, event.kind.platform_only) == (str(ADA), None, None, True)
+    event = events.impersonation_request(ADA, UUID(int=7), ENTRY, "GET", "/api/user/<x>", {"x": "1"})
+    assert (event.id, event.target_id, event.org_id, event.of_person, event.kind.platform_only) == (ENTRY, str(ADA), None, None, True)
     assert event.details == {"session_id": str(UUID(int=7)), "method": "GET", "route": "/api/user/<x>", "arguments": {"x": "1"}}

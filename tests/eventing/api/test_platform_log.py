@@ -48,6 +48,7 @@ async def test_an_impersonation_is_found_with_its_reason_and_its_requests(platfo
         ("impersonation.request", "/api/user"),
         ("user.impersonated", None),
     ]
+    assert [entry["success"] for entry in found] == [False, True, True], "the device was not found"
     assert found[-1] == answer.json
     assert {entry["actor"]["id"] for entry in found[:2]} == {str(support.user.id)}
     assert {entry["details"]["impersonator"]["email"] for entry in found} == {support.account.email}
