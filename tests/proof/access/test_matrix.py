@@ -89,6 +89,7 @@ def difference(answer: Answer, expected: str) -> str | None:
 ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /api/auth/refresh": "the context of the session (decision 48)",
     "POST /api/invitations/accept": "the invitation (decision 49)",
+    "GET /app/invitations/accept": "the invitation",
     "POST /app/invitations/accept": "the invitation",
     "POST /auth/device/code": "the service (security T-5)",
     "POST /auth/token": "the context of the session, or the service",
