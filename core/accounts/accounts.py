@@ -14,6 +14,7 @@ from core.accounts.accounts_rules import (
     NoPasswordSet,
     PasswordAlreadySet,
     PasswordReset,
+    VerifiedEmail,
     check_new_password,
     check_password_length,
     new_account,
@@ -84,24 +85,25 @@ async def find_continuation(ports: Ports, purpose: TokenPurpose, token: str) -> 
         return await read.one_time_tokens.continuation(digest(token), purpose) or TO_ACCOUNT_PAGE
 
 
-async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
-    """Verify the address that a verification link was sent to, and return it. A link works once.
+async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmail:
+    """Verify the address that a verification link was sent to. A link works once.
 
     If the address is not that of the account, it must be the new one of the pending change, which
     then takes effect.
 
-    Raises: LinkInvalid; EmailNotFree if another account has taken the new address.
+    Raises: LinkInvalid; NewEmailTaken.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
         if not account.is_usable:
             raise LinkInvalid
-        if email == account.email:
-            await tx.accounts.mark_verified(account.id, now)
-        else:
+        is_change = email != account.email
+        if is_change:
             await email_changes.complete(tx, account, email, now)
-    return email
+        else:
+            await tx.accounts.mark_verified(account.id, now)
+    return VerifiedEmail(account.id, email, is_change)
 
 
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:

@@ -78,6 +78,15 @@ DELETED_ACCOUNT: Final = AccountSummary(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedEmail:
+    """The address that a link verified, and its account. `is_change` if it replaced another address of the account."""
+
+    user_id: UUID
+    email: Email
+    is_change: bool
+
+
 class EmailTaken(Conflict):
     """An account with this email address already exists. Sign in, or reset the password."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import events
 from core.accounts.accounts_rules import EmailNotFree, EmailTaken, LinkInvalid
-from core.accounts.email_changes_rules import LIMIT_WINDOW, TooManyEmailChanges, UndoLinkInvalid, new_email_change
+from core.accounts.email_changes_rules import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, UndoLinkInvalid, new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
@@ -114,12 +114,15 @@ async def complete(tx: Transaction, account: Account, email: Email, now: datetim
     Links that were sent to the old address, pending sign-ins, and all sessions but the one that
     requested the change end.
 
-    Raises: LinkInvalid if no change to this address is pending; EmailNotFree.
+    Raises: LinkInvalid if no change to this address is pending; NewEmailTaken.
     """
     change = await tx.email_changes.pending(account.id, now)
     if change is None or change.new_email != email:
         raise LinkInvalid
-    await _set_email(tx, account, email, now)
+    try:
+        await _set_email(tx, account, email, now)
+    except EmailNotFree:
+        raise NewEmailTaken from None
     await tx.accounts.mark_verified(account.id, now)
     await tx.email_changes.mark_proved(change.id, now)
     await tx.sessions.end_others(account.id, change.session_id, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from core.accounts.accounts_rules import EmailNotFree
 from core.kernel.errors import Invalid, Limited
 from core.kernel.values import Email, new_id
 
@@ -48,6 +49,10 @@ class EmailChange:
     def can_be_undone(self, now: datetime) -> bool:
         """Return whether the link in the notice to the old address still works."""
         return self.undone_at is None and self.undo_until is not None and now < self.undo_until
+
+
+class NewEmailTaken(EmailNotFree):
+    """Another account has this address. If both are yours, sign in to that one or reset its password, delete it, and request this again."""
 
 
 class UndoLinkInvalid(Invalid):

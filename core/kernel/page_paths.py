@@ -8,6 +8,7 @@ FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
 ORGANIZATIONS_PATH: Final = "/app/account/organizations"
+EMAIL_PATH: Final = "/app/account/email"
 IDENTITIES_PATH: Final = "/app/account/identities"
 SIGN_UP_PATH: Final = "/app/sign-up"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"

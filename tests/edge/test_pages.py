@@ -70,6 +70,7 @@ TO_SHOP: dict[str, object] = {
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
+    "email_changed.html": {**LINKS, "email": "ada@example.org", "is_own": False},
     "undo_email_change.html": {"token": "8f14e45f", "email": "ada@example.org"},
     "email_change_undone.html": {"email": "ada@example.org"},
     "reset_password.html": {
@@ -82,7 +83,13 @@ PAGES: dict[str, dict[str, object]] = {
     "check_inbox.html": {**TO_SHOP, "email": "ada@example.org"},
     "resend_verification.html": {**LINKS, "form_token": "c4ca4238"},
     "resend_verification_done.html": {**LINKS, "form_token": "c4ca4238", "email": "ada@example.org"},
-    "ended_link.html": {**LINKS, "form_token": "c4ca4238", "form_target": "/app/forgot-password", "problem": "It was used."},
+    "ended_link.html": {
+        **LINKS,
+        "form_token": "c4ca4238",
+        "form_target": "/app/forgot-password",
+        "problem": "It was used.",
+        "change_email": "/app/account/email",
+    },
     "recover_owner.html": {"form_token": "c4ca4238", "token": "8f14e45f"},
     "invitation.html": {
         "token": "8f14e45f",
@@ -261,6 +268,7 @@ def test_every_response_has_a_new_nonce() -> None:
 # Without the value, the page has another next step.
 VARIANTS: dict[str, dict[str, object]] = {
     "verified.html": {"is_signed_in": True},
+    "email_changed.html": {"is_own": True},
     "device_done.html": {"approved": False},
     "account_organizations.html": {"organizations": []},
     "account_applications.html": {"applications": []},

@@ -1,12 +1,13 @@
 """The page of the user's email address: request another one, and resend or cancel the change (decisions 53, 70, 176; security A-9)."""
 
-from typing import Any, Final
+from typing import Any
 
 from quart import Blueprint, Response
 
 from core.accounts import accounts, email_changes
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
+from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import page_session
@@ -24,8 +25,6 @@ from entrypoints.http.pages.account import (
 
 routes = Blueprint("account_email", __name__)
 
-EMAIL: Final = "/app/account/email"
-
 
 async def _values() -> dict[str, Any]:
     user = signed_in()
@@ -38,7 +37,7 @@ async def _values() -> dict[str, Any]:
     }
 
 
-@routes.get(EMAIL)
+@routes.get(EMAIL_PATH)
 @page_session
 @describes_page({200: "The form."})
 async def show_email() -> Response:
@@ -50,7 +49,7 @@ async def show_email() -> Response:
     return account_page_response("account_email.html", typed="", problem=None, **await _values())
 
 
-@routes.post(EMAIL)
+@routes.post(EMAIL_PATH)
 @page_session
 @refuses(429)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
@@ -65,10 +64,10 @@ async def change_email() -> Response:
         pending = await email_changes.request(ports(), signed_in(), Email.parse(input_text))
     except (Invalid, Limited) as refusal:
         return refused_account_page(refusal, "account_email.html", typed=input_text, **await _values())
-    return redirect_with_notice("same-address" if pending is None else "address", EMAIL)
+    return redirect_with_notice("same-address" if pending is None else "address", EMAIL_PATH)
 
 
-@routes.post("/app/account/email/verification")
+@routes.post(f"{EMAIL_PATH}/verification")
 @page_session(limit=RESEND_VERIFICATION)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def resend_verification() -> Response:
@@ -79,10 +78,10 @@ async def resend_verification() -> Response:
     await read_account_form()
     if not await email_changes.resend(ports(), signed_in()):
         await accounts.resend_verification(ports(), signed_in(), signed_in().email)
-    return redirect_with_notice("link", EMAIL)
+    return redirect_with_notice("link", EMAIL_PATH)
 
 
-@routes.post("/app/account/email/cancel")
+@routes.post(f"{EMAIL_PATH}/cancel")
 @page_session
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def cancel_change() -> Response:
@@ -92,4 +91,4 @@ async def cancel_change() -> Response:
     """
     await read_account_form()
     await email_changes.cancel(ports(), signed_in())
-    return redirect_with_notice("kept-address", EMAIL)
+    return redirect_with_notice("kept-address", EMAIL_PATH)

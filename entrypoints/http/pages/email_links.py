@@ -8,7 +8,7 @@ from core.accounts.one_time_tokens import TokenPurpose
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
 from core.kernel.errors import Invalid
-from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH
 from core.tenancy import branding
 from core.tenancy.branding_rules import Design
 from entrypoints.http.edge import cookies
@@ -39,7 +39,7 @@ TOKEN = {"token": "The token of the email."}
 @anyone
 @describes_page(
     {
-        200: "The address is verified. The page has the sign-in form, if no user is signed in.",
+        200: "The address is verified. The page has the sign-in form, if no user is signed in, or after a change a link to it.",
         303: "The browser is the one of the sign-up, and is signed in. Continue where the sign-up started, or at the second factor.",
         400: "The link has expired or has been used. The page has a form for a new one.",
     },
@@ -65,15 +65,25 @@ async def verify_email() -> Response:
     try:
         if user is None and device is not None and joining.is_of_browser(continuation, device):
             return await sign_in_browser(SignUpCredentials(token, device), next_path)
-        email = await accounts.verify_email(ports(), caller(), token)
+        verified = await accounts.verify_email(ports(), caller(), token)
     except LinkInvalid as refusal:
-        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design)
-    return form_page("verified.html", **{**values, "design": design or values["design"]}, email=email, is_signed_in=user is not None)
+        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
+    if verified.is_change:
+        is_own = user is not None and user.user_id == verified.user_id
+        return page_response(render("email_changed.html", design=design, email=verified.email, is_own=is_own, **links(next_path)))
+    values["design"] = design or values["design"]
+    return form_page("verified.html", **values, email=verified.email, is_signed_in=user is not None)
 
 
-def _ended_link_page(refusal: LinkInvalid, form_target: str, next_path: str, design: Design | None) -> Response:
-    """Return the page of a link that no longer works, with a form for a new one."""
-    return refused_form_page(refusal, "ended_link.html", form_target=form_target, design=design, **links(next_path))
+def _ended_link_page(
+    refusal: LinkInvalid, form_target: str, next_path: str, design: Design | None, *, change_email: str | None = None
+) -> Response:
+    """Return the page of a link that no longer works, with a form for a new one.
+
+    `change_email` is where the user requests a change of address, if the link may have been the proof of one.
+    """
+    values = {"form_target": form_target, "change_email": change_email, "design": design, **links(next_path)}
+    return refused_form_page(refusal, "ended_link.html", **values)
 
 
 @routes.get("/auth/reset-password")

@@ -1,13 +1,15 @@
 """The page of the email address (decisions 53, 70; security A-9)."""
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import EMAIL_PAGE, next_page_text, page_text
+from tests.fakes.outside import FakeMailTransport
 from tests.support.browser import ACCOUNT, FakeBrowser
-from tests.support.builders import EMAIL, add_account, run_sql, sign_in
+from tests.support.builders import EMAIL, add_account, deliver, link, run_sql, sign_in
 
 MOVED = "moved@example.com"
 MAILS = "select kind, address from mails order by kind, created_at"
@@ -35,6 +37,25 @@ async def test_a_pending_change_is_shown_resent_and_canceled(browser: FakeBrowse
     page = await next_page_text(browser, await browser.submit(f"{EMAIL_PAGE}/cancel", EMAIL_PAGE))
     assert "Change canceled." in page
     assert MOVED not in page
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_the_page_of_a_proved_change_warns_recipients_who_did_not_request_it(
+    app: QuartTrio, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, *, is_own: bool
+) -> None:
+    await browser.submit(EMAIL_PAGE, EMAIL_PAGE, email=MOVED)
+    await deliver(ports)
+    [proof] = [link(email) for email in sent.emails if email.to == MOVED]
+    await add_account(ports, "grace@example.com")
+    recipient = FakeBrowser(app)
+    await recipient.sign_in("grace@example.com")  # a session of another account is not the requester's
+    page = await (browser if is_own else recipient).open(f"/auth/verify-email?token={proof}")
+    assert page.status == 200
+    text = page_text(page)
+    assert text.startswith("Email address changed " + MOVED)
+    assert ("Didn't request this?" in text, text.endswith("Continue")) == (not is_own, is_own)
+    for offer in ("Didn't create this account?", "/app/forgot-password", 'type="password"'):
+        assert offer not in page.text
 
 
 async def test_an_unverified_address_gets_another_verification_email(browser: FakeBrowser, pool: Pool) -> None:

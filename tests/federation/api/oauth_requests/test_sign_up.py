@@ -181,6 +181,7 @@ async def test_an_ended_link_has_a_form_for_a_new_one(
     assert ended.status == 400
     assert UNKNOWN not in ended.text
     assert f'action="{target}"' in ended.text
+    assert ("Changing your address?" in ended.text) == (page == "verify-email")
     assert (await browser.submit(target, f"/auth/{page}?token={UNKNOWN}", email=NEW)).status == 200
     await deliver(ports)
     assert [mail.to for mail in sent.emails] == [NEW]
