@@ -18,7 +18,7 @@ from jwt.algorithms import RSAAlgorithm
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import Claims, PreAuthClaims
-from core.kernel.values import Email
+from core.kernel.values import Email, digest
 
 ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of token has its own type (RFC 8725 section 3.11)
@@ -26,6 +26,7 @@ PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 MAX_LEEWAY = timedelta(seconds=30)  # security J-3
+MAX_REMEMBERED = 4096  # verified access tokens, of about 1 KiB each
 _KEY_SIZE = 2048
 _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -45,12 +46,23 @@ class _Key:
     retires_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class _VerifiedToken:
+    """An access token with a valid signature and valid claims, except for its times, which are checked at each use."""
+
+    key: _Key
+    claims: Claims
+    not_before: datetime
+
+
 class JwtTokens:
     """Implements `ports.crypto.Tokens` with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
     The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway`
     limits how far the clock of the issuing machine can be ahead. A token expires at exactly its
     expiry time, because its holder knows this time (decision 33).
+
+    Verified access tokens are remembered until the keys are next loaded (docs/adr/0024).
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
@@ -66,6 +78,8 @@ class JwtTokens:
         self._by_header: dict[str, tuple[str, _Key]] = {}
         self._signing: _Key | None = None
         self._loaded_at = _NEVER
+        # By the hash of the token, because a dump of the memory must not contain all tokens in use.
+        self._verified: dict[bytes, _VerifiedToken] = {}
 
     @property
     def loaded_at(self) -> datetime:
@@ -79,6 +93,7 @@ class JwtTokens:
         self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
         self._signing = next((key for key in parsed if key.retires_at is None), None)
         self._loaded_at = now
+        self._verified = {}  # tokens of removed keys are invalid from now on
 
     async def new_key(self, now: datetime) -> SigningKey:
         """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
@@ -119,7 +134,23 @@ class JwtTokens:
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """
-        return self._read_claims(self._verify(token, ACCESS_TOKEN, now), now)
+        token_hash = digest(token)
+        verified = self._verified.get(token_hash)
+        if verified is None:
+            verified = self._read_claims(*self._verify(token, ACCESS_TOKEN, now))
+        else:
+            _check_retirement(verified.key, now)
+        if verified.not_before > now + self._leeway:
+            raise TokenInvalid
+        if verified.claims.expires_at <= now:  # checked last: only a valid token can expire
+            raise TokenExpired
+        self._remember(token_hash, verified)
+        return verified.claims
+
+    def _remember(self, token_hash: bytes, verified: _VerifiedToken) -> None:
+        if len(self._verified) >= MAX_REMEMBERED and token_hash not in self._verified:
+            del self._verified[next(iter(self._verified))]  # the earliest one
+        self._verified[token_hash] = verified
 
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
         """Return a signed pre-auth token. Raises: LookupError if no key can sign."""
@@ -142,7 +173,7 @@ class JwtTokens:
 
         Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey.
         """
-        payload = self._verify(token, PRE_AUTH_TOKEN, now)
+        payload, _ = self._verify(token, PRE_AUTH_TOKEN, now)
         get = payload.get
         if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":
             raise TokenInvalid
@@ -165,8 +196,8 @@ class JwtTokens:
         text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
         return self._encode(text.encode(), self._signing.kid, self._signing.private, type_)
 
-    def _verify(self, token: str, type_: str, now: datetime) -> dict[str, Any]:
-        """Verify the signature and the type of a token and return its payload.
+    def _verify(self, token: str, type_: str, now: datetime) -> tuple[dict[str, Any], _Key]:
+        """Verify the signature and the type of a token, and return its payload and its key.
 
         Raises: TokenInvalid, WrongToken, UnknownKey.
         """
@@ -175,8 +206,7 @@ class JwtTokens:
         # Our own tokens start with one of a few known headers, so the key is found without parsing
         # the header twice.
         token_type, key = self._by_header.get(token.partition(".")[0]) or self._find_type_and_key(token)
-        if key.retires_at is not None and key.retires_at <= now:
-            raise UnknownKey
+        _check_retirement(key, now)
         try:
             payload = json.loads(self._jws.decode(token, key.public, algorithms=[ALGORITHM]))
         except (jwt.InvalidTokenError, ValueError, RecursionError):
@@ -185,7 +215,7 @@ class JwtTokens:
             raise WrongToken
         if not isinstance(payload, dict):
             raise TokenInvalid
-        return payload
+        return payload, key
 
     def jwks(self) -> dict[str, Any]:
         """Return the accepted public keys as a JWK set, newest first (RFC 7517)."""
@@ -228,8 +258,8 @@ class JwtTokens:
             raise UnknownKey
         return type_, key
 
-    def _read_claims(self, payload: dict[str, Any], now: datetime) -> Claims:
-        """Check and return the claims of a verified token.
+    def _read_claims(self, payload: dict[str, Any], key: _Key) -> _VerifiedToken:
+        """Check the claims of a token with a valid signature. The caller checks its times.
 
         The checks of PyJWT are not used: they read the system clock, and accept the string "123" as a time.
         """
@@ -270,11 +300,14 @@ class JwtTokens:
             client_id=client_id,
             impersonator_id=_uuid(get("impersonator")) if "impersonator" in payload else None,
         )
-        if issued_at > now + self._leeway or ("nbf" in payload and _time(get("nbf")) > now + self._leeway):
-            raise TokenInvalid
-        if expires_at <= now:  # checked last: only a valid token can expire
-            raise TokenExpired
-        return claims
+        not_before = max(issued_at, _time(get("nbf"))) if "nbf" in payload else issued_at
+        return _VerifiedToken(key, claims, not_before)
+
+
+def _check_retirement(key: _Key, now: datetime) -> None:
+    """Raises: UnknownKey if the key has retired."""
+    if key.retires_at is not None and key.retires_at <= now:
+        raise UnknownKey
 
 
 def _uuid(value: object) -> UUID:
