@@ -1,13 +1,13 @@
 """Browsers and operating systems in User-Agent headers, by the rules of the ua-parser project."""
 
-from functools import lru_cache
-from typing import Final
-
-from ua_parser import OS, Domain, UserAgent
-from ua_parser.basic import Resolver
-from ua_parser.loaders import load_lazy_builtins
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Final
 
 from core.accounts.devices_rules import DeviceType, ParsedUserAgent
+
+if TYPE_CHECKING:
+    from ua_parser import OS, PartialResult, UserAgent
 
 # Characters of a header that are searched. If none of the 640 expressions matches, the search takes
 # a few milliseconds.
@@ -42,19 +42,26 @@ MOBILE_SYSTEMS: Final = frozenset(
 
 
 class UserAgents:
-    """Implements `ports.outside.UserAgentParser`. The constructor loads the rules, so that no request waits for them."""
+    """Implements `ports.outside.UserAgentParser`. The first header takes 50 ms longer, because it loads the rules."""
 
     def __init__(self) -> None:
-        # This resolver needs 5 MB. The one that searches many expressions at once needs 26 MB.
-        self._resolve = Resolver(load_lazy_builtins())
         self._parsed = lru_cache(CACHE_SIZE)(self._parse)
-        self._parse("")
+
+    @cached_property
+    def _search(self) -> "Callable[[str], PartialResult]":
+        from ua_parser import Domain
+        from ua_parser.basic import Resolver
+        from ua_parser.loaders import load_lazy_builtins
+
+        # This resolver needs 5 MB. The one that searches many expressions at once needs 26 MB.
+        resolver, domains = Resolver(load_lazy_builtins()), Domain.USER_AGENT | Domain.OS
+        return lambda agent: resolver(agent, domains)
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
         return self._parsed((agent or "")[:MAX_HEADER_LENGTH])
 
     def _parse(self, agent: str) -> ParsedUserAgent:
-        result = self._resolve(agent, Domain.USER_AGENT | Domain.OS)
+        result = self._search(agent)
         browser, system = result.user_agent, result.os
         is_mobile = system is not None and system.family in MOBILE_SYSTEMS
         return ParsedUserAgent(
@@ -66,12 +73,12 @@ class UserAgents:
         )
 
 
-def _name(part: UserAgent | OS | None) -> str:
+def _name(part: "UserAgent | OS | None") -> str:
     name = "" if part is None else part.family.strip()
     return "" if name == "Other" else name[:MAX_NAME_LENGTH].rstrip()
 
 
-def _version(part: UserAgent | OS | None) -> str | None:
+def _version(part: "UserAgent | OS | None") -> str | None:
     """Return the version up to its first missing part, such as 17.1."""
     if part is None:
         return None

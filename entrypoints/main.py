@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from adapters.postgres.backup import BackupError
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
-from adapters.saml.libraries import XmlLibrariesDisagree
+from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
 from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
@@ -98,11 +97,14 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
     return f"http://{host}:{port}"
 
 
-def run_service(settings: Settings, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until a signal stops it, or until its embedded database ends. Return the exit code."""
+def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
+    """Run the service until a signal stops it, or until its embedded database ends. Return the exit code.
+
+    Raises: the errors in `FIXABLE`.
+    """
     logs.configure(settings.log_format, settings.log_level)
     _check_settings(settings)
-    _check_libraries()
+    libraries.finish()
     if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
@@ -146,18 +148,6 @@ def _check_settings(settings: Settings) -> None:
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
     check_settings(settings)
-
-
-def _check_libraries() -> None:
-    """Refuse to start if lxml and xmlsec load different versions of libxml2 (security P-2).
-
-    The check runs in a separate process, because the two libraries would cost every worker 13 MB.
-
-    Raises: XmlLibrariesDisagree.
-    """
-    checked = subprocess.run([sys.executable, "-m", "adapters.saml.libraries"], capture_output=True, text=True, check=False)
-    if checked.returncode != 0:
-        raise XmlLibrariesDisagree(checked.stderr.strip())
 
 
 def run_worker(settings: Settings, descriptor: int, parent: int) -> int:
@@ -276,6 +266,7 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 async def _load_keys(wired: Wired) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -144,7 +144,14 @@ class Application(QuartTrio):
     """Quart's application behind the edge middleware."""
 
     middleware: EdgeMiddleware
-    description: bytes  # the API description as JSON
+
+    @cached_property
+    def description(self) -> bytes:
+        """The API description as JSON. It is built on first use, because that takes longer than building the routes.
+
+        Raises: ValueError if it is not valid.
+        """
+        return json.dumps(interface_description(self)).encode()
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.middleware(scope, receive, send)
@@ -176,7 +183,7 @@ def create_app(
 ) -> Application:
     """Return the application.
 
-    Raises: ValueError if a route has no access decorator, or if the API description is not valid.
+    Raises: ValueError if a route has no access decorator.
     """
     app = build_routes()
     configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
@@ -207,7 +214,7 @@ def configure(
         scim_string_status=edge.scim_string_status,
         exposition=exposition,
         exposition_type=exposition_type,
-        description=app.description,
+        describe=lambda: app.description,
     )
     bind_context(app, context)
     routes = RouteTable(app)
@@ -248,7 +255,7 @@ def describe() -> dict[str, Any]:
 
 
 def build_routes() -> Application:
-    """Return the application with all routes and their description, not yet bound to ports and settings."""
+    """Return the application with all routes, not yet bound to ports and settings."""
     app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
     app.asgi_http_class = LazyBodyConnection
@@ -261,7 +268,6 @@ def build_routes() -> Application:
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     check_every_route(app)
-    app.description = json.dumps(interface_description(app)).encode()
     return app
 
 

@@ -110,7 +110,7 @@ async def openapi() -> Response:
 
     The document is the same for all installations of a version.
     """
-    return Response(app_context().description, 200, content_type="application/json")
+    return Response(await trio.to_thread.run_sync(app_context().describe), 200, content_type="application/json")
 
 
 @routes.get("/docs")

@@ -41,7 +41,7 @@ class AppContext:
     scim_string_status: bool  # send the status of SCIM errors as a string (decision 121)
     exposition: Callable[[], bytes]
     exposition_type: str
-    description: bytes  # the API description as JSON
+    describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
 
 
 def bind_context(app: Quart, context: AppContext) -> None:

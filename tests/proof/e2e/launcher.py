@@ -162,21 +162,12 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
 
 
 def _build_once() -> None:
-    """Build the common objects of all starts, so that forked services share them.
-
-    These are the routes with their description, the email templates, and the rules for user agents. A
-    start with a new interpreter builds them itself.
-    """
+    """Build the routes once, so that forked services share them. A start with a new interpreter builds them itself."""
     import entrypoints.main  # noqa: F401 (before the first fork)
-    from adapters.email import message
-    from adapters.user_agents import UserAgents
-    from entrypoints import wiring
     from entrypoints.http import app
 
-    message._templates()
-    routes, agents = app.build_routes(), UserAgents()
+    routes = app.build_routes()
     app.build_routes = lambda: routes
-    vars(wiring)["UserAgents"] = lambda: agents
     gc.freeze()
 
 
