@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 from quart import Quart
-from quart_schema import validate_response
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -18,6 +17,7 @@ from core.kernel.rate_limits import LOGIN
 from entrypoints.http.edge.access import access_of, anyone, check_every_route, operations, person, person_anywhere
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.context import agent, caller, signed_in
+from entrypoints.http.edge.responses import returns
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
@@ -53,7 +53,7 @@ GOOD = {
     "person_anywhere": person_anywhere(bare),
     "operations": operations(bare),
     "with a limit of its own": anyone(limit=LOGIN)(bare),
-    "above other decorators": person(wrapped(validate_response(Message)(bare))),
+    "above other decorators": person(wrapped(returns(Message)(bare))),
 }
 BAD = {
     "none": bare,

@@ -8,6 +8,7 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -446,12 +447,13 @@ class Timed(ResponseModel):
     [
         (datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), "2026-03-14T15:09:26.535897Z"),
         (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01T00:00:00Z"),
+        (datetime(2026, 3, 14, 15, 9, 26, 500000, tzinfo=ZoneInfo("UTC")), "2026-03-14T15:09:26.500000Z"),
         (datetime(2026, 3, 14, 1, tzinfo=timezone(timedelta(hours=2))), "2026-03-13T23:00:00Z"),
     ],
 )
 def test_a_time_is_shown_in_utc_with_z(at: datetime, shown: str) -> None:
-    assert Timed(at=at, until=at).model_dump() == {"at": shown, "until": shown}
-    assert Timed(at=at, until=None).model_dump()["until"] is None
+    assert Timed(at=at, until=at).model_dump(mode="json") == {"at": shown, "until": shown}
+    assert Timed(at=at, until=None).model_dump(mode="json")["until"] is None
     assert Timed.model_json_schema(mode="serialization")["properties"]["at"]["format"] == "date-time"
 
 

@@ -7,13 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from pydantic import ValidationError
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 from quart_trio import QuartTrio
 
 from core.kernel.values import Page
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.queries import LARGEST, Flag, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.edge.responses import returns
 from tests.support.direct import ask
 
 
@@ -169,13 +170,13 @@ def seen() -> list[Any]:
 def add_routes(app: QuartTrio) -> None:
     @anyone
     @validate_querystring(Sample)
-    @validate_response(Message)
+    @returns(Message)
     async def listed(query_args: Sample) -> Message:
         SEEN.append((query_args.page, query_args.limit, query_args.offset))
         return Message(message="listed")
 
     @anyone
-    @validate_response(Message)
+    @returns(Message)
     async def thing(thing_id: str) -> Message:
         SEEN.append(path_id(thing_id))
         return Message(message="found")

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 
 from core import privacy
 from core.eventing.audit_rules import AuditActor
@@ -15,6 +15,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("account_logs", __name__)
 
@@ -50,7 +51,7 @@ class OwnMfaEventListResponse(ResponseModel):
 @person
 @refuses(400, 404)
 @validate_querystring(PageQuery)
-@validate_response(OwnMfaEventListResponse)
+@returns(OwnMfaEventListResponse)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     """List the log of your second factor.
 
@@ -98,7 +99,7 @@ class OwnPrivacyEventListResponse(ResponseModel):
 @person
 @refuses(400, 404)
 @validate_querystring(PageQuery)
-@validate_response(OwnPrivacyEventListResponse)
+@returns(OwnPrivacyEventListResponse)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
     """List the exports of your data.
 
@@ -147,7 +148,7 @@ class MfaEventListResponse(ResponseModel):
 @platform_owner
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(MfaEventListResponse)
+@returns(MfaEventListResponse)
 async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
     """List the log of a user's second factor.
 
@@ -195,7 +196,7 @@ class PrivacyEventListResponse(ResponseModel):
 @platform_owner
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(PrivacyEventListResponse)
+@returns(PrivacyEventListResponse)
 async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
     """List the exports and the anonymization of a user's data."""
     page = query_args.page_request()

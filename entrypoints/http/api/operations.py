@@ -7,7 +7,6 @@ from typing import Literal
 import trio
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_response
 
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
 from core.kernel.values import digest
@@ -15,6 +14,7 @@ from entrypoints.http.edge.access import bearer_token, operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context, page_response, ports
 from entrypoints.http.edge.openapi import describes, describes_page, refuses
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.pages import asset, docs, render
 from entrypoints.version import VERSION
 
@@ -30,7 +30,7 @@ class Health(ResponseModel):
 
 @routes.get("/health")
 @operations
-@validate_response(Health)
+@returns(Health)
 async def health() -> Health:
     """Check that the service is up.
 
@@ -60,8 +60,7 @@ class Readiness(ResponseModel):
 
 @routes.get("/health/ready")
 @operations
-@validate_response(Readiness, 200)
-@validate_response(Readiness, 503)
+@returns(Readiness, 200, 503)
 async def ready() -> tuple[Readiness, int]:
     """Check that requests can be served.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_response
+from quart_schema import document_response
 
 from core import privacy
 from core.kernel.principals import Role
@@ -25,6 +25,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import Part, stream_object
 
 routes = Blueprint("privacy", __name__)
@@ -221,7 +222,7 @@ class AnonymizationResponse(ResponseModel):
 @routes.delete("/api/privacy/forget/<user_id>")
 @person_anywhere(outlives=True)
 @refuses(403, 404)
-@validate_response(AnonymizationResponse)
+@returns(AnonymizationResponse)
 async def anonymize(user_id: str) -> AnonymizationResponse:
     """Anonymize a user permanently.
 

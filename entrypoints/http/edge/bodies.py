@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final, NoReturn, cast
 from uuid import UUID
 
 import trio
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
-from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id, rfc3339
+from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
 from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
@@ -264,10 +264,13 @@ DomainName = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(_domain), WithJsonSchema({"type": "string", "format": "idn-hostname", "maxLength": 253})
 ]
 
-# A time in a response. By default the framework would use the format of HTTP headers.
-Timestamp = Annotated[
-    datetime, PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization")
-]
+
+def _in_utc(time: datetime) -> datetime:
+    return time.astimezone(UTC)
+
+
+# A time in a response. pydantic formats a time in UTC as `rfc3339` does, with a Z.
+Timestamp = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 class Message(ResponseModel):

@@ -2,7 +2,7 @@
 
 No database connection is held while bytes are sent, so a slow client occupies only its own
 connection, until the server's timeout. A view with a streaming response uses
-`@document_response(Model)` of quart-schema instead of `@validate_response`.
+`@document_response(Model)` of quart-schema instead of `@returns`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -6,7 +6,7 @@ Sources: RFC 8628 section 3.3; security V-2 and V-3; decisions 91, 95, 96, 97, 9
 from typing import Any, Literal
 
 from pydantic import Field
-from quart import Blueprint, Response, jsonify, request
+from quart import Blueprint, Response, request
 from quart_schema import document_response
 
 from core.applications.access_rules import NoAccessToService
@@ -89,7 +89,7 @@ async def verify() -> Response:
     body = await parameters(DeviceDecisionRequest)
     decision = DeviceDecision(body.action)
     await device_flow.decide(ports(), user, body.user_code, decision, _network())
-    return jsonify(DeviceDecisionResponse(status=decision.status).model_dump())
+    return Response(DeviceDecisionResponse(status=decision.status).model_dump_json(), content_type="application/json")
 
 
 async def _verify_by_form(user: Visitor) -> Response:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core import privacy
 from core.accounts import accounts, email_changes, profiles
@@ -17,6 +17,7 @@ from entrypoints.http.edge.access import anyone, person
 from entrypoints.http.edge.bodies import MAX_TEXT, EmailAddress, Message, PasswordText, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.context import caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("accounts", __name__)
 
@@ -52,7 +53,7 @@ class RegisterRequest(RequestModel):
 @anyone(limit=REGISTER)
 @refuses(409)
 @validate_request(RegisterRequest)
-@validate_response(Message)
+@returns(Message)
 async def register(data: RegisterRequest) -> Message:
     """Create an account.
 
@@ -73,7 +74,7 @@ class ForgotPasswordRequest(RequestModel):
 @routes.post("/api/auth/forgot-password")
 @anyone(limit=FORGOT_PASSWORD)
 @validate_request(ForgotPasswordRequest)
-@validate_response(Message)
+@returns(Message)
 async def forgot_password(data: ForgotPasswordRequest) -> Message:
     """Send an email with a link to reset a password.
 
@@ -95,7 +96,7 @@ class ResetPasswordRequest(RequestModel):
 @routes.post("/api/auth/reset-password")
 @anyone
 @validate_request(ResetPasswordRequest)
-@validate_response(Message)
+@returns(Message)
 async def reset_password(data: ResetPasswordRequest) -> Message:
     """Set a new password with the token of a reset link.
 
@@ -114,7 +115,7 @@ class ResendVerificationRequest(RequestModel):
 @routes.post("/api/auth/resend-verification")
 @anyone(limit=RESEND_VERIFICATION)
 @validate_request(ResendVerificationRequest)
-@validate_response(Message)
+@returns(Message)
 async def resend_verification(data: ResendVerificationRequest) -> Message:
     """Send another email with a verification link.
 
@@ -160,7 +161,7 @@ async def _own_profile() -> ProfileResponse:
 @routes.get("/api/user")
 @person(applications=True)
 @refuses(404)
-@validate_response(ProfileResponse)
+@returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
@@ -183,7 +184,7 @@ class ProfileUpdateRequest(RequestModel):
 @person(outlives=True)
 @refuses(404, 429)
 @validate_request(ProfileUpdateRequest)
-@validate_response(ProfileResponse)
+@returns(ProfileResponse)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
 
@@ -205,7 +206,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 @routes.delete("/api/user")
 @person(outlives=True)
 @refuses(429)
-@validate_response(Message)
+@returns(Message)
 async def delete_account() -> Message:
     """Delete your account permanently.
 
@@ -232,7 +233,7 @@ class SetPasswordRequest(RequestModel):
 @person(outlives=True)
 @refuses(404, 429)
 @validate_request(SetPasswordRequest)
-@validate_response(Message)
+@returns(Message)
 async def set_password(data: SetPasswordRequest) -> Message:
     """Set the first password of your account.
 
@@ -253,7 +254,7 @@ class ChangePasswordRequest(RequestModel):
 @person(outlives=True)
 @refuses(404, 429)
 @validate_request(ChangePasswordRequest)
-@validate_response(Message)
+@returns(Message)
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
 

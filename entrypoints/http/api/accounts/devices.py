@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_request, validate_response
+from quart_schema import document_response, validate_request
 
 from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, ListedDevice
@@ -15,6 +15,7 @@ from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseMo
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("devices", __name__)
@@ -89,7 +90,7 @@ async def list_devices() -> Response:
 @routes.get("/api/user/devices/<device_id>")
 @person(applications=True)
 @refuses(404)
-@validate_response(DeviceDetailsResponse)
+@returns(DeviceDetailsResponse)
 async def get_device(device_id: str) -> DeviceDetailsResponse:
     """Return one of your devices.
 
@@ -137,7 +138,7 @@ def own_device(view: View) -> View:
 @refuses(404)
 @own_device
 @validate_request(RenameDeviceRequest)
-@validate_response(RenamedDeviceResponse)
+@returns(RenamedDeviceResponse)
 async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDeviceResponse:
     """Rename one of your devices.
 
@@ -150,7 +151,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 @routes.delete("/api/user/devices/<device_id>")
 @person(outlives=True)
 @refuses(400, 404)
-@validate_response(Message)
+@returns(Message)
 async def revoke_device(device_id: str) -> Message:
     """Revoke one of your devices.
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.accounts import mfa
 from core.kernel.display import PRODUCT
@@ -14,6 +14,7 @@ from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.qr import qr_svg
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("mfa", __name__)
 
@@ -35,7 +36,7 @@ class MfaStatusResponse(ResponseModel):
 @routes.get("/api/user/mfa/status")
 @person(applications=True)
 @refuses(404)
-@validate_response(MfaStatusResponse)
+@returns(MfaStatusResponse)
 async def get_status() -> MfaStatusResponse:
     """Return the status of your two-factor authentication.
 
@@ -58,7 +59,7 @@ class MfaSetupResponse(ResponseModel):
 @routes.post("/api/user/mfa/setup")
 @person(outlives=True, limit=MFA_SETUP)
 @refuses(400, 404)
-@validate_response(MfaSetupResponse)
+@returns(MfaSetupResponse)
 async def start_setup() -> MfaSetupResponse:
     """Start to set up two-factor authentication.
 
@@ -86,7 +87,7 @@ class MfaEnabledResponse(ResponseModel):
 @person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
 @refuses(404)
 @validate_request(ConfirmMfaRequest)
-@validate_response(MfaEnabledResponse)
+@returns(MfaEnabledResponse)
 async def confirm_setup(data: ConfirmMfaRequest) -> MfaEnabledResponse:
     """Confirm the authenticator app and turn two-factor authentication on.
 
@@ -105,7 +106,7 @@ class MfaDisabledResponse(ResponseModel):
 @routes.delete("/api/user/mfa")
 @person(outlives=True, limit=MFA_SETUP)
 @refuses(404)
-@validate_response(MfaDisabledResponse)
+@returns(MfaDisabledResponse)
 async def disable() -> MfaDisabledResponse:
     """Turn two-factor authentication off.
 
@@ -125,7 +126,7 @@ class BackupCodesResponse(ResponseModel):
 @routes.post("/api/user/mfa/backup-codes/regenerate")
 @person(outlives=True, limit=MFA_SETUP)
 @refuses(400, 404)
-@validate_response(BackupCodesResponse)
+@returns(BackupCodesResponse)
 async def regenerate_backup_codes() -> BackupCodesResponse:
     """Replace your backup codes.
 

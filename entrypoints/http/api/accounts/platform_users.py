@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.accounts import platform, platform_users
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
@@ -17,6 +17,7 @@ from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, SearchLimit, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("platform_users", __name__)
 
@@ -76,7 +77,7 @@ class UserSearchResponse(ResponseModel):
 @platform_owner
 @refuses(400, 404)
 @validate_querystring(UserSearchQuery)
-@validate_response(UserSearchResponse)
+@returns(UserSearchResponse)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     """Search all users of the platform.
 
@@ -117,7 +118,7 @@ class UserMfaStatusResponse(ResponseModel):
 @routes.get("/api/platform/users/<user_id>/mfa/status")
 @platform_owner
 @refuses(400)
-@validate_response(UserMfaStatusResponse)
+@returns(UserMfaStatusResponse)
 async def get_mfa_status(user_id: str) -> UserMfaStatusResponse:
     """Return the status of a user's two-factor authentication.
 
@@ -162,7 +163,7 @@ class RemoveMfaResponse(ResponseModel):
 @existing_user
 @validate_request(RemoveMfaRequest)
 @validate_querystring(RemoveMfaQuery)
-@validate_response(RemoveMfaResponse)
+@returns(RemoveMfaResponse)
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
     """Remove the two-factor authentication of another user.
 
@@ -197,7 +198,7 @@ class AccountStateResponse(ResponseModel):
 @platform_owner
 @existing_user
 @validate_request(AccountStateRequest)
-@validate_response(AccountStateResponse)
+@returns(AccountStateResponse)
 async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Deactivate the account of a user.
 
@@ -215,7 +216,7 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 @platform_owner
 @existing_user
 @validate_request(AccountStateRequest)
-@validate_response(AccountStateResponse)
+@returns(AccountStateResponse)
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
 
@@ -240,7 +241,7 @@ class MfaMetricsResponse(ResponseModel):
 @routes.get("/api/platform/mfa/metrics")
 @platform_owner
 @refuses(400, 404)
-@validate_response(MfaMetricsResponse)
+@returns(MfaMetricsResponse)
 async def get_mfa_metrics() -> MfaMetricsResponse:
     """Return metrics about two-factor authentication.
 
@@ -278,7 +279,7 @@ class MfaAlertListResponse(ResponseModel):
 @routes.get("/api/platform/mfa/suspicious")
 @platform_owner
 @refuses(400, 404)
-@validate_response(MfaAlertListResponse)
+@returns(MfaAlertListResponse)
 async def list_mfa_alerts() -> MfaAlertListResponse:
     """List suspicious activity around second factors of the last 24 hours.
 
@@ -315,7 +316,7 @@ class AddPlatformOwnerRequest(RequestModel):
 @platform_owner
 @refuses(404)
 @validate_request(AddPlatformOwnerRequest)
-@validate_response(PlatformOwnerResponse)
+@returns(PlatformOwnerResponse)
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
@@ -328,7 +329,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner
 @refuses(400)
-@validate_response(PlatformOwnerResponse)
+@returns(PlatformOwnerResponse)
 async def remove_owner(user_id: str) -> PlatformOwnerResponse:
     """Revoke the rights of another platform owner.
 

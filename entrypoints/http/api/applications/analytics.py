@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_querystring, validate_response
+from quart_schema import document_response, validate_querystring
 
 from core.applications import analytics
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
@@ -19,6 +19,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_key, acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("analytics", __name__)
@@ -77,7 +78,7 @@ class ProviderLoginsResponse(ResponseModel):
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
 @validate_querystring(DateRangeQuery)
-@validate_response(list[DailyLoginsResponse])
+@returns(list[DailyLoginsResponse])
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
     """Count logins by day.
 
@@ -92,7 +93,7 @@ async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
 @validate_querystring(DateRangeQuery)
-@validate_response(list[ServiceLoginsResponse])
+@returns(list[ServiceLoginsResponse])
 async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
     """Count logins by service.
 
@@ -109,7 +110,7 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
 @validate_querystring(DateRangeQuery)
-@validate_response(list[ProviderLoginsResponse])
+@returns(list[ProviderLoginsResponse])
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
     """Count logins by identity provider.
 
@@ -175,7 +176,7 @@ class ServiceAnalyticsResponse(ResponseModel):
 @service_key(Permission.READ_ANALYTICS)
 @refuses(400)
 @validate_querystring(DateRangeQuery)
-@validate_response(ServiceAnalyticsResponse)
+@returns(ServiceAnalyticsResponse)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
     """Get the usage of the service.
 

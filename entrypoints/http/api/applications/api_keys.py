@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.applications import api_keys
 from core.applications.api_keys_rules import ApiKey
@@ -16,6 +16,7 @@ from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("api_keys", __name__)
 
@@ -92,7 +93,7 @@ def _to_response(key: ApiKey) -> ApiKeyResponse:
 @member(Capability.API_KEYS_MANAGE, outlives=True)
 @existing_service
 @validate_request(ApiKeyRequest)
-@validate_response(CreatedApiKeyResponse, 201)
+@returns(CreatedApiKeyResponse, 201)
 async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple[CreatedApiKeyResponse, int]:
     """Create an API key.
 
@@ -115,7 +116,7 @@ class ApiKeyListResponse(ResponseModel):
 @refuses(400)
 @existing_service
 @validate_querystring(PartQuery)
-@validate_response(ApiKeyListResponse)
+@returns(ApiKeyListResponse)
 async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
     """List API keys.
 
@@ -127,7 +128,7 @@ async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
 @member(Capability.API_KEYS_VIEW)
-@validate_response(ApiKeyResponse)
+@returns(ApiKeyResponse)
 async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyResponse:
     """Get an API key.
 

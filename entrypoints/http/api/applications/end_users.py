@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 
 from core.applications import end_users
 from core.applications.end_users_rules import EndUserDetails, EndUserSummary
@@ -15,6 +15,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("end_users", __name__)
 
@@ -52,7 +53,7 @@ class EndUserListResponse(ResponseModel):
 @member(Capability.END_USERS_VIEW)
 @refuses(400)
 @validate_querystring(EndUsersQuery)
-@validate_response(EndUserListResponse)
+@returns(EndUserListResponse)
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
     """List end users.
 
@@ -122,7 +123,7 @@ class EndUserDetailsResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>")
 @member(Capability.END_USERS_VIEW)
-@validate_response(EndUserDetailsResponse)
+@returns(EndUserDetailsResponse)
 async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
     """Get an end user.
 
@@ -173,7 +174,7 @@ class RevokedSessionsResponse(ResponseModel):
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/sessions")
 @member(Capability.END_USERS_MANAGE, outlives=False)
-@validate_response(RevokedSessionsResponse)
+@returns(RevokedSessionsResponse)
 async def revoke_sessions(org_slug: str, user_id: str) -> RevokedSessionsResponse:
     """End a user's sessions.
 

@@ -4,13 +4,13 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_response
 
 from core.applications import own_applications
 from core.applications.own_applications_rules import OwnApplication
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context, ports, signed_in
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("own_applications", __name__)
 
@@ -63,7 +63,7 @@ def _to_response(application: OwnApplication) -> OwnApplicationResponse:
 
 @routes.get("/api/user/applications")
 @person_anywhere
-@validate_response(OwnApplicationListResponse)
+@returns(OwnApplicationListResponse)
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_request, validate_response
+from quart_schema import document_response, validate_request
 
 from core.applications import plans
 from core.applications.plans_rules import PlanChanges
@@ -18,6 +18,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel,
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("plans", __name__)
@@ -69,7 +70,7 @@ class PlanRequest(RequestModel):
 @member(Capability.BILLING_MANAGE, outlives=False)
 @existing_service
 @validate_request(PlanRequest)
-@validate_response(PlanResponse)
+@returns(PlanResponse)
 async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanResponse:
     """Create a plan.
 
@@ -127,7 +128,7 @@ class PlanUpdateRequest(RequestModel):
 @member(Capability.BILLING_MANAGE, outlives=False)
 @existing_plan
 @validate_request(PlanUpdateRequest)
-@validate_response(PlanResponse)
+@returns(PlanResponse)
 async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpdateRequest) -> PlanResponse:
     """Change a plan.
 

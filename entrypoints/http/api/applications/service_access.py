@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.applications import access, services
 from core.applications.access_rules import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
@@ -16,6 +16,7 @@ from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Time
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_access", __name__)
 
@@ -49,7 +50,7 @@ def _to_response(settings: AccessSettings) -> ServiceAccessResponse:
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_VIEW)
-@validate_response(ServiceAccessResponse)
+@returns(ServiceAccessResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
     """Get the access settings of a service."""
     return _to_response((await services.find(ports(), acting_member(), service_slug)).access)
@@ -59,7 +60,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
 @validate_request(ServiceAccessRequest)
-@validate_response(ServiceAccessResponse)
+@returns(ServiceAccessResponse)
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
     """Replace the access settings of a service.
 
@@ -102,7 +103,7 @@ def _to_assignment(assignment: Assignment) -> AssignmentResponse:
 @member(Capability.END_USERS_VIEW)
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(AssignmentListResponse)
+@returns(AssignmentListResponse)
 async def list_assignments(org_slug: str, service_slug: str, query_args: PageQuery) -> AssignmentListResponse:
     """List the users that are assigned to a service.
 

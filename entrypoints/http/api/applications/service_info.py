@@ -1,7 +1,7 @@
 """Service API: the service of an API key."""
 
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.applications import service_info
 from core.applications.services_rules import ServiceSettings
@@ -10,13 +10,14 @@ from entrypoints.http.api.applications.services import ServiceResponse, to_servi
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional
 from entrypoints.http.edge.context import acting_key, ports
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_info", __name__)
 
 
 @routes.get("/api/service/info")
 @service_key(Permission.READ_SERVICE)
-@validate_response(ServiceResponse)
+@returns(ServiceResponse)
 async def get() -> ServiceResponse:
     """Get the service of the API key.
 
@@ -43,7 +44,7 @@ class ServiceInfoUpdateRequest(RequestModel):
 @routes.patch("/api/service/info")
 @service_key(Permission.WRITE_SERVICE)
 @validate_request(ServiceInfoUpdateRequest)
-@validate_response(ServiceResponse)
+@returns(ServiceResponse)
 async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
     """Change the service of the API key.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.applications import service_users
 from core.applications.service_users_rules import ServiceUser
@@ -17,6 +17,7 @@ from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseMod
 from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_users", __name__)
 
@@ -44,7 +45,7 @@ class ServiceUserListResponse(ResponseModel):
 @service_key(Permission.READ_USERS)
 @refuses(400)
 @validate_querystring(PartQuery)
-@validate_response(ServiceUserListResponse)
+@returns(ServiceUserListResponse)
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
     """List users of the service.
 
@@ -63,7 +64,7 @@ class ServiceUserRequest(RequestModel):
 @routes.post("/api/service/users")
 @service_key(Permission.WRITE_USERS)
 @validate_request(ServiceUserRequest)
-@validate_response(ServiceUserResponse)
+@returns(ServiceUserResponse)
 async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     """Create a user.
 
@@ -88,7 +89,7 @@ def existing_service_user(view: View) -> View:
 
 @routes.get("/api/service/users/<user_id>")
 @service_key(Permission.READ_USERS)
-@validate_response(ServiceUserResponse)
+@returns(ServiceUserResponse)
 async def get(user_id: str) -> ServiceUserResponse:
     """Get a user of the service.
 
@@ -107,7 +108,7 @@ class ServiceUserUpdateRequest(RequestModel):
 @service_key(Permission.WRITE_USERS)
 @existing_service_user
 @validate_request(ServiceUserUpdateRequest)
-@validate_response(ServiceUserResponse)
+@returns(ServiceUserResponse)
 async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserResponse:
     """Change a user's email address.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_querystring, validate_request, validate_response
+from quart_schema import document_response, validate_querystring, validate_request
 
 from core.applications import services
 from core.applications.plans_rules import Plan
@@ -17,6 +17,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel,
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("services", __name__)
@@ -166,7 +167,7 @@ class CreatedServiceResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_CREATE, outlives=True)
 @validate_request(ServiceRequest)
-@validate_response(CreatedServiceResponse)
+@returns(CreatedServiceResponse)
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     """Create a service.
 
@@ -222,7 +223,7 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_VIEW)
-@validate_response(ServiceResponse)
+@returns(ServiceResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceResponse:
     """Get a service.
 
@@ -263,7 +264,7 @@ class UpdatedServiceResponse(ServiceResponse):
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
 @validate_request(ServiceUpdateRequest)
-@validate_response(UpdatedServiceResponse)
+@returns(UpdatedServiceResponse)
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.
 
@@ -284,7 +285,7 @@ class ClientSecretResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @refuses(400)
-@validate_response(ClientSecretResponse)
+@returns(ClientSecretResponse)
 async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
     """Replace the client secret.
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
@@ -13,6 +13,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import caller, client, ports
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("email_sign_in", __name__)
 
@@ -41,7 +42,7 @@ class EmailSignInResponse(ResponseModel):
 @anyone(limit=EMAIL_SIGN_IN)
 @refuses(403, 404)
 @validate_request(EmailSignInRequest)
-@validate_response(EmailSignInResponse)
+@returns(EmailSignInResponse)
 async def request_code(data: EmailSignInRequest) -> EmailSignInResponse:
     """Send an email with a code and a link to sign in.
 
@@ -71,7 +72,7 @@ class EmailSignInVerificationRequest(RequestModel):
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @refuses(401, 403, 404)
 @validate_request(EmailSignInVerificationRequest)
-@validate_response(LoginResponse)
+@returns(LoginResponse)
 async def verify(data: EmailSignInVerificationRequest) -> LoginResponse:
     """Sign in with the code of an email.
 

@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 import trio
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_response
 
 from core.authentication import identities, identities_rules
 from core.authentication.identities_rules import ProviderToken, RenewalInProgress
@@ -15,6 +14,7 @@ from entrypoints.http.edge.access import person
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("identities", __name__)
 
@@ -33,7 +33,7 @@ class LinkedAccountResponse(ResponseModel):
 @routes.get("/api/user/identities")
 @person(applications=True)
 @refuses(404)
-@validate_response(list[LinkedAccountResponse])
+@returns(list[LinkedAccountResponse])
 async def list_identities() -> list[LinkedAccountResponse]:
     """List your linked accounts at identity providers.
 
@@ -59,7 +59,7 @@ class LinkStartResponse(ResponseModel):
 @routes.post("/api/user/identities/<provider>/link")
 @person(outlives=True)
 @refuses(400)
-@validate_response(LinkStartResponse)
+@returns(LinkStartResponse)
 async def start_link(provider: str) -> LinkStartResponse:
     """Start linking an account at an identity provider.
 
@@ -72,7 +72,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 @routes.delete("/api/user/identities/<provider>")
 @person(outlives=True, applications=True)
 @refuses(400)
-@validate_response(Message)
+@returns(Message)
 async def unlink(provider: str) -> Message:
     """Unlink an account at an identity provider.
 
@@ -94,7 +94,7 @@ class ProviderTokenResponse(ResponseModel):
 
 @routes.get("/api/provider-token/<provider>")
 @person(outlives=True, applications=True)
-@validate_response(ProviderTokenResponse)
+@returns(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.authentication import impersonation
 from core.kernel.rate_limits import IMPERSONATE
@@ -12,6 +12,7 @@ from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("impersonation", __name__)
 
@@ -46,7 +47,7 @@ class ImpersonationResponse(ResponseModel):
 @platform_owner(limit=IMPERSONATE)
 @existing_user
 @validate_request(ImpersonationRequest)
-@validate_response(ImpersonationResponse)
+@returns(ImpersonationResponse)
 async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
     """Start to act as a user.
 

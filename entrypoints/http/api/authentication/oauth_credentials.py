@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.authentication import oauth_credentials, oauth_credentials_rules
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
@@ -17,6 +17,7 @@ from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth_credentials", __name__)
 
@@ -79,7 +80,7 @@ def existing_provider(view: View) -> View:
 @existing_service
 @existing_provider
 @validate_request(OAuthCredentialsRequest)
-@validate_response(OAuthCredentialsResponse)
+@returns(OAuthCredentialsResponse)
 async def put_oauth_credentials(
     org_slug: str, service_slug: str, provider: Provider, data: OAuthCredentialsRequest
 ) -> OAuthCredentialsResponse:
@@ -95,7 +96,7 @@ async def put_oauth_credentials(
 @member(Capability.SERVICES_MANAGE)
 @existing_service
 @existing_provider
-@validate_response(OAuthCredentialsResponse)
+@returns(OAuthCredentialsResponse)
 async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> OAuthCredentialsResponse:
     """Return the service's own OAuth credentials at an identity provider.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.authentication import sessions
 from core.authentication.login_rules import PreAuthToken
@@ -18,6 +18,7 @@ from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordTe
 from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.edge.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("sessions", __name__)
 
@@ -84,7 +85,7 @@ class MfaVerificationResponse(TokenPairResponse):
 @anyone(limit=LOGIN)
 @refuses(401, 403, 404)
 @validate_request(LoginRequest)
-@validate_response(LoginResponse)
+@returns(LoginResponse)
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
@@ -109,7 +110,7 @@ class MfaVerificationRequest(RequestModel):
 @pre_auth(limit=MFA_VERIFICATION)
 @refuses(400, 403, 404)
 @validate_request(MfaVerificationRequest)
-@validate_response(MfaVerificationResponse)
+@returns(MfaVerificationResponse)
 async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
     """Complete a sign-in with a code of the second factor.
 
@@ -133,7 +134,7 @@ class RefreshRequest(RequestModel):
 @anyone
 @refuses(401, 403)
 @validate_request(RefreshRequest)
-@validate_response(TokenPairResponse)
+@returns(TokenPairResponse)
 async def refresh(data: RefreshRequest) -> TokenPairResponse:
     """Exchange a refresh token for a new pair of tokens.
 
@@ -144,7 +145,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 @routes.post("/api/auth/logout")
 @person_anywhere(applications=True, outlives=False)
-@validate_response(Message)
+@returns(Message)
 async def logout() -> Message:
     """End the session of this access token.
 

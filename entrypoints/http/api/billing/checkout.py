@@ -2,7 +2,7 @@
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.billing import checkout
 from core.kernel.principals import Capability
@@ -11,6 +11,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("checkout", __name__)
 
@@ -38,7 +39,7 @@ class CheckoutResponse(ResponseModel):
 @existing_service
 @refuses(501)
 @validate_request(CheckoutRequest)
-@validate_response(CheckoutResponse)
+@returns(CheckoutResponse)
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
     """Start a checkout.
 

@@ -5,7 +5,6 @@ from typing import Literal
 import structlog
 from pydantic import Field
 from quart import Blueprint, request
-from quart_schema import validate_response
 
 from core.billing import provider_events, provider_events_rules
 from core.billing.provider_events_rules import NEEDS_ATTENTION
@@ -13,6 +12,7 @@ from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
@@ -29,7 +29,7 @@ class EventReceivedResponse(ResponseModel):
 @routes.post("/webhooks/billing")
 @signed_by_billing
 @refuses(400, 415)
-@validate_response(EventReceivedResponse)
+@returns(EventReceivedResponse)
 async def receive() -> EventReceivedResponse:
     """Receive an event of the payment provider.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
@@ -16,6 +16,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Id, Reque
 from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("subscriptions", __name__)
 
@@ -43,7 +44,7 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 @routes.get("/api/subscription")
 @person(applications=True)
 @refuses(400, 404)
-@validate_response(OwnSubscriptionResponse)
+@returns(OwnSubscriptionResponse)
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.
 
@@ -71,7 +72,7 @@ class SubscriptionListResponse(ResponseModel):
 @service_key(Permission.READ_SUBSCRIPTIONS)
 @refuses(400)
 @validate_querystring(SubscriptionsQuery)
-@validate_response(SubscriptionListResponse)
+@returns(SubscriptionListResponse)
 async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
     """List subscriptions to the service.
 
@@ -97,7 +98,7 @@ class SubscriptionRequest(RequestModel):
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
 @refuses(404)
 @validate_request(SubscriptionRequest)
-@validate_response(SubscriptionResponse)
+@returns(SubscriptionResponse)
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
@@ -117,7 +118,7 @@ async def create(data: SubscriptionRequest) -> SubscriptionResponse:
 
 @routes.get("/api/service/subscriptions/<user_id>")
 @service_key(Permission.READ_SUBSCRIPTIONS)
-@validate_response(SubscriptionResponse)
+@returns(SubscriptionResponse)
 async def get(user_id: str) -> SubscriptionResponse:
     """Get a user's subscription.
 
@@ -152,7 +153,7 @@ class SubscriptionUpdateRequest(RequestModel):
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
 @existing_subscription
 @validate_request(SubscriptionUpdateRequest)
-@validate_response(SubscriptionResponse)
+@returns(SubscriptionResponse)
 async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
     """Change a user's subscription.
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 
 from core.eventing import audit, audit_rules
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
@@ -15,6 +15,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("audit", __name__)
 
@@ -69,7 +70,7 @@ class AuditQuery(PageQuery):
 @member(Capability.AUDIT_VIEW)
 @refuses(400)
 @validate_querystring(AuditQuery)
-@validate_response(AuditEntryListResponse)
+@returns(AuditEntryListResponse)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
     """List the audit log of the organization.
 
@@ -95,7 +96,7 @@ class AuditEventTypeResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/event-types")
 @member(Capability.AUDIT_VIEW)
-@validate_response(list[AuditEventTypeResponse])
+@returns(list[AuditEventTypeResponse])
 async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     """List the actions that the audit log can contain.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 
 from core.eventing import audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
@@ -21,6 +21,7 @@ from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_lines
 
 routes = Blueprint("platform_log", __name__)
@@ -86,7 +87,7 @@ class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
 @platform_owner
 @refuses(400)
 @validate_querystring(PlatformAuditQuery)
-@validate_response(PlatformAuditEntryListResponse)
+@returns(PlatformAuditEntryListResponse)
 async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
     """List the platform's log.
 
@@ -133,7 +134,7 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
 
 @routes.get("/api/platform/audit-log/<entry_id>")
 @platform_owner
-@validate_response(PlatformAuditEntryResponse)
+@returns(PlatformAuditEntryResponse)
 async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
     """Return an entry of the platform's log.
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.eventing import siem
 from core.eventing.siem_rules import SiemProvider, SiemResult, SiemStatus
@@ -14,6 +14,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("siem", __name__)
 
@@ -66,7 +67,7 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 @routes.post("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(SiemRequest)
-@validate_response(SiemResponse)
+@returns(SiemResponse)
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     """Forward the audit log to a SIEM.
 
@@ -81,7 +82,7 @@ async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
 
 @routes.get("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(SiemResponse)
+@returns(SiemResponse)
 async def get_status(org_slug: str) -> SiemResponse:
     """Get the SIEM configuration and the state of forwarding.
 
@@ -111,7 +112,7 @@ class SiemTestResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@validate_response(SiemTestResponse)
+@returns(SiemTestResponse)
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 

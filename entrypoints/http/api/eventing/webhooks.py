@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.eventing import webhooks
 from core.eventing.deliveries_rules import Delivery
@@ -19,6 +19,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Empty, Name, Reques
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("webhooks", __name__)
 
@@ -127,7 +128,7 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
 @routes.post("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_request(WebhookRequest)
-@validate_response(WebhookWithSecretResponse)
+@returns(WebhookWithSecretResponse)
 async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
     """Create a webhook.
 
@@ -147,7 +148,7 @@ class WebhookListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(WebhookListResponse)
+@returns(WebhookListResponse)
 async def list_webhooks(org_slug: str) -> WebhookListResponse:
     """List the webhooks of the organization.
 
@@ -167,7 +168,7 @@ class WebhookEventTypeResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/webhooks/event-types")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(list[WebhookEventTypeResponse])
+@returns(list[WebhookEventTypeResponse])
 async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
     """List the event types that webhooks can subscribe to.
 
@@ -178,7 +179,7 @@ async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(WebhookResponse)
+@returns(WebhookResponse)
 async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
     """Get a webhook.
 
@@ -190,7 +191,7 @@ async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
 @validate_request(WebhookChangeRequest)
-@validate_response(WebhookResponse)
+@returns(WebhookResponse)
 async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> WebhookResponse:
     """Change a webhook.
 
@@ -208,7 +209,7 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@validate_response(Empty)
+@returns(Empty)
 async def delete(org_slug: str, webhook_id: str) -> Empty:
     """Delete a webhook and its deliveries.
 
@@ -220,7 +221,7 @@ async def delete(org_slug: str, webhook_id: str) -> Empty:
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@validate_response(WebhookWithSecretResponse)
+@returns(WebhookWithSecretResponse)
 async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResponse:
     """Replace the secret of a webhook.
 
@@ -250,7 +251,7 @@ class DeliveriesQuery(PageQuery):
 @member(Capability.WEBHOOKS_MANAGE)
 @refuses(400)
 @validate_querystring(DeliveriesQuery)
-@validate_response(DeliveryListResponse)
+@returns(DeliveryListResponse)
 async def list_deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveryListResponse:
     """List the deliveries of a webhook.
 
@@ -268,7 +269,7 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
 @member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
-@validate_response(DeliveryResponse)
+@returns(DeliveryResponse)
 async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
     """Send a test delivery to a webhook.
 
@@ -281,7 +282,7 @@ async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
 @member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
-@validate_response(DeliveryResponse)
+@returns(DeliveryResponse)
 async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
     """Send the payload of a delivery again.
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_response
+from quart_schema import validate_querystring
 
 from core.kernel.principals import Capability
 from core.provisioning import blocks
@@ -13,6 +13,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("directory_blocks", __name__)
 
@@ -36,7 +37,7 @@ class DirectoryBlockListResponse(ResponseModel):
 @member(Capability.MEMBERS_MANAGE)
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(DirectoryBlockListResponse)
+@returns(DirectoryBlockListResponse)
 async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockListResponse:
     """List the users that the organization's directory blocks.
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.provisioning import tokens as scim_tokens
@@ -14,6 +14,7 @@ from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseM
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("scim_tokens", __name__)
 
@@ -48,7 +49,7 @@ def _to_response(token: ScimToken) -> ScimTokenResponse:
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(ScimTokenRequest)
-@validate_response(CreatedScimTokenResponse)
+@returns(CreatedScimTokenResponse)
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
     """Create a SCIM token.
 
@@ -68,7 +69,7 @@ class ScimTokenListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(ScimTokenListResponse)
+@returns(ScimTokenListResponse)
 async def list_tokens(org_slug: str) -> ScimTokenListResponse:
     """List the SCIM tokens of the organization.
 

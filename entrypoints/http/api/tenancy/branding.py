@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.tenancy import branding
@@ -12,6 +12,7 @@ from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("branding", __name__)
 
@@ -33,7 +34,7 @@ def _to_response(settings: BrandingSettings) -> BrandingResponse:
 
 @routes.get("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_VIEW)
-@validate_response(BrandingResponse)
+@returns(BrandingResponse)
 async def get_branding(org_slug: str) -> BrandingResponse:
     """Get the organization's branding.
 
@@ -61,7 +62,7 @@ class BrandingUpdateRequest(RequestModel):
 @routes.patch("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @validate_request(BrandingUpdateRequest)
-@validate_response(BrandingResponse)
+@returns(BrandingResponse)
 async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse:
     """Change the organization's branding.
 

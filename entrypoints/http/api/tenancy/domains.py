@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.values import Domain
@@ -16,6 +16,7 @@ from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("domains", __name__)
 
@@ -57,7 +58,7 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 @routes.post("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(DomainRequest)
-@validate_response(DomainResponse)
+@returns(DomainResponse)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Set the organization's domain.
 
@@ -70,7 +71,7 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 
 @routes.get("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(DomainResponse)
+@returns(DomainResponse)
 async def get_domain(org_slug: str) -> DomainResponse:
     """Get the organization's domain.
 
@@ -83,7 +84,7 @@ async def get_domain(org_slug: str) -> DomainResponse:
 @routes.post("/api/organizations/<org_slug>/domain/verify")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-@validate_response(DomainResponse)
+@returns(DomainResponse)
 async def verify(org_slug: str) -> DomainResponse:
     """Verify the organization's domain.
 
@@ -134,7 +135,7 @@ class ForeignAccountListResponse(ResponseModel):
 @member(Capability.INTEGRATIONS_MANAGE)
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(ForeignAccountListResponse)
+@returns(ForeignAccountListResponse)
 async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
     """List the accounts at your verified domain that other organizations created.
 
@@ -174,7 +175,7 @@ class ForeignInvitationListResponse(ResponseModel):
 @member(Capability.INTEGRATIONS_MANAGE)
 @refuses(400)
 @validate_querystring(PageQuery)
-@validate_response(ForeignInvitationListResponse)
+@returns(ForeignInvitationListResponse)
 async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
     """List the pending invitations of other organizations to addresses at your verified domain.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.accounts.accounts_rules import AccountSummary
 from core.kernel.principals import OrganizationStatus
@@ -20,6 +20,7 @@ from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel
 from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("governance", __name__)
 
@@ -50,7 +51,7 @@ class TierResponse(ResponseModel):
 @routes.get("/api/platform/tiers")
 @platform_owner
 @refuses(400, 404)
-@validate_response(list[TierResponse])
+@returns(list[TierResponse])
 async def list_tiers() -> list[TierResponse]:
     """List the tiers.
 
@@ -120,7 +121,7 @@ class OrganizationsQuery(PartQuery):
 @platform_owner
 @refuses(400, 404)
 @validate_querystring(OrganizationsQuery)
-@validate_response(OrganizationListResponse)
+@returns(OrganizationListResponse)
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
     """List all organizations.
 
@@ -174,7 +175,7 @@ class ApprovalRequest(RequestModel):
 @platform_owner
 @existing_organization
 @validate_request(ApprovalRequest)
-@validate_response(ChangedOrganizationResponse)
+@returns(ChangedOrganizationResponse)
 async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationResponse:
     """Approve a pending organization.
 
@@ -194,7 +195,7 @@ class RejectionRequest(RequestModel):
 @platform_owner
 @existing_organization
 @validate_request(RejectionRequest)
-@validate_response(ChangedOrganizationResponse)
+@returns(ChangedOrganizationResponse)
 async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationResponse:
     """Reject a pending organization.
 
@@ -214,7 +215,7 @@ class SuspensionRequest(RequestModel):
 @platform_owner
 @existing_organization
 @validate_request(SuspensionRequest)
-@validate_response(ChangedOrganizationResponse)
+@returns(ChangedOrganizationResponse)
 async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
     """Suspend an active organization.
 
@@ -229,7 +230,7 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
 @platform_owner
 @existing_organization
 @refuses(400)
-@validate_response(ChangedOrganizationResponse)
+@returns(ChangedOrganizationResponse)
 async def activate(org_id: UUID) -> ChangedOrganizationResponse:
     """Activate a suspended organization.
 
@@ -255,7 +256,7 @@ class OrganizationTierRequest(RequestModel):
 @platform_owner
 @existing_organization
 @validate_request(OrganizationTierRequest)
-@validate_response(ChangedOrganizationResponse)
+@returns(ChangedOrganizationResponse)
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change the tier and the limits of an organization.
 

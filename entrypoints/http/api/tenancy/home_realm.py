@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
@@ -14,6 +14,7 @@ from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("home_realm", __name__)
 
@@ -62,7 +63,7 @@ def _to_list_response(home_realm_routes: list[HomeRealmRoute]) -> HomeRealmRoute
 
 @routes.get("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(HomeRealmRouteListResponse)
+@returns(HomeRealmRouteListResponse)
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
@@ -75,7 +76,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
 @routes.put("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(HomeRealmRoutesRequest)
-@validate_response(HomeRealmRouteListResponse)
+@returns(HomeRealmRouteListResponse)
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
     """Replace the organization's home realm routes.
 
@@ -106,7 +107,7 @@ class EmailLookupResponse(ResponseModel):
 @routes.post("/api/auth/lookup-email")
 @anyone
 @validate_request(EmailLookupRequest)
-@validate_response(EmailLookupResponse)
+@returns(EmailLookupResponse)
 async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """Find the identity provider for an email address.
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email
@@ -19,6 +19,7 @@ from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, Resp
 from entrypoints.http.edge.context import acting_member, caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("invitations", __name__)
 
@@ -81,7 +82,7 @@ class InvitationRequest(RequestModel):
 @member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(429)
 @validate_request(InvitationRequest)
-@validate_response(CreatedInvitationResponse)
+@returns(CreatedInvitationResponse)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
 
@@ -103,7 +104,7 @@ class InvitationsQuery(PageQuery):
 @member(Capability.MEMBERS_MANAGE)
 @refuses(400)
 @validate_querystring(InvitationsQuery)
-@validate_response(list[ListedInvitationResponse])
+@returns(list[ListedInvitationResponse])
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:
     """List the organization's invitations.
 
@@ -116,7 +117,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
-@validate_response(Empty)
+@returns(Empty)
 async def cancel(org_slug: str, invitation_id: str) -> Empty:
     """Cancel a pending invitation.
 
@@ -129,7 +130,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Empty:
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
-@validate_response(Empty)
+@returns(Empty)
 async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
     """Accept a pending invitation on behalf of its recipient.
 
@@ -186,7 +187,7 @@ class ReceivedInvitationResponse(ResponseModel):
 @routes.get("/api/invitations")
 @person_anywhere
 @refuses(404)
-@validate_response(list[ReceivedInvitationResponse])
+@returns(list[ReceivedInvitationResponse])
 async def list_received() -> list[ReceivedInvitationResponse]:
     """List the invitations that you received.
 
@@ -221,7 +222,7 @@ class InvitationTokenRequest(RequestModel):
 @routes.post("/api/invitations/accept")
 @person_if_present(outlives=True)
 @validate_request(InvitationTokenRequest)
-@validate_response(Empty)
+@returns(Empty)
 async def accept(data: InvitationTokenRequest) -> Empty:
     """Accept an invitation.
 
@@ -237,7 +238,7 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 @routes.post("/api/invitations/decline")
 @person_if_present(outlives=True)
 @validate_request(InvitationTokenRequest)
-@validate_response(Empty)
+@returns(Empty)
 async def decline(data: InvitationTokenRequest) -> Empty:
     """Decline an invitation.
 

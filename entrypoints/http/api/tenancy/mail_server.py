@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.values import Email
@@ -14,6 +14,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("smtp", __name__)
 
@@ -67,7 +68,7 @@ def _to_response(settings: SmtpSettings) -> MailServerResponse:
 @routes.post("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(MailServerRequest)
-@validate_response(MailServerResponse)
+@returns(MailServerResponse)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
@@ -90,7 +91,7 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
 
 @routes.get("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(MailServerResponse)
+@returns(MailServerResponse)
 async def get_mail_server(org_slug: str) -> MailServerResponse:
     """Get the organization's mail server.
 
@@ -121,7 +122,7 @@ class MailServerTestResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@validate_response(MailServerTestResponse)
+@returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request, validate_response
+from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability, Role
 from core.tenancy import members
@@ -18,6 +18,7 @@ from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseMode
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("members", __name__)
 
@@ -68,7 +69,7 @@ class MemberListResponse(ResponseModel):
 @member(Capability.MEMBERS_VIEW)
 @refuses(400)
 @validate_querystring(MembersQuery)
-@validate_response(MemberListResponse)
+@returns(MemberListResponse)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
     """List the members of the organization.
 
@@ -130,7 +131,7 @@ class RoleChangeResponse(ResponseModel):
 @member(Capability.ROLES_MANAGE, outlives=True)
 @existing_member
 @validate_request(RoleRequest)
-@validate_response(RoleChangeResponse)
+@returns(RoleChangeResponse)
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
 
@@ -146,7 +147,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
-@validate_response(Message)
+@returns(Message)
 async def remove(org_slug: str, user_id: str) -> Message:
     """Remove a member from the organization.
 
@@ -160,7 +161,7 @@ async def remove(org_slug: str, user_id: str) -> Message:
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/password-reset")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
-@validate_response(Message)
+@returns(Message)
 async def send_password_reset(org_slug: str, user_id: str) -> Message:
     """Send a member a link to set a new password.
 
@@ -217,7 +218,7 @@ class OwnershipTransferResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
 @member(Capability.ORGANIZATION_OWN, outlives=True)
 @validate_request(OwnershipTransferRequest)
-@validate_response(OwnershipTransferResponse)
+@returns(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 

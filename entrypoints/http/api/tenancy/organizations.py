@@ -4,7 +4,7 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.authentication import sessions
 from core.kernel.principals import Capability, OrganizationStatus, Role
@@ -14,6 +14,7 @@ from entrypoints.http.edge.access import member, person_anywhere, verified_perso
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("organizations", __name__)
 
@@ -106,7 +107,7 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 @routes.post("/api/organizations")
 @verified_person(outlives=True)
 @validate_request(OrganizationRequest)
-@validate_response(OwnOrganizationResponse)
+@returns(OwnOrganizationResponse)
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     """Create an organization.
 
@@ -119,7 +120,7 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 
 @routes.get("/api/organizations")
 @person_anywhere
-@validate_response(list[OwnOrganizationResponse])
+@returns(list[OwnOrganizationResponse])
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 
@@ -158,7 +159,7 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 
 @routes.get("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_VIEW, inactive=True)
-@validate_response(OrganizationDetailResponse)
+@returns(OrganizationDetailResponse)
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     """Get one of your organizations.
 
@@ -180,7 +181,7 @@ class OrganizationUpdateRequest(RequestModel):
 @routes.patch("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @validate_request(OrganizationUpdateRequest)
-@validate_response(OrganizationDetailResponse)
+@returns(OrganizationDetailResponse)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or device trust period.
 
@@ -217,7 +218,7 @@ class SelectedOrganizationResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/select")
 @member(Capability.ORGANIZATION_VIEW, outlives=False)
 @refuses(429)
-@validate_response(SelectedOrganizationResponse)
+@returns(SelectedOrganizationResponse)
 async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.
 

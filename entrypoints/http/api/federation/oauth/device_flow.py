@@ -5,7 +5,6 @@ Devices get their tokens at POST /auth/token.
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_response
 
 from core.federation.oauth import device_flow, device_flow_rules
 from core.federation.oauth.authorization import identify_client
@@ -18,6 +17,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, Respo
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("device_flow", __name__)
 
@@ -52,7 +52,7 @@ class DeviceCodeResponse(ResponseModel):
 @refuses(400, 401, 403, 404)
 @speaks_oauth
 @takes(DeviceCodeRequest)
-@validate_response(DeviceCodeResponse)
+@returns(DeviceCodeResponse)
 async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     """Request a device code and a user code.
 

@@ -12,7 +12,6 @@ from urllib.parse import unquote_plus
 
 from pydantic import Field
 from quart import Blueprint, Response, request
-from quart_schema import validate_response
 
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
@@ -25,6 +24,7 @@ from entrypoints.http.edge.context import app_context, caller, ports, request_re
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_client_token, take_poll_token, take_token
 from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
 
@@ -100,7 +100,7 @@ class RevocationRequest(RequestModel):
 @refuses(400, 401, 403, 415, 429)
 @speaks_oauth
 @takes(TokenRequest)
-@validate_response(TokenResponse)
+@returns(TokenResponse)
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
@@ -169,7 +169,7 @@ class OAuthMetadataResponse(ResponseModel):
 
 @routes.get("/.well-known/oauth-authorization-server")
 @operations
-@validate_response(OAuthMetadataResponse)
+@returns(OAuthMetadataResponse)
 async def get_metadata() -> tuple[OAuthMetadataResponse, int, dict[str, str]]:
     """Show the OAuth server metadata.
 

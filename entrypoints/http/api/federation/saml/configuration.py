@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request, validate_response
+from quart_schema import validate_request
 
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import (
@@ -22,6 +22,7 @@ from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("saml", __name__)
 
@@ -109,7 +110,7 @@ def _to_response(certificate: SamlCertificate) -> SamlCertificateResponse:
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @existing_service
 @validate_request(SamlConfigurationRequest)
-@validate_response(SamlChangeResponse)
+@returns(SamlChangeResponse)
 async def configure(org_slug: str, service_slug: str, data: SamlConfigurationRequest) -> SamlChangeResponse:
     """Replace the SAML configuration of a service.
 
@@ -133,7 +134,7 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
 
 @routes.get(SAML)
 @member(Capability.SERVICES_VIEW)
-@validate_response(SamlConfigurationResponse)
+@returns(SamlConfigurationResponse)
 async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurationResponse:
     """Get the SAML configuration of a service.
 
@@ -157,7 +158,7 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
 
 @routes.delete(SAML)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_response(SamlChangeResponse)
+@returns(SamlChangeResponse)
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
 
@@ -171,7 +172,7 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 @routes.post(f"{SAML}/certificate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400)
-@validate_response(SamlCertificateResponse)
+@returns(SamlCertificateResponse)
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
 
@@ -183,7 +184,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificat
 
 @routes.get(f"{SAML}/certificate")
 @member(Capability.SERVICES_VIEW)
-@validate_response(SamlCertificateResponse)
+@returns(SamlCertificateResponse)
 async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Get the active certificate.
 
