@@ -7,11 +7,14 @@ import unicodedata
 import zoneinfo
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Keep, is_printable, provided
+
+if TYPE_CHECKING:
+    from core.kernel.values import Email
 
 MAX_NAME_LENGTH: Final = 100
 MAX_PICTURE_LENGTH: Final = 1024
@@ -63,6 +66,15 @@ class Profile:
 
 
 NO_PROFILE: Final = Profile()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProfile:
+    """The address and the profile of an account, as its user sees them."""
+
+    email: Email
+    pending_email: Email | None  # a requested new address that is not proved yet
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)

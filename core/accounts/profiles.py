@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import events
 from core.accounts.own_account import lock_own_account
+from core.kernel.errors import refuse
+from core.kernel.principals import AccountGone
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.profile_rules import Profile, ProfileChanges
+    from core.accounts.profile_rules import OwnProfile, Profile, ProfileChanges
     from core.kernel.principals import Person
     from ports import Ports
     from ports.storage import Transaction
+
+
+async def get_own(ports: Ports, caller: Person) -> OwnProfile:
+    """Return the caller's profile. An application does not learn a pending address.
+
+    Raises: AccountGone.
+    """
+    async with ports.storage.reading() as read:
+        own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
+    return own if caller.service is None else replace(own, pending_email=None)
 
 
 async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:

@@ -17,7 +17,7 @@ from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, Redeemed
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
-from core.accounts.profile_rules import Profile
+from core.accounts.profile_rules import OwnProfile, Profile
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
@@ -36,6 +36,10 @@ class AccountsRead(Protocol):
 
     async def by_id(self, user_id: UUID) -> Account | None:
         """Return the account, usable or not."""
+        ...
+
+    async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
+        """Return the account's address and profile, with the address of its pending change."""
         ...
 
     async def has_signed_in(self, user_id: UUID) -> bool:

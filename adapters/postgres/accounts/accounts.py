@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.email_changes import reserved
+from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import Profile
+from core.accounts.profile_rules import OwnProfile, Profile
 from core.kernel.principals import Role
 from core.kernel.values import Email
 from core.tenancy.account_control import AccountControl
@@ -53,6 +53,10 @@ def to_account(row: Row) -> Account:
         platform_deactivated_at=row[12],
         profile=Profile(*row[13:COLUMN_COUNT]),
     )
+
+
+def to_own_profile(row: Row) -> OwnProfile:
+    return OwnProfile(Email(row[0]), None if row[1] is None else Email(row[1]), Profile(*row[2:]))
 
 
 def to_account_control(row: Row) -> AccountControl:
@@ -106,6 +110,17 @@ class Accounts(Repository):
             to_account,
             SELECT + "where id = %(user_id)s",
             user_id=user_id,
+        )
+
+    async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
+        return await self._one(
+            to_own_profile,
+            f"""
+            select u.email, c.new_email, u.name, u.picture, u.locale, u.zoneinfo
+            from users u left join email_changes c on c.user_id = u.id and {PENDING}
+            where u.id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
         )
 
     async def has_signed_in(self, user_id: UUID) -> bool:

@@ -15,6 +15,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.profile_rules import OwnProfile, Profile
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import add_organization, run_concurrently, run_sql
@@ -29,6 +30,7 @@ FULL: dict[str, Any] = {
     "deactivated_at": NOW - 2 * SECOND,
     "anonymized_at": NOW - 3 * SECOND,
     "created_at": NOW - 4 * SECOND,
+    "profile": Profile("Ada", "https://x.example/a", "en", "UTC"),
 }
 
 
@@ -39,6 +41,8 @@ async def test_every_query_returns_every_field_of_an_account(storage: Postgres, 
         await tx.one_time_tokens.add(digest("t"), TokenPurpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
         assert await tx.accounts.by_email(ADA) == full
         assert await tx.accounts.by_id(full.id) == full
+        assert await tx.accounts.own_profile(full.id, NOW) == OwnProfile(ADA, None, full.profile)
+        assert await tx.accounts.own_profile(uuid4(), NOW) is None
         assert await tx.accounts.lock(full.id) == full
         assert await tx.accounts.lock_by_email(ADA) == full
         assert await tx.accounts.lock_by_token(digest("t"), TokenPurpose.RESET_PASSWORD) == full

@@ -1,6 +1,7 @@
 """Every statement about changes of the email address: each field and condition, and the reservation of old addresses."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -42,6 +43,12 @@ async def add_change(tx: Transaction, user_id: UUID, **values: Any) -> EmailChan
     return added
 
 
+async def pending_email(tx: Transaction, user_id: UUID, now: datetime) -> Email | None:
+    own = await tx.accounts.own_profile(user_id, now)
+    assert own is not None
+    return own.pending_email
+
+
 async def test_every_query_returns_every_field(storage: Postgres) -> None:
     user = await add(storage, account())
     ended = {"proved_at": NOW + HOUR, "cancelled_at": NOW + 2 * HOUR, "undone_at": NOW + 3 * HOUR}
@@ -63,16 +70,21 @@ async def test_a_change_is_pending_until_it_is_proved_canceled_or_expired(storag
         await add_change(tx, user.id, proved_at=NOW)
         pending = await add_change(tx, user.id)
         assert await changes.pending(eve.id, NOW) is None
+        assert await pending_email(tx, eve.id, NOW) is None
+        assert await pending_email(tx, user.id, NOW + DAY - MICROSECOND) == pending.new_email
+        assert await pending_email(tx, user.id, NOW + DAY) is None
         assert await changes.pending(user.id, NOW + DAY - MICROSECOND) == pending
         assert await changes.pending(user.id, NOW + DAY) is None
         await changes.cancel_pending(eve.id, NOW)
         await changes.cancel_pending(user.id, NOW + HOUR)
         assert await changes.by_id(pending.id) == replace(pending, cancelled_at=NOW + HOUR)
         assert await changes.pending(user.id, NOW) is None
+        assert await pending_email(tx, user.id, NOW) is None
         proved = await add_change(tx, user.id)
         await changes.mark_proved(proved.id, NOW + HOUR)
         assert await changes.by_id(proved.id) == replace(proved, proved_at=NOW + HOUR)
         assert await changes.pending(user.id, NOW) is None
+        assert await pending_email(tx, user.id, NOW) is None
 
 
 async def test_an_undo_ends_the_change_and_all_later_ones_of_the_user(storage: Postgres) -> None:

@@ -1,6 +1,5 @@
 """Registration, password recovery, and the profile and password of the signed-in user."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
@@ -145,16 +144,18 @@ class ProfileResponse(ResponseModel):
 
 async def _own_profile() -> ProfileResponse:
     user = signed_in()
-    account = await accounts.get_own(ports(), user)
-    change = None if user.service else await email_changes.find_pending(ports(), user.user_id)
+    own = await profiles.get_own(ports(), user)
     org = user.organization.slug if user.organization else user.service.org_slug if user.service else ""
     return ProfileResponse(
         id=str(user.user_id),
-        email=account.email,
-        pending_email=None if change is None else change.new_email,
+        email=own.email,
+        pending_email=own.pending_email,
         org=org,
         service=user.service.slug if user.service else "",
-        **asdict(account.profile),
+        name=own.profile.name,
+        picture=own.profile.picture,
+        locale=own.profile.locale,
+        zoneinfo=own.profile.zoneinfo,
     )
 
 

@@ -77,6 +77,14 @@ ALLOWED_ROUTES = {
 }
 
 
+async def test_an_application_does_not_see_a_requested_address(shop: Shop, tenants: Tenants) -> None:
+    own = (await sign_in(tenants.ports, shop.user)).access_token
+    answer = await shop.api.patch("/api/user", {"email": "new@example.com"}, token=own)
+    assert (answer.status, answer.json["pending_email"]) == (200, "new@example.com")
+    session = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
+    assert (await shop.profile({"access_token": session.access_token})).json["pending_email"] is None
+
+
 @pytest.mark.slow
 async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTrio, tenants: Tenants) -> None:
     """The signed-in user owns the organization and is a platform owner."""
