@@ -16,6 +16,7 @@ from types import FrameType
 import click
 
 from ops.bench import machine, service
+from ops.bench.compare import Comparing, comparison_table
 from ops.bench.processes import MeasurementFailed, RequirementMissing
 from ops.bench.row import CORES, WARM_UP, Row, Run
 from ops.bench.rows import ROWS
@@ -43,7 +44,8 @@ BUSY = ": the machine was busy with other work, so these figures are rough"
 @click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="Duration of each measurement.")
 @click.option("--quick", is_flag=True, help="One round of one second with few organizations, to test that the benchmark works.")
 @click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md].")
-def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None) -> None:
+@click.option("--compare", "revision", help="Measure this revision and the present code by turns, and print their ratio. Writes no file.")
+def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None, revision: str | None) -> None:
     """Measure the speed of the service compared with the raw cost of its work.
 
     The exit code is 1 if a row misses its bar, or with --quick if a row fails. The machine should be idle otherwise.
@@ -62,10 +64,13 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
     load_before = os.getloadavg()[0]
     if load_before > IDLE:
         _say(f"The load average is {number(load_before)}{BUSY}.")
+    rows = [row for row in ROWS if not names or row.name in names]
+    if revision is not None:
+        sys.exit(_compare(rows, revision, rounds, seconds, warm_up, quick=quick))
     started = time.monotonic()
     with _directory() as directory, ExitStack() as stack:
         run = Run(directory, stack, _say, quick=quick)
-        results = [_run(row, run, directory / row.name, rounds, seconds, warm_up) for row in ROWS if not names or row.name in names]
+        results = [_run(row, run, directory / row.name, rounds, seconds, warm_up) for row in rows]
         file_system = machine.file_system(directory)
     elapsed = time.monotonic() - started
     facts = [
@@ -77,14 +82,31 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
         f"Python {platform.python_version()}, wrk {wrk}, {machine.packages()}",
         f"Argon2 {service.ARGON2_MEMORY_KIB} KiB, {service.ARGON2_TIME_COST} passes, {service.ARGON2_PARALLELISM} lane; "
         f"unless the table says otherwise, {'the PyPI wheel' if service.argon2_in_use() is None else 'built for this processor'}",
-        "access log (JSON, to a file) and metrics on, SSO_RATE_LIMITS=off, a new embedded PostgreSQL for each row, "
-        "but one for all pages of organizations, one for all rows about end users, and one for all rows about SCIM users",
+        "as deployed: audit, access log (JSON, to a file), metrics and rate limits are on; the factor of the limits is so large that they "
+        "refuse no request",
+        "a new embedded PostgreSQL for each row, but one for all pages of organizations, one for all rows about end users, and one for all "
+        "rows about SCIM users",
     ]
     if output is not None or not quick:
         (output or LATEST).write_text(_document(results, facts))
     sys.stdout.write(f"{table(results)}\n\n{details(results)}\n")
     wrong = {Verdict.FAILED} if quick else {Verdict.FAILED, Verdict.MISSED}
     sys.exit(any(result.verdict in wrong for result in results))
+
+
+def _compare(rows: Sequence[type[Row]], revision: str, rounds: int, seconds: int, warm_up: int, *, quick: bool) -> bool:
+    """Measure both revisions, print the table, and return whether a row failed."""
+    try:
+        with _directory() as directory, ExitStack() as stack:
+            comparing = Comparing(revision, directory, stack, _say, quick=quick)
+            comparisons = []
+            for row in rows:
+                _say(f"{row.name}: {row.description}")
+                comparisons.append(comparing.compare(row, rounds, seconds, warm_up))
+    except MeasurementFailed as reason:
+        raise click.ClickException(str(reason)) from None
+    sys.stdout.write(f"{comparison_table(comparisons, revision)}\n")
+    return any(row.problem for row in comparisons)
 
 
 def _run(row_class: type[Row], run: Run, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 import psycopg
@@ -16,6 +16,8 @@ from ops.bench.service import access_tokens, add_accounts
 from ops.bench.table import Goal, Sample
 from ops.bench.tenants import PER_TARGET, Tenant
 from ops.bench.wrk import Request
+
+ACTION: Final = "security.password.changed"  # of the filtered page
 
 
 class TenantPage(Row):
@@ -117,6 +119,22 @@ class AuditPageByTarget(AuditPage):
             f"the large one's {large.entries_of_people:,} entries about users": self.measure_page(large, of_people, seconds),
             f"the large one's {large.entries_of_itself:,} entries about itself": self.measure_page(large, of_itself, seconds),
         }
+
+
+class AuditPageByAction(AuditPage):
+    name = "audit-page-by-action"
+    description = f"p50 of the first page of the audit log with the action {ACTION}, in the large organization / in the small one"
+
+    def total(self, tenant: Tenant) -> int:
+        with psycopg.connect(self.service.conninfo) as connection:
+            row = connection.execute(
+                "select coalesce(sum(total), 0)::int from audit_totals where org_id = %s and action = %s", (tenant.id, ACTION)
+            ).fetchone()
+        assert row is not None, "an aggregate returns one row"
+        return int(row[0])
+
+    def filters(self, tenant: Tenant) -> Mapping[str, str]:
+        return {"action": ACTION}
 
 
 class ServicePage(Row):

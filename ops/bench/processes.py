@@ -27,12 +27,14 @@ class RequirementMissing(MeasurementFailed):
 class Child:
     """A process that ends with this one. As a context manager it ends with the block."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path, directory: Path | None = None) -> None:
+        """Start the command in `directory`, by default the current one, and write its output to the file `output`."""
         self.output = output
         with output.open("wb") as file:
             self._process = subprocess.Popen(
                 command,
                 env=environment,
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -37,7 +37,7 @@ DELIVERIES_PER_SECOND: Final = 400  # the number that falls due for each second 
 class Read(BareAppRow):
     name = "read"
     description = "GET /api/user with 1 worker / a bare ASGI app that returns 2 bytes, on Hypercorn's Trio worker"
-    goal = Goal(bar=0.33, aim=0.45)
+    goal = Goal(bar=0.50, aim=0.60)
     setting = f"{BareAppRow.setting}, {READERS} users"
 
     def prepare(self, seconds: int, rounds: int) -> None:
@@ -58,7 +58,7 @@ class Read(BareAppRow):
 class ServiceUserRead(BareAppRow):
     name = "service-user-read"
     description = "GET /api/service/users/{user_id} with an API key and 1 worker / a bare ASGI app on Hypercorn"
-    goal = Goal(bar=0.30, aim=0.45)
+    goal = Goal(bar=0.45, aim=0.55)
 
     def prepare(self, seconds: int, rounds: int) -> None:
         super().prepare(seconds, rounds)
@@ -76,7 +76,7 @@ class ServiceUserRead(BareAppRow):
 class DeviceList(BareAppRow):
     name = "device-list"
     description = f"GET /api/user/devices with 1 worker, {people.DEVICES} devices each / a bare ASGI app on Hypercorn"
-    goal = Goal(bar=0.30, aim=0.45)
+    goal = Goal(bar=0.40, aim=0.55)
     setting = f"{BareAppRow.setting}, {READERS} users"
 
     def prepare(self, seconds: int, rounds: int) -> None:
@@ -96,7 +96,7 @@ class SamlResponses(Row):
 
     name = "saml-responses"
     description = "signed SAML responses with 1 worker / pairs of bare xmlsec signatures in 1 process, RSA 2048"
-    goal = Goal(bar=0.5, aim=0.7)
+    goal = Goal(bar=0.30, aim=0.40)
     setting = f"1 worker, {REQUESTS.connections} connections, {READERS} members, identity-provider-initiated"
 
     def prepare(self, seconds: int, rounds: int) -> None:
@@ -121,7 +121,7 @@ class SamlResponses(Row):
 class BillingEvents(BareAppRow):
     name = "billing-events"
     description = "POST /webhooks/billing with 1 worker / a bare ASGI app on Hypercorn"
-    goal = Goal(bar=0.15, aim=0.25)
+    goal = Goal(bar=0.18, aim=0.28)
     setting = f"{BareAppRow.setting}, each event is new and changes one of {ACCOUNTS} subscriptions in {BILLED_ORGANIZATIONS} organizations"
 
     def prepare(self, seconds: int, rounds: int) -> None:
@@ -149,7 +149,7 @@ class Deliveries(DeliveryRow):
 
     name = "deliveries"
     description = "deliveries per second with 1 worker / bare httpx posts per second on Trio, with equal concurrency and receiver"
-    goal = Goal(bar=0.4, aim=0.6)
+    goal = Goal(bar=0.40, aim=0.60)
     setting = f"1 worker, {SLOTS} at once, {ORGANIZATIONS} organizations with {WEBHOOKS_OF_EACH} webhooks each"
 
     def raw(self, seconds: int) -> Sample:

@@ -1,6 +1,6 @@
 -- Sends the requests of a file in turn, again and again, or with "once" up to the end of the file.
--- Arguments: the file, the number of wrk's threads, and "once" or "again". A line has the method, path,
--- bearer token, API key, signature and body, separated by tabs.
+-- Arguments: the file, the number of wrk's threads, and "once" or "again". A line has the method, the path, the body
+-- and the headers, separated by tabs.
 
 local threads = 0
 
@@ -12,13 +12,10 @@ end
 function init(arguments)
    lines, step, once = {}, tonumber(arguments[2]), arguments[3] == "once"
    for line in io.lines(arguments[1]) do
-      local method, path, token, key, signature, body = line:match("^(.-)\t(.-)\t(.-)\t(.-)\t(.-)\t(.*)$")
+      local method, path, body, fields = line:match("^([^\t]*)\t([^\t]*)\t([^\t]*)(.*)$")
       local headers = {}
-      if token ~= "" then headers["Authorization"] = "Bearer " .. token end
-      if key ~= "" then headers["X-Api-Key"] = key end
-      if signature ~= "" then headers["billing-signature"] = signature end
-      if body ~= "" then headers["Content-Type"] = "application/json" else body = nil end
-      lines[#lines + 1] = wrk.format(method, path, headers, body)
+      for name, value in fields:gmatch("\t([^:]+): ([^\t]*)") do headers[name] = value end
+      lines[#lines + 1] = wrk.format(method, path, headers, body ~= "" and body or nil)
    end
 end
 

@@ -42,7 +42,9 @@ class Run:
     ends when a row needs another one, or with the run.
     """
 
-    def __init__(self, directory: Path, stack: ExitStack, say: Report, *, quick: bool) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, say: Report, *, quick: bool, source: Path = service.ROOT) -> None:
+        """`source` is the checkout with the code of the services."""
+        self.source = source
         self._directory = directory
         self._stack = stack.enter_context(ExitStack())
         self._say = say
@@ -86,7 +88,7 @@ class Run:
             )
         data = self._directory / "shared"
         self._stack.callback(shutil.rmtree, data, ignore_errors=True)
-        started = start_service(data, self._stack, 1, service.argon2_in_use())
+        started = start_service(data, self._stack, 1, service.argon2_in_use(), self.source)
         return started, fill(started)
 
 
@@ -127,7 +129,7 @@ class Row(ABC):
 
     def start_service(self, workers: int, **settings: str) -> Service:
         """Start the service on an empty database, with these settings and with the Argon2 build that `./run` would use."""
-        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use(), **settings)
+        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use(), self.run.source, **settings)
 
 
 class BareAppRow(Row):
@@ -144,11 +146,11 @@ class BareAppRow(Row):
         return load_sample(REQUESTS.drive(self.bare, [Request("GET", "/")], seconds))
 
 
-def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None, **settings: str) -> Service:
-    """Start the service on an empty database in `data`, which is created."""
-    data.mkdir()
+def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None, source: Path, **settings: str) -> Service:
+    """Start the service of the checkout `source` on the database in `data`, which is created if it does not exist."""
+    data.mkdir(exist_ok=True)
     data.chmod(0o755)  # PostgreSQL runs as another user if this process runs as root
-    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build, **settings))
+    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build, source=source, **settings))
 
 
 def raw_command(*arguments: str) -> list[str]:
@@ -173,6 +175,14 @@ def load_sample(load: Load) -> Sample:
 
 def ask(on: Service, request: Request) -> Any:
     return on.ask(request.method, request.path, request.body, request.token, request.key)
+
+
+def check_body(on: Service, request: Request, part: str, status: int = 200) -> None:
+    """Raise MeasurementFailed unless the response has this status and contains `part`."""
+    actual, body = on.send(request)
+    check_equal(f"The status of {request.method} {request.path}", actual, status)
+    if part not in body.decode(errors="replace"):
+        raise MeasurementFailed(f"{request.method} {request.path} does not contain {part}.")
 
 
 def check_equal(name: str, value: object, expected: object) -> None:

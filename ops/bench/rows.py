@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from ops.bench.browser_rows import Keys, Metadata, SamlSignOn, SignInForm, SignInPage, UnknownPath
 from ops.bench.page_rows import (
     AuditPage,
+    AuditPageByAction,
     AuditPageByTarget,
     EndUsersPage,
     LoginsByProvider,
@@ -18,6 +20,7 @@ from ops.bench.page_rows import (
     ServiceUsersPage,
     UserReadAmongMany,
 )
+from ops.bench.process_rows import ReadsOnTwoWorkers, SamlOnTwoWorkers, Start
 from ops.bench.request_rows import BillingEvents, Deliveries, DeliveryDelay, DeviceList, Read, SamlResponses, ServiceUserRead
 from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
@@ -27,10 +30,11 @@ from ops.bench.sign_in_rows import CodeExchange, LoginsOnBuild, LoginsOnWheel, M
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
+    SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
-    ReadsDuringLogins, Memory,
+    ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,
     ScimCreate, ScimFilter, ScimPage, ScimGroup,
-    MembersPage, AuditPage, AuditPageByTarget,
+    MembersPage, AuditPage, AuditPageByTarget, AuditPageByAction,
     UserReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchAll,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
 )  # fmt: skip

@@ -82,7 +82,7 @@ class ScimGroup(DirectoryRow):
 class ScimCreate(BareAppRow):
     name = "scim-create"
     description = "POST /scim/v2/Users with 1 worker / a bare ASGI app on Hypercorn"
-    goal = Goal(bar=0.08, aim=0.15)
+    goal = Goal(bar=0.18, aim=0.28)
     setting = f"{BareAppRow.setting}, each request creates another user of one organization"
 
     def prepare(self, seconds: int, rounds: int) -> None:

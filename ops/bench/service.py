@@ -23,6 +23,7 @@ import psycopg
 from adapters.postgres.engine import embedded
 from core.kernel.values import digest, new_secret
 from ops.bench.processes import Child, MeasurementFailed, cpu_seconds, has_loaded, name_of, settle, tree
+from ops.bench.wrk import Request
 
 ROOT: Final = Path(__file__).parents[2]
 START_TIMEOUT: Final = 60.0  # seconds
@@ -31,7 +32,7 @@ ARGON2_MEMORY_KIB, ARGON2_TIME_COST, ARGON2_PARALLELISM = 19456, 2, 1
 
 # Everything else has its default: fsync, access log and metrics are on.
 SETTINGS: Final = {
-    "SSO_RATE_LIMITS": "off",  # limits are per client, and the benchmark is a single client
+    "SSO_RATE_LIMITS": "100000",  # the limits are checked, but refuse no request: the benchmark is a single client
     "SSO_LOG_FORMAT": "json",
     "SSO_ARGON2_MEMORY_KIB": str(ARGON2_MEMORY_KIB),
     "SSO_ARGON2_TIME_COST": str(ARGON2_TIME_COST),
@@ -47,7 +48,7 @@ def clean_environment(argon2_build: Path | None) -> dict[str, str]:
 
 def argon2_built_here() -> Path | None:
     """Return the directory of argon2-cffi-bindings that `./run` compiled for this processor, or None."""
-    return next(iter(sorted((ROOT / ".venv/argon2").glob("*/"))), None)
+    return next(iter(sorted((ROOT / ".venv/argon2").resolve().glob("*/"))), None)
 
 
 def argon2_in_use() -> Path | None:
@@ -73,8 +74,9 @@ class Usage:
 class Service:
     """A running service with its own database. `started` creates it."""
 
-    def __init__(self, child: Child, address: str, conninfo: str, directory: Path) -> None:
+    def __init__(self, child: Child, address: str, conninfo: str, directory: Path, start: float) -> None:
         self._child = child
+        self.start = start  # seconds until it was ready
         self.pid = child.pid
         self.address = address
         self.conninfo = conninfo
@@ -115,10 +117,14 @@ class Service:
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = "") -> Any:
         """Send a request and return the decoded response. Raises: MeasurementFailed if it is not a success."""
-        status, answer = _exchange(self.address, method, path, body, token, key)
+        status, answer = self.send(Request(method, path, token, body, key))
         if status != 200:
             raise MeasurementFailed(f"{method} {path} returned {status}: {answer.decode(errors='replace')[:200]}")
         return json.loads(answer)
+
+    def send(self, request: Request) -> tuple[int, bytes]:
+        """Send a request and return the status and the body of the response."""
+        return _exchange(self.address, request)
 
 
 def _failure(line: str) -> str:
@@ -132,8 +138,10 @@ def _failure(line: str) -> str:
 
 
 @contextmanager
-def started(directory: Path, *, workers: int, argon2_build: Path | None, **settings: str) -> Iterator[Service]:
+def started(directory: Path, *, workers: int, argon2_build: Path | None, source: Path = ROOT, **settings: str) -> Iterator[Service]:
     """Run `gatehouse serve` with these settings on a new embedded database in `directory` until the block ends.
+
+    `source` is the checkout with the code of the service.
 
     Raises: MeasurementFailed if the service does not start.
     """
@@ -146,12 +154,14 @@ def started(directory: Path, *, workers: int, argon2_build: Path | None, **setti
         **settings,
     }
     command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome text contains the port
-    with Child(command, environment, directory / "log") as child:
+    began = time.monotonic()
+    with Child(command, environment, directory / "log", source) as child:
         address = _address_of(child)
+        start = time.monotonic() - began
         conninfo = embedded.attach(directory / "postgres")
         if conninfo is None:
             raise MeasurementFailed("The service has no embedded database.")
-        service = Service(child, address, conninfo, directory)
+        service = Service(child, address, conninfo, directory, start)
         service.settle()  # by then every worker has started, because starting keeps a processor busy
         _check_argon2(service, workers, argon2_build)
         yield service
@@ -165,13 +175,13 @@ def _address_of(child: Child) -> str:
         found = re.search(r"serves on\s+(http://\S+)", child.read_output())
         if found and _is_ready(found[1]):
             return found[1]
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise MeasurementFailed(f"The service was not ready within {START_TIMEOUT:.0f} s: {child.last_line()}")
 
 
 def _is_ready(address: str) -> bool:
     try:
-        return _exchange(address, "GET", "/health/ready")[0] == 200
+        return _exchange(address, Request("GET", "/health/ready"))[0] == 200
     except OSError:
         return False
 
@@ -185,19 +195,12 @@ def _check_argon2(service: Service, workers: int, build: Path | None) -> None:
         raise MeasurementFailed("The service uses another build of Argon2 than the requested one.")
 
 
-def _exchange(
-    address: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = ""
-) -> tuple[int, bytes]:
+def _exchange(address: str, request: Request) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     try:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        if key:
-            headers["X-Api-Key"] = key
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        connection.request(request.method, request.path, request.content() or None, request.headers())
+        response = connection.getresponse()
+        return response.status, response.read()
     finally:
         connection.close()
 

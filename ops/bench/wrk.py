@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from ops.bench.processes import Child, MeasurementFailed
 
@@ -26,19 +27,41 @@ class Request:
     method: str
     path: str
     token: str = ""
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | None = None  # sent as JSON
     key: str = ""  # a service's API key
     signature: str = ""  # the payment provider's signature of this body
+    cookie: str = ""
+    form: Mapping[str, str] | None = None  # sent instead of a JSON body
+
+    def headers(self) -> dict[str, str]:
+        headers = {
+            "Authorization": f"Bearer {self.token}" if self.token else "",
+            "X-Api-Key": self.key,
+            "billing-signature": self.signature,
+            "Cookie": self.cookie,
+            "Content-Type": self._content_type(),
+        }
+        return {name: value for name, value in headers.items() if value}
+
+    def _content_type(self) -> str:
+        if self.form is not None:
+            return "application/x-www-form-urlencoded"
+        return "" if self.body is None else "application/json"
+
+    def content(self) -> str:
+        """Return the body as it is sent. It contains no tab and no line break."""
+        if self.form is not None:
+            return urlencode(self.form)
+        return "" if self.body is None else json.dumps(self.body)
 
     def line(self) -> str:
         """Return the request in the format of requests.lua."""
-        body = "" if self.body is None else json.dumps(self.body)
-        return "\t".join((self.method, self.path, self.token, self.key, self.signature, body)) + "\n"
+        return "\t".join((self.method, self.path, self.content(), *(f"{name}: {value}" for name, value in self.headers().items()))) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The measurements of wrk. Every response was a success."""
+    """The measurements of wrk."""
 
     requests: int
     seconds: float
@@ -56,11 +79,12 @@ class Wrk:
 
     connections: int
     threads: int = 1
+    refused: bool = False  # every response must be an error (status 400 or above), instead of none
 
     def drive(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Load:
         """Send `requests` in turn for `seconds`, or with `once` each of them once within that time.
 
-        Raises: MeasurementFailed if a response is not a success.
+        Raises: MeasurementFailed if a response is not a success, or not an error where `refused` is set.
         """
         with self.driving(address, requests, seconds, once=once) as running:
             return running.result(seconds + 2 * _ANSWER_WITHIN)
@@ -74,7 +98,7 @@ class Wrk:
             command = ["wrk", f"-t{self.threads}", f"-c{self.connections}", f"-d{seconds}s", f"--timeout={_ANSWER_WITHIN}s"]
             command += ["-s", str(_SCRIPT), address, "--", str(file), str(self.threads), "once" if once else "again"]
             with Child(command, os.environ, Path(directory, "output")) as child:
-                yield Running(child, self.threads if once else 0)
+                yield Running(child, self.threads if once else 0, self.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +107,7 @@ class Running:
 
     child: Child
     ends: int  # how often wrk reports the end of its requests; 0 if it never does
+    refused: bool = False  # as in Wrk
 
     def result(self, timeout: float) -> Load:
         """Wait for the end and return the load. Raises: MeasurementFailed."""
@@ -93,14 +118,17 @@ class Running:
             time.sleep(0.05)
         if self.child.wait(timeout) != 0:
             raise MeasurementFailed(f"wrk failed: {self.child.last_line()}.")
-        return load_from(self.child.read_output())
+        return load_from(self.child.read_output(), refused=self.refused)
 
 
-def load_from(output: str) -> Load:
-    """Return the load from wrk's output. Raises: MeasurementFailed if a request failed."""
+def load_from(output: str, *, refused: bool = False) -> Load:
+    """Return the load from wrk's output.
+
+    Raises: MeasurementFailed if a request failed, or if a response was an error; with `refused`, if a response was none.
+    """
     seen = json.loads(output.strip().splitlines()[-1])
     requests = int(seen["requests"])
-    if seen["status"]:
+    if seen["status"] != (requests if refused else 0):
         raise MeasurementFailed(f"{seen['status']} of {requests} responses were errors (status 400 or above).")
     failed = {kind: seen[kind] for kind in ("connect", "read", "write", "timeout") if seen[kind]}
     if failed:

@@ -16,6 +16,7 @@ import pytest
 from psycopg import sql
 
 from ops.bench import end_users
+from ops.bench.compare import WORKER_TIME, Comparison, comparison_table
 from ops.bench.end_users import SMALL_USERS, Application
 from ops.bench.plans import executed
 from ops.bench.processes import MeasurementFailed, RequirementMissing
@@ -143,9 +144,27 @@ def test_a_load_with_failures_is_refused(changes: dict[str, int], sentence: str)
         load_from(output(**changes))
 
 
+def test_responses_that_must_be_errors_are_counted() -> None:
+    assert load_from(output(status=4000), refused=True).requests == 4000
+    with pytest.raises(MeasurementFailed, match="3999 of 4000 responses were errors"):
+        load_from(output(status=3999), refused=True)
+
+
 def test_a_request_is_one_line_with_any_body() -> None:
     line = Request("POST", "/api/auth/login", body={"password": "tab\tand\nline"}).line()
-    assert line == 'POST\t/api/auth/login\t\t\t\t{"password": "tab\\tand\\nline"}\n'
+    assert line == 'POST\t/api/auth/login\t{"password": "tab\\tand\\nline"}\tContent-Type: application/json\n'
+    form = Request("POST", "/app/sign-in", cookie="a=b", form={"password": "tab\t&"}).line()
+    assert form == "POST\t/app/sign-in\tpassword=tab%09%26\tCookie: a=b\tContent-Type: application/x-www-form-urlencoded\n"
+
+
+def test_revisions_are_compared_round_by_round() -> None:
+    before = [Sample(100, {WORKER_TIME: 2.0}), Sample(50, {WORKER_TIME: 2.0}), Sample(200, {WORKER_TIME: 1.0})]
+    now = [Sample(150, {WORKER_TIME: 1.0}), Sample(150, {WORKER_TIME: 1.0}), Sample(200, {WORKER_TIME: 0.9})]
+    rows = [Comparison("read", "/s", before, now), Comparison("start", "s", problem="It did not start.")]
+    assert comparison_table(rows, "v1").splitlines()[2:] == [
+        "| read | 100/s | 150/s | 1.50 (1.00 to 3.00) | 0.50 (0.50 to 0.90) | - |",
+        "| start | It did not start. | | | | |",
+    ]
 
 
 def test_statements_and_their_values_are_parsed_from_the_servers_log() -> None:
