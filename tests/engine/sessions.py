@@ -15,3 +15,10 @@ async def session(conninfo: str, statement_timeout_ms: int = 0) -> AsyncIterator
         yield connection
     finally:
         connection.finish()
+
+
+async def count_prepared(connection: Connection) -> int:
+    """Return how many prepared statements the server keeps for the session."""
+    cursor = await connection.execute("select count(*) from pg_prepared_statements", prepare=False)
+    (count,) = await cursor.fetchone() or (0,)
+    return int(count)

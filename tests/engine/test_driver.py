@@ -1,4 +1,4 @@
-"""psycopg on Trio: statements, transactions, cancellation and other features of psycopg."""
+"""Connections: statements, transactions and cancellation."""
 
 import pytest
 import trio
@@ -8,14 +8,8 @@ from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
-from tests.engine.sessions import session
+from tests.engine.sessions import count_prepared, session
 from tests.support.waiting import PATIENCE, eventually
-
-
-async def prepared(connection: Connection) -> int:
-    cursor = await connection.execute("select count(*) from pg_prepared_statements", prepare=False)
-    (count,) = await cursor.fetchone() or (0,)
-    return int(count)
 
 
 async def test_session_has_the_settings_it_was_opened_with(blank: str) -> None:
@@ -54,18 +48,43 @@ async def test_rows_row_and_run(blank: str) -> None:
         assert await connection.run("insert into t select generate_series(1, 7)") == 7
 
 
-async def test_a_statement_is_prepared_at_its_second_execution(blank: str) -> None:
-    async with session(blank) as connection:
-        for expected in (0, 1, 1):
-            assert await connection.row("select %(n)s::int", {"n": 5}) == (5,)
-            assert await prepared(connection) == expected
-
-
-async def test_a_text_of_several_statements_can_be_repeated(blank: str) -> None:
+async def test_a_statement_is_prepared_at_its_first_execution(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
-            cursor = await connection.execute("select 1; select 2")
-            assert await cursor.fetchone() == (1,)
+            assert await connection.row("select %(n)s::int, '%%', %(m)s::text, %(n)s::int", {"m": "x", "n": 5}) == (5, "%", "x", 5)
+            assert await count_prepared(connection) == connection.prepared_count == 1
+
+
+async def test_a_text_is_prepared_once_for_each_combination_of_types(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(2):
+            for value, type_name in ((1, "smallint"), (2**40, "bigint"), (True, "boolean"), ([1], "smallint[]")):
+                assert await connection.row("select %(value)s, pg_typeof(%(value)s)::text", {"value": value}) == (value, type_name)
+        assert await count_prepared(connection) == 4
+
+
+async def test_a_statement_that_cannot_be_prepared_raises_its_own_error_each_time(fresh: str) -> None:
+    async with session(fresh) as connection:
+        for _ in range(2):
+            with pytest.raises(errors.UndefinedTable):
+                await connection.row("select n from t")
+        await connection.run("create table t (n int)")
+        assert await connection.row("select n from t") is None
+
+
+async def test_a_text_of_several_statements_is_refused(blank: str) -> None:
+    async with session(blank) as connection:
+        with pytest.raises(errors.SyntaxError):
+            await connection.row("select 1; select 2")
+        assert await connection.row("select 1") == (1,)
+
+
+async def test_copy_is_refused_outside_of_a_cursor(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int)")
+        with pytest.raises(errors.NotSupportedError):
+            await connection.run("copy t to stdout")
+        assert connection.closed
 
 
 async def test_rollback_keeps_prepared_statements(blank: str) -> None:
@@ -74,7 +93,7 @@ async def test_rollback_keeps_prepared_statements(blank: str) -> None:
             connection.begin()
             await connection.row("select %(n)s::int", {"n": 5})
             await connection.rollback()
-        assert await prepared(connection) == 2  # this statement, and `begin`
+        assert await count_prepared(connection) == 3  # this statement, `begin` and `rollback`
 
 
 async def test_a_statement_sent_ahead_runs_before_the_next_one(fresh: str) -> None:
@@ -134,7 +153,6 @@ async def test_a_deferred_row_is_set_after_the_next_statement(blank: str) -> Non
 
 async def test_a_statement_skipped_after_an_error_does_not_count_as_prepared(blank: str) -> None:
     async with session(blank) as connection:
-        await connection.row("select 3")
         for _ in range(3):
             connection.begin()
             connection.run_with_next("select 1 / 0")
@@ -204,18 +222,6 @@ async def test_transaction_is_committed_or_rolled_back(fresh: str) -> None:
         assert connection.is_idle
 
 
-async def test_psycopgs_transactions_nest(fresh: str) -> None:
-    async with session(fresh) as connection:
-        await connection.run("create table t (n int unique)")
-        async with connection.transaction():
-            await connection.run("insert into t values (1)")
-            with pytest.raises(errors.UniqueViolation):
-                async with connection.transaction():
-                    await connection.run("insert into t values (1)")
-            await connection.run("insert into t values (2)")
-        assert await connection.rows("select n from t order by n") == [(1,), (2,)]
-
-
 async def test_statement_timeout_ends_a_query(blank: str) -> None:
     async with session(blank, statement_timeout_ms=20) as connection:
         with pytest.raises(errors.QueryCanceled):
@@ -273,19 +279,16 @@ async def test_a_cancellation_between_two_statements_leaves_the_connection_open(
         assert connection.is_idle
 
 
-async def test_two_tasks_on_one_connection_take_turns(blank: str) -> None:
-    answers: list[tuple[int, object]] = []
-
-    async def ask(number: int) -> None:
-        for _ in range(10):
-            answers.append((number, await connection.row("select %(n)s::int", {"n": number})))
-
+async def test_a_second_task_on_a_connection_is_refused(blank: str) -> None:
     async with session(blank) as connection:
-        async with trio.open_nursery() as nursery:
-            for number in range(5):
-                nursery.start_soon(ask, number)
-        assert len(answers) == 50
-        assert all(answer == (number,) for number, answer in answers)
+        await connection.row("select 1")
+        for text in ("select 1", "select 2"):  # prepared, and not prepared
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.row, "select pg_sleep(0.05)")
+                await trio.testing.wait_all_tasks_blocked()
+                with pytest.raises(RuntimeError, match="another task"):
+                    await connection.row(text)
+            assert await connection.row(text) is not None
 
 
 async def test_closing_wakes_a_waiting_task(blank: str) -> None:
@@ -313,7 +316,7 @@ async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
             await connection.run("select 1")
 
 
-# Other features of psycopg
+# Large values
 
 
 @pytest.mark.slow
@@ -323,6 +326,11 @@ async def test_large_values_go_both_ways(blank: str) -> None:
     async with session(blank) as connection:
         row = await connection.row("select %(text)s::text, length(%(text)s)", {"text": large})
         assert row == (large, len(large))
+        connection.begin()
+        connection.run_with_next("select %(text)s::text", {"text": large})
+        other = connection.pipeline_next("select %(text)s::text", {"text": large})
+        assert await connection.row("select %(text)s::text", {"text": large}) == (large,)
+        assert other.row == (large,)
 
 
 async def test_sending_a_large_value_can_be_canceled(blank: str) -> None:
@@ -338,37 +346,3 @@ async def test_sending_a_large_value_can_be_canceled(blank: str) -> None:
                 await connection.row("select length(%(text)s), pg_sleep(60)", {"text": "x" * 9_000_000})
         assert scope.cancelled_caught
         assert connection.closed
-
-
-@pytest.mark.slow
-async def test_pipelines_and_executemany(fresh: str) -> None:
-    async with session(fresh) as connection:
-        await connection.run("create table t (n int, filler text)")
-        async with connection.cursor() as cursor:
-            await cursor.executemany("insert into t values (%s, %s)", [(n, "x" * 100) for n in range(5000)])
-            assert cursor.rowcount == 5000
-        async with connection.pipeline():
-            cursors = [await connection.execute("select %s::int", (n,)) for n in range(20)]
-            assert [await cursor.fetchone() for cursor in cursors] == [(n,) for n in range(20)]
-
-
-@pytest.mark.slow
-async def test_copy_in_and_out(fresh: str) -> None:
-    async with session(fresh) as connection:
-        await connection.run("create table t (n int, filler text)")
-        async with connection.cursor() as cursor:
-            async with cursor.copy("copy t from stdin") as copy:
-                for n in range(20_000):
-                    await copy.write_row((n, "x" * 50))
-            async with cursor.copy("copy t to stdout") as copy:
-                assert sum([1 async for _ in copy.rows()]) == 20_000
-
-
-async def test_server_side_cursors_and_streams(blank: str) -> None:
-    async with session(blank) as connection:
-        async with connection.transaction(), connection.cursor("named") as named_cursor:
-            await named_cursor.execute("select generate_series(1, 500)")
-            assert len(await named_cursor.fetchall()) == 500
-        async with connection.cursor() as cursor:
-            assert [row async for row in cursor.stream("select generate_series(1, 500)")] == [(n,) for n in range(1, 501)]
-        assert await connection.row("select 1") == (1,)

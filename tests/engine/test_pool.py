@@ -191,6 +191,17 @@ async def test_a_statement_invalidated_by_a_migration_works_on_the_next_connecti
         assert await ask() is None
 
 
+async def test_a_connection_with_too_many_prepared_statements_is_not_used_again(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.postgres.engine.pool.PREPARED_MAX", 1)
+    async with pool_of(blank, 1) as pool:
+        pids = []
+        for text in ("select 1", "select 1", "select 2", "select 2"):
+            async with pool.connection() as connection:
+                await connection.row(text)
+                pids.append(connection.server_process)
+    assert pids[0] == pids[1] == pids[2] != pids[3]
+
+
 async def test_closed_pool_keeps_nothing_open(blank: str) -> None:
     pool = Pool(blank, size=2)
     async with pool.connection() as connection:

@@ -8,7 +8,8 @@ import trio
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from adapters.postgres.engine.driver import Connection, complete_handshake
+from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.readiness import complete_handshake
 
 _DEFAULTS = {
     "client_encoding": "UTF8",

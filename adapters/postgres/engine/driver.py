@@ -1,55 +1,51 @@
-"""psycopg on Trio: psycopg's asynchronous connection, with Trio doing the waiting.
+"""psycopg on Trio: its asynchronous connection, with Trio doing the waiting, and a short path for single statements.
 
-psycopg implements the protocol in generators. Each generator yields the readiness of the socket
-that it needs next, and `Connection.wait` drives it. Cursors, transactions, COPY and LISTEN all use
-`wait` and `lock`, so they work as psycopg documents them.
+`rows`, `row` and `run` send prepared statements over `psycopg.pq`, psycopg's interface to libpq. Values
+are converted by psycopg, so they have the same types as in its cursors (docs/adr/0025). For all other
+features use psycopg's own methods, such as `execute`, `cursor` and `notifies`. psycopg implements them
+in generators that yield the readiness of the socket that they need next, and `wait` drives these.
 
-Private interfaces of psycopg 3.3 that this module uses (run its tests before an upgrade to a new minor version):
-
-- to wait with Trio: `AsyncConnection.wait` and `.lock` are replaced, and `._closed`, `._should_cancel`
-  and `errors._WaitTimeout` are used. Native support for Trio would replace this. It is requested in
-  https://github.com/psycopg/psycopg/issues/29; an attempt, pull request 146, was not merged.
-- to send several statements in one system call: `AsyncPipeline._enter_gen`, `._exit_gen`,
-  `._communicate_gen`, `._fetch_gen`, `._process_results`, `._enqueue_sync`, `.command_queue`,
-  `AsyncCursor._execute_gen`, `AsyncConnection._pipeline` and `generators.send`. A pipeline that sends
-  nothing before its end would replace this. No issue requests one yet.
-- to keep prepared statements over a rollback: `AsyncConnection._exec_command` and `._prepared`. psycopg
-  forgets all of them after ROLLBACK, DROP and ALTER (pull requests 1307 and 1409 narrow that down for
-  DISCARD only). A setting that excludes ROLLBACK would replace this.
+Private interfaces of psycopg 3.3 that this module uses to wait with Trio (run its tests before an upgrade to a new
+minor version): `AsyncConnection.wait` and `.lock` are replaced, and `._closed`, `._should_cancel` and
+`errors._WaitTimeout` are used. Native support for Trio would replace this. It is requested in
+https://github.com/psycopg/psycopg/issues/29; an attempt, pull request 146, was not merged.
 """
 
 import logging
 import math
 import select
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from itertools import count
+from types import MappingProxyType, TracebackType
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import psycopg
 import trio
 from psycopg import errors, pq
-from psycopg.abc import Params, PQGen, QueryNoTemplate
-from psycopg.generators import send
-from psycopg.waiting import Ready, Wait
+from psycopg.abc import Buffer, PQGen
+from psycopg.adapt import Transformer
+from psycopg.waiting import Wait
+
+from adapters.postgres.engine.placeholders import to_positional
+from adapters.postgres.engine.readiness import READY_R, R, complete_handshake, ready_now, wait_ready, wait_ready_until
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# Prepare a statement at its second execution. Preparing at the first one would fail for a text of
-# several statements, such as a migration, and psycopg cannot recognize such a text.
-PREPARE_THRESHOLD = 1
-# The service has more statements than psycopg's default of 100. A cache that is too small costs a
-# second round trip each time.
-PREPARED_MAX = 1000
 # Seconds in which a canceled task tries to cancel its statement at the server. statement_timeout
 # ends the statement in any case.
 CANCEL_TIMEOUT = 2.0
 
-# Plain integers: an operation on psycopg's enumerations costs more than the system calls around it.
-_R, _W = int(Wait.R), int(Wait.W)
-_READY_R, _READY_W = int(Ready.R), int(Ready.W)
-_ACTIVE = pq.TransactionStatus.ACTIVE
-_IDLE = pq.TransactionStatus.IDLE
+_BINARY = pq.Format.BINARY
+_ACTIVE = int(pq.TransactionStatus.ACTIVE)
+_IDLE = int(pq.TransactionStatus.IDLE)
+_BAD = int(pq.ConnStatus.BAD)
+_COMMAND_OK = int(pq.ExecStatus.COMMAND_OK)
+_FATAL_ERROR = int(pq.ExecStatus.FATAL_ERROR)
+_PIPELINE_SYNC = int(pq.ExecStatus.PIPELINE_SYNC)
+_COPYING = frozenset({int(pq.ExecStatus.COPY_IN), int(pq.ExecStatus.COPY_OUT), int(pq.ExecStatus.COPY_BOTH)})
+
+_NO_PARAMETERS: Mapping[str, object] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -61,102 +57,171 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
         super().__init__(pgconn)
-        self.lock = _Lock()
-        self.prepare_threshold = PREPARE_THRESHOLD
-        self.prepared_max = PREPARED_MAX
+        self.lock = trio.Lock()
+        # psycopg's cursors prepare nothing, because with their own prepared statements they would
+        # deallocate those of this class.
+        self.prepare_threshold = None
         # Seconds for each statement. Without a limit, a task would wait forever for a server that
         # hangs or is unreachable.
         self.answer_within = math.inf
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
-        self._cursor = self.cursor()
-        self._sink = self.cursor()  # for results that are not read
+        self._transformer = Transformer(self)
+        self._statement_names: dict[_Key, bytes] = {}  # the names of the prepared statements
+        self._numbers = count()
+        self._batch: list[_Statement] = []  # sent with the next statement
         self._in_flight = 1  # statements in the current round trip
-        self._batch: list[tuple[QueryNoTemplate, Params | None, Answer | None]] = []  # sent with the next statement
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
-    # Single statements; much cheaper than `execute`, because they share one cursor
+    # Single statements. They have named parameters, `%(name)s`, and are prepared at their first use.
 
-    async def rows(self, query: QueryNoTemplate, params: Params | None = None) -> list[Row]:
+    async def rows(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> list[Row]:
         """Execute a statement and return all rows."""
-        # Between the answer and the end of the fetch there is no await, so no other task can use
-        # the cursor.
-        await self._execute(query, params, binary=True)
-        return await self._cursor.fetchall()
+        result = await self._execute(text, parameters)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
-    async def row(self, query: QueryNoTemplate, params: Params | None = None) -> Row | None:
+    async def row(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> Row | None:
         """Execute a statement and return its first row, or None if there is none."""
-        await self._execute(query, params, binary=True)
-        return await self._cursor.fetchone()
+        return self._first_row(await self._execute(text, parameters))
 
-    async def run(self, query: QueryNoTemplate, params: Params | None = None) -> int:
-        """Execute a statement and return the number of affected rows."""
-        await self._execute(query, params)
-        return self._cursor.rowcount
+    async def run(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> int:
+        """Execute a statement and return the number of affected rows, or -1 for a statement that affects none."""
+        affected = (await self._execute(text, parameters)).command_tuples
+        return -1 if affected is None else affected
 
-    def run_with_next(self, query: QueryNoTemplate, params: Params | None = None) -> None:
+    def run_with_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> None:
         """Send a statement together with the next one, in one round trip. Its result is not read.
 
         The next statement raises the errors of both. Use this only in transactions: a commit follows every other statement.
         """
-        self._append(query, params, None)
+        self._append(text, parameters, None)
 
-    def pipeline_next(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
+    def pipeline_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> "Answer":
         """Send a statement together with the next one, like `run_with_next`, and return its answer. The next statement fills the answer."""
         answer = Answer()
-        self._append(query, params, answer)
+        self._append(text, parameters, answer)
         return answer
 
-    def _append(self, query: QueryNoTemplate, params: Params | None, answer: "Answer | None") -> None:
-        assert self.in_transaction, "outside of a transaction there may be no next statement"
-        self._batch.append((query, params, answer))
+    @property
+    def prepared_count(self) -> int:
+        """The number of prepared statements that the server keeps for this session."""
+        return len(self._statement_names)
 
-    async def _execute(self, query: QueryNoTemplate, params: Params | None = None, *, binary: bool = False) -> None:
-        if not self._batch:
-            await self._cursor.execute(query, params, binary=binary)
-            return
-        statements, self._batch = self._batch, []
-        cursors = {answer: self.cursor() for *_, answer in statements if answer is not None}
-        batch = [
-            (self._sink, query, params, False) if answer is None else (cursors[answer], query, params, True)
-            for query, params, answer in statements
-        ]
-        self._in_flight = len(batch) + 1
+    def _append(self, text: LiteralString, parameters: Mapping[str, object], answer: "Answer | None") -> None:
+        assert self.in_transaction, "outside of a transaction there may be no next statement"
+        self._batch.append(self._statement(text, parameters, answer))
+
+    def _statement(self, text: LiteralString, parameters: Mapping[str, object], answer: "Answer | None" = None) -> "_Statement":
+        sql, names, formats = to_positional(text)
+        transformer = self._transformer
+        values = transformer.dump_sequence([parameters[name] for name in names], formats)
+        # The types belong to the key, because PostgreSQL may understand the same text differently
+        # with others, such as text and bytea.
+        return _Statement((sql, transformer.types or ()), values, transformer.formats, answer)
+
+    async def _execute(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> pq.abc.PGresult:
+        if self.pgconn.transaction_status == _ACTIVE:
+            raise RuntimeError("another task executes a statement on this connection")
+        statement = self._statement(text, parameters)
+        name = self._statement_names.get(statement.key)
+        if name is not None and not self._batch:
+            (result,) = await self.wait(self._single_gen(name, statement))
+            return result
+        batch, self._batch = [*self._batch, statement], []
+        self._in_flight = len(batch)
         try:
-            async with self.lock:
-                await self.wait(self._batch_gen([*batch, (self._cursor, query, params, binary)]))
+            results = await self.wait(self._batch_gen(batch))
         finally:
             self._in_flight = 1
-        for answer, cursor in cursors.items():
-            answer.row = await cursor.fetchone()
+        for (*_, answer), result in zip(batch, results, strict=True):
+            if answer is not None:
+                answer.row = self._first_row(result)
+        return results[-1]
 
-    def _batch_gen(self, statements: list[tuple[psycopg.AsyncCursor[Row], QueryNoTemplate, Params | None, bool]]) -> PQGen[None]:
-        self._pipeline = pipeline = _BatchPipeline(self)
+    def _first_row(self, result: pq.abc.PGresult) -> Row | None:
+        if not result.ntuples:
+            return None
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_row(0, tuple)
+
+    def _single_gen(self, name: bytes, statement: "_Statement") -> PQGen[list[pq.abc.PGresult]]:
+        self.pgconn.send_query_prepared(name, statement.values, statement.formats, _BINARY)
+        results = yield from self._results_gen(in_pipeline=False)
+        return self._checked(results, 1)
+
+    def _batch_gen(self, batch: "list[_Statement]") -> PQGen[list[pq.abc.PGresult]]:
+        """Send the statements in one pipeline, and prepare those that are not prepared yet. Return a result for each."""
+        pgconn = self.pgconn
+        pgconn.enter_pipeline_mode()
         try:
-            yield from pipeline._enter_gen()
+            sent: list[_Key | None] = []  # the statement that is prepared, or None for an execution
+            for key, values, formats, _ in batch:
+                name = self._statement_names.get(key)
+                if name is None:
+                    name = self._statement_names[key] = b"s%d" % next(self._numbers)
+                    pgconn.send_prepare(name, *key)
+                    sent.append(key)
+                pgconn.send_query_prepared(name, values, formats, _BINARY)
+                sent.append(None)
+            pgconn.pipeline_sync()
+            results = yield from self._results_gen(in_pipeline=True)
+            if pgconn.status != _BAD:
+                pgconn.exit_pipeline_mode()
+        except BaseException:
+            self.finish()  # the position in the pipeline is unknown
+            raise
+        for prepared, result in zip(sent, results, strict=False):
+            if prepared is not None and result.status != _COMMAND_OK:  # it failed, or was skipped after an error
+                del self._statement_names[prepared]
+        checked = self._checked(results, len(sent))
+        return [result for prepared, result in zip(sent, checked, strict=True) if prepared is None]
+
+    def _results_gen(self, *, in_pipeline: bool) -> PQGen[list[pq.abc.PGresult]]:
+        """Send what libpq has not sent yet, and return all results."""
+        pgconn = self.pgconn
+        results: list[pq.abc.PGresult] = []
+        while pgconn.flush():
+            if (yield Wait.RW) & READY_R:
+                pgconn.consume_input()
+        ends = 0  # in a row
+        while ends < (2 if in_pipeline else 1):
             try:
-                for cursor, query, params, binary in statements:
-                    yield from cursor._execute_gen(query, params, binary=binary)
-            except Exception:  # a parameter of a type that PostgreSQL does not have
-                # Send the earlier statements anyway, because psycopg has already noted them as
-                # prepared.
-                yield from pipeline._exit_gen()
+                while pgconn.is_busy():
+                    yield Wait.R
+                    pgconn.consume_input()
+            except errors.OperationalError:
+                # A server that ends the session says why before it closes the connection.
+                if any(result.status == _FATAL_ERROR for result in results):
+                    break
                 raise
-            yield from pipeline._exit_gen()
-        finally:
-            self._pipeline = None
-            if pipeline.is_broken:
-                # The server skips everything after an error, but psycopg has noted the skipped
-                # statements as prepared. So forget all of them.
-                self._prepared.clear()
-            if self.pgconn.status != pq.ConnStatus.BAD:
-                self.pgconn.exit_pipeline_mode()
+            result = pgconn.get_result()
+            if result is None:
+                ends += 1
+                continue
+            ends = 0
+            status = result.status
+            if status == _PIPELINE_SYNC:
+                break
+            if status in _COPYING:
+                self.finish()
+                raise errors.NotSupportedError("use a cursor of psycopg for COPY")
+            results.append(result)
+        return results
+
+    def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
+        for result in results:
+            if result.status == _FATAL_ERROR:
+                raise errors.error_from_result(result)
+        if len(results) != count:
+            raise errors.OperationalError("the connection was lost")
+        return results
 
     # A transaction on a connection in autocommit mode
 
     def begin(self) -> None:
         """Start a transaction together with the next statement."""
-        self._batch.append(("begin", None, None))
+        self._batch.append(self._statement("begin", _NO_PARAMETERS))
 
     @property
     def in_transaction(self) -> bool:
@@ -172,15 +237,10 @@ class Connection(psycopg.AsyncConnection[Row]):
             await self._execute("commit")
 
     async def rollback(self) -> None:
-        """Roll back the transaction, if there is one, and keep the prepared statements.
-
-        psycopg's own rollback forgets them, because the transaction may have created the tables
-        that they use. Our transactions create no tables, and refusals often roll back.
-        """
+        """Roll back the transaction, if there is one."""
         self._batch = []
-        async with self.lock:
-            if not self.is_idle:
-                await self.wait(self._exec_command(b"rollback"))
+        if not self.is_idle:
+            await self._execute("rollback")
 
     # The end of a session
 
@@ -231,16 +291,16 @@ class Connection(psycopg.AsyncConnection[Row]):
             fd = self.pgconn.socket
             while True:
                 if deadline is not None:
-                    ready = await _readiness_until(deadline, fd, needed)
-                elif needed != _R and (ready := _readiness_now(fd, needed)):
+                    ready = await wait_ready_until(deadline, fd, needed)
+                elif needed != R and (ready := ready_now(fd, needed)):
                     pass  # usually there is room to write, and the wait for the answer comes later
                 else:
                     with trio.move_on_after(self.answer_within * self._in_flight) as time_limit:
-                        if needed == _R:  # every statement waits here once, and most wait only here
+                        if needed == R:  # every statement waits here once, and most wait only here
                             await trio.lowlevel.wait_readable(fd)
-                            ready = _READY_R
+                            ready = READY_R
                         else:
-                            ready = await _readiness(fd, needed)
+                            ready = await wait_ready(fd, needed)
                     if time_limit.cancelled_caught:
                         self.finish()
                         raise errors.OperationalError("the server did not answer in time")
@@ -288,101 +348,11 @@ class Answer:
     row: Row | None
 
 
-class _BatchPipeline(psycopg.AsyncPipeline):
-    """A pipeline that is sent as a whole when it ends.
-
-    psycopg's own pipeline makes system calls for each statement, and wakes the server with the first one.
-    """
-
-    is_broken = False  # a statement was skipped because an earlier one failed
-
-    def _process_results(self, queued: Any, results: list[pq.abc.PGresult]) -> None:
-        self.is_broken = self.is_broken or any(result.status == pq.ExecStatus.PIPELINE_ABORTED for result in results)
-        super()._process_results(queued, results)
-
-    def _communicate_gen(self) -> PQGen[None]:
-        yield from ()
-
-    def _exit_gen(self) -> PQGen[None]:
-        self._enqueue_sync()
-        while self.command_queue:
-            self.command_queue.popleft()()
-        yield from send(self.pgconn)
-        yield from self._fetch_gen(flush=False)
+_Key = tuple[bytes, tuple[int, ...]]  # a text, and the types of its parameters as object ids
 
 
-class _Lock:
-    """A Trio lock without a checkpoint when it is free. Every use is followed by `wait`, which is a checkpoint."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = trio.Lock()
-
-    async def __aenter__(self) -> Self:
-        try:
-            self._lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self._lock.acquire()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
-
-
-async def _readiness(fd: int, needed: int) -> int:
-    if needed == _R:
-        await trio.lowlevel.wait_readable(fd)
-        return _READY_R
-    if needed == _W:
-        await trio.lowlevel.wait_writable(fd)
-        return _READY_W
-    # Wait for both directions while sending much data: the server may have to send before it reads
-    # more.
-    ready = 0
-    async with trio.open_nursery() as nursery:
-
-        async def first(one: int) -> None:
-            nonlocal ready
-            try:
-                ready |= await _readiness(fd, one)
-            except (OSError, trio.ClosedResourceError):
-                ready |= one  # the next use of the socket raises the reason
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(first, _R)
-        nursery.start_soon(first, _W)
-    return ready
-
-
-async def _readiness_until(deadline: float, fd: int, needed: int) -> int:
-    # Look at the socket first, so that a timeout of 0 finds data that has already arrived.
-    if not (ready := _readiness_now(fd, needed)):
-        with trio.move_on_at(deadline):
-            ready = await _readiness(fd, needed)
-    if not ready:
-        raise errors._WaitTimeout("wait timeout expired")
-    return ready
-
-
-def _readiness_now(fd: int, needed: int) -> int:
-    poll = select.poll()
-    poll.register(fd, (select.POLLIN if needed & _R else 0) | (select.POLLOUT if needed & _W else 0))
-    events = sum(event for _, event in poll.poll(0))
-    # An error or the end of the stream counts as both, because reading or writing raises the
-    # reason.
-    broken = events & ~(select.POLLIN | select.POLLOUT)
-    return (_READY_R if events & select.POLLIN or broken else 0) | (_READY_W if events & select.POLLOUT or broken else 0)
-
-
-async def complete_handshake(connection: pq.abc.PGconn | pq.abc.PGcancelConn, poll: Callable[[], int]) -> None:
-    """Run libpq's steps until a started connection is open. libpq may change the socket in between."""
-    status: int = pq.PollingStatus.WRITING  # libpq's manual prescribes this before the first step
-    while status != pq.PollingStatus.OK:
-        if connection.status == pq.ConnStatus.BAD or status == pq.PollingStatus.FAILED:
-            raise errors.OperationalError(connection.get_error_message("utf-8"))
-        if status == pq.PollingStatus.READING:
-            await trio.lowlevel.wait_readable(connection.socket)
-        else:
-            await trio.lowlevel.wait_writable(connection.socket)
-        status = poll()
+class _Statement(NamedTuple):
+    key: _Key
+    values: Sequence[Buffer | None]
+    formats: list[pq.Format] | None
+    answer: Answer | None

@@ -16,6 +16,8 @@ from adapters.postgres.engine.driver import Connection
 from core.kernel.errors import StorageDown
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
+# The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
+PREPARED_MAX: Final = 1000
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
 
 _NO_CONSTRAINTS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
@@ -59,8 +61,8 @@ class PoolStats:
 class Pool:
     """Up to `size` connections, opened when they are needed.
 
-    A connection is closed if it is returned broken, in a transaction or in the middle of a
-    statement. Before a task gets an idle connection, the pool checks whether the server has closed
+    A connection is closed if it is returned broken, in a transaction, in the middle of a statement,
+    or with too many prepared statements. Before a task gets an idle connection, the pool checks whether the server has closed
     it, for example in a restart.
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
@@ -157,7 +159,8 @@ class Pool:
     def _release(self, task: trio.lowlevel.Task, connection: Connection, error: BaseException | None) -> None:
         # A migration by another process can invalidate prepared statements ("cached plan must not
         # change result type").
-        if self._closed or not connection.is_idle or isinstance(error, errors.FeatureNotSupported):
+        is_outdated = isinstance(error, errors.FeatureNotSupported) or connection.prepared_count > PREPARED_MAX
+        if self._closed or is_outdated or not connection.is_idle:
             self._discard(connection)
         else:
             self._idle.append(connection)
