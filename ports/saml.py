@@ -10,8 +10,9 @@ class SamlDocuments(Protocol):
     """Parser and writer of SAML documents.
 
     Documents are signed with the certificate of the identity provider: RSA-SHA256, SHA-256 digests,
-    exclusive canonicalization. A signature takes one or two milliseconds of CPU, so do not call
-    these inside a transaction. All methods raise Limited if too many documents are queued.
+    exclusive canonicalization. A signature takes a quarter of a millisecond of CPU, and a long
+    document waits for a thread, so do not call these inside a transaction. All methods raise Limited
+    if too many documents are queued.
     """
 
     async def read(self, document: bytes) -> IncomingSamlMessage:

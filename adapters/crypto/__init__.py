@@ -4,6 +4,7 @@ from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TotpCodes
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
+from adapters.crypto.rsa_signatures import sign_sha256
 from adapters.crypto.tokens import JwtTokens
 from adapters.crypto.vault import AesVault, generate_key, parse_keys
 
@@ -18,5 +19,6 @@ __all__ = [
     "generate_key",
     "parse_keys",
     "read_id_token",
+    "sign_sha256",
     "verifications_per_second",
 ]

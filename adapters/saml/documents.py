@@ -1,7 +1,7 @@
-"""Parsing, writing and signing of SAML documents in a thread."""
+"""Parsing, writing and signing of SAML documents."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
 from core.federation.saml.configuration_rules import SamlIdentityProvider
@@ -10,27 +10,29 @@ from ports.observe import Clock
 
 T = TypeVar("T")
 
-MAX_QUEUED = 1024  # documents, which take a few seconds together
+MAX_QUEUED: Final = 1024  # long documents and signatures of services, which take a few seconds together
+SHORT: Final = 8 * 1024  # bytes; usual requests have one to five thousand
 
 
 class XmlDocuments:
     """The parser and writer of SAML documents, with lxml and xmlsec.
 
-    One thread is enough: it signs documents faster than the thread that serves requests can pass
-    them on. The libraries need megabytes of memory, and few services use SAML, so they are loaded
-    with the first document.
+    The thread that serves requests reads and writes usual documents, because passing them to
+    another thread costs more than it saves: a response takes half a millisecond, nearly all of it
+    for its two RSA signatures. Long documents, which anyone can send, have their own thread.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:
         self._base_url = base_url
         self._clock = clock
         self._threads = LowPriorityThreads("saml", 1, MAX_QUEUED)
+        self._xml: Any = None
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
-        return await self._run(lambda xml: xml.read(document))
+        return await self._run(lambda xml: xml.read(document), in_thread=len(document) > SHORT)
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
-        return await self._run(lambda xml: xml.is_signed(received, certificate))
+        return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
 
     async def metadata(self, provider: SamlIdentityProvider) -> bytes:
         return await self._run(lambda xml: xml.metadata(self._base_url, provider))
@@ -48,10 +50,15 @@ class XmlDocuments:
         now = self._clock.now()
         return await self._run(lambda xml: xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
 
-    async def _run(self, work: Callable[[Any], T]) -> T:
-        def run() -> T:
-            from adapters.saml import xml
+    async def _run(self, work: Callable[[Any], T], *, in_thread: bool = False) -> T:
+        # The libraries need megabytes of memory, and few services use SAML. So the first document
+        # loads them, in the thread.
+        if in_thread or self._xml is None:
+            return await self._threads.run(lambda: work(self._load()))
+        return work(self._xml)
 
-            return work(xml)
+    def _load(self) -> Any:
+        from adapters.saml import xml
 
-        return await self._threads.run(run)
+        self._xml = xml
+        return xml

@@ -138,8 +138,8 @@ class SamlCertificate:
 
     id: UUID
     certificate: str  # PEM
-    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Raises
-    # ports.crypto.SealBroken if it cannot be decrypted.
+    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Equal functions
+    # return the same key. Raises ports.crypto.SealBroken if it cannot be decrypted.
     private_key: Callable[[], bytes] = field(repr=False, compare=False)
     valid_from: datetime
     valid_until: datetime

@@ -1,16 +1,19 @@
 """The contents of SAML assertions, ForceAuthn and IsPassive (security X-6, X-7, X-8; decisions 181, 182)."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import xmlsec
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.federation.saml.configuration_rules import NameIdFormat
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import EMAIL, run_sql
-from tests.support.saml import NS, STATUS, SamlApplication, add_application, posted_response
+from tests.support.builders import EMAIL, Api, run_sql
+from tests.support.saml import NS, STATUS, PostedResponse, SamlApplication, add_application, posted_response
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
@@ -61,6 +64,45 @@ async def test_assertion_and_response_are_signed_as_required(browser: SamlBrowse
             "http://www.w3.org/2001/04/xmlenc#sha256",
         ]
         assert response.find(f"{signed}/ds:Signature/ds:SignedInfo/ds:Reference/@URI") == f"#{element.get('ID')}"
+
+
+@pytest.mark.slow
+async def test_a_new_certificate_or_configuration_is_used_by_the_next_response(
+    api: Api, browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account
+) -> None:
+    """The first response has put the key into the cache of this process, as in every other process."""
+    await browser.sign_in()
+    first = await browser.sign_on(shop)
+    answer = await api.call("POST", f"{shop.management}/certificate", token=acme.token("owner"))
+    new = answer.json["public_key"]
+    second = await browser.sign_on(shop)
+    assert shop.certificate is not None
+    verify_signatures(first, shop.certificate.certificate)
+    verify_signatures(second, new)
+    with pytest.raises(xmlsec.Error):
+        verify_signatures(second, shop.certificate.certificate)
+    changed: dict[str, Any] = {
+        "enabled": True,
+        "entity_id": 'urn:ä <new> & "name"',
+        "acs_url": shop.acs_url,
+        "attribute_mapping": {"id": "ü"},
+    }
+    await api.call("POST", shop.management, changed, token=acme.token("owner"))
+    third = await browser.sign_on(replace(shop, configuration=replace(shop.configuration, entity_id=changed["entity_id"])))
+    assert third.find("//saml:Audience").text == changed["entity_id"]
+    assert third.find("//saml:Attribute/@Name") == "ü"
+    verify_signatures(third, new)
+
+
+def verify_signatures(response: PostedResponse, certificate: str) -> None:
+    """Verify both signatures with xmlsec. Raises: xmlsec.Error."""
+    signatures = list(response.root.iter(f"{{{NS['ds']}}}Signature"))
+    assert len(signatures) == 2
+    for signature in signatures:
+        context = xmlsec.SignatureContext()
+        context.key = xmlsec.Key.from_memory(certificate, xmlsec.constants.KeyDataFormatCertPem)
+        context.register_id(signature.getparent(), "ID")
+        context.verify(signature)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """SAML configurations and certificates of services."""
 
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration, SamlSetup
-from ports.crypto import SecretContext
+from ports.crypto import SecretContext, Vault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,18 @@ SETUP: Final = f"""
 
 def secret_context(row: UUID) -> SecretContext:
     return SecretContext("saml_certificates", str(row), "private_key")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """An encrypted private key, decrypted by a call. Two of them are equal if they have the same ciphertext."""
+
+    vault: Vault = field(repr=False)
+    sealed: bytes = field(repr=False)
+    context: SecretContext
+
+    def __call__(self) -> bytes:
+        return self.vault.open(self.sealed, self.context)
 
 
 def to_configuration(row: Row) -> SamlConfiguration:
@@ -154,7 +166,7 @@ class Saml(SealingRepository):
         return SamlCertificate(
             id=row[0],
             certificate=row[1],
-            private_key=partial(self._vault.open, row[2], secret_context(row[0])),
+            private_key=StoredKey(self._vault, row[2], secret_context(row[0])),
             valid_from=row[3],
             valid_until=row[4],
             created_at=row[5],
