@@ -32,6 +32,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from entrypoints import logs
+from entrypoints.http.app import build_routes
 from entrypoints.main import base_url, embedded_data, open_database
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.version import VERSION
@@ -133,7 +134,7 @@ async def _sign_in(settings: Settings, wired: Wired) -> None:
     account = new_account(SIGN_IN_ADDRESS, await wired.ports.passwords.hash(password), wired.ports.clock.now(), verified=True)
     async with wired.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.add(account)
-    client = application(settings, base_url(settings), wired).test_client()
+    client = application(settings, base_url(settings), wired, build_routes()).test_client()
     signed_in = await client.post("/api/auth/login", json={"email": str(SIGN_IN_ADDRESS), "password": password})
     answer = await signed_in.get_json()
     if signed_in.status_code == 200:

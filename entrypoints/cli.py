@@ -67,17 +67,6 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password))
 
 
-@main.command(hidden=True)
-@click.option("--socket", "descriptor", type=int, required=True)
-@click.option("--parent", type=int, required=True)
-def worker(descriptor: int, parent: int) -> None:
-    """Run one of several processes on one socket. Only `serve` uses this command."""
-    gc.disable()  # as in `serve`
-    from entrypoints.main import run_worker
-
-    sys.exit(_run(run_worker, _settings(), descriptor, parent))
-
-
 @main.command(epilog="Example: gatehouse migrate")
 def migrate() -> None:
     """Migrate the database to this release. `serve` does the same when it starts."""

@@ -1,7 +1,6 @@
 """Start, run and stop the service, as one process or as a parent with several workers."""
 
 import gc
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from urllib.parse import urlencode
 
 import structlog
 import trio
+from pydantic import SecretStr
 
 from adapters.postgres.backup import BackupError
 from adapters.postgres.engine import embedded
@@ -32,10 +32,11 @@ from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
 from entrypoints.bind import parse_bind
+from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
-from entrypoints.workers import parent_gone, run_workers, unblock_interrupts
+from entrypoints.workers import parent_gone, run_workers
 from ports import Ports
 from ports.crypto import SealBroken
 
@@ -111,7 +112,8 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         stack.enter_context(metrics_directory())
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
-        keys = encryption_keys(settings)
+        # Workers that start later use the same keys, even if the file has changed.
+        settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
@@ -122,23 +124,18 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
             conninfo = embedded_database.conninfo
         owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
         greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing
+        process = partial(run_process, settings, address, conninfo, listening, build_routes())
+        _freeze_objects()
         if settings.workers == 1:
-            return trio.run(
-                partial(run_process, settings, address, conninfo, listening, embedded_database=embedded_database, on_started=greet)
-            )
-        # The environment fixes the values that all workers must share.
-        environment = {
-            **os.environ,
-            "SSO_DATABASE_URL": conninfo,
-            "SSO_ENCRYPTION_KEYS": keys,
-            "SSO_BASE_URL": address,
-            "SSO_WORKERS": str(settings.workers),
-        }
-        command = (sys.executable, "-m", "entrypoints.cli", "worker")
+            return trio.run(partial(process, embedded_database=embedded_database, on_started=greet))
+
+        def work(parent: int) -> int:
+            if embedded_database is not None:
+                embedded_database.disown()
+            return trio.run(partial(process, parent=parent))
+
         greet()
-        return run_workers(
-            settings.workers, command, listening, environment, on_death=forget_process, give_up=partial(_has_ended, embedded_database)
-        )
+        return run_workers(settings.workers, work, listening, on_death=forget_process, give_up=partial(_has_ended, embedded_database))
 
 
 def _check_settings(settings: Settings) -> None:
@@ -148,16 +145,6 @@ def _check_settings(settings: Settings) -> None:
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
     check_settings(settings)
-
-
-def run_worker(settings: Settings, descriptor: int, parent: int) -> int:
-    """Run one of several workers: serve on an inherited socket, and stop when the parent is gone."""
-    unblock_interrupts()
-    logs.configure(settings.log_format, settings.log_level)
-    assert settings.database_url is not None, "the parent sets it"
-    conninfo = settings.database_url.get_secret_value()
-    with socket(fileno=descriptor) as listening:
-        return trio.run(partial(run_process, settings, base_url(settings, listening), conninfo, listening, parent=parent))
 
 
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool) -> None:
@@ -220,6 +207,7 @@ async def run_process(
     address: str,
     conninfo: str,
     listening: socket,
+    routes: Application,
     *,
     embedded_database: embedded.Running | None = None,
     parent: int | None = None,
@@ -227,7 +215,7 @@ async def run_process(
 ) -> int:
     """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     async with wire(settings, address, conninfo) as wired:
-        app = application(settings, address, wired)
+        app = application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
                 stop = _Stop(http.cancel_scope)
@@ -241,7 +229,7 @@ async def run_process(
                     with trio.move_on_after(DATABASE_RETRY):
                         await stop.requested.wait()
                 start_actors(actors, wired)
-                _tune_garbage_collector()
+                _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
                 await serve_http(
                     app,
@@ -257,13 +245,18 @@ async def run_process(
     return stop.exit_code
 
 
-def _tune_garbage_collector() -> None:
-    """Exclude the imported objects from garbage collection, and collect less often.
+def _freeze_objects() -> None:
+    """Exclude the imported objects and the routes from garbage collection. Workers share them, because no collection writes to them.
 
-    A full collection would visit all imported objects during a request. Such collections caused
-    half of the slowest percent of requests.
+    A full collection would visit all of them during a request. Such collections caused half of the
+    slowest percent of requests.
     """
     gc.collect()
+    gc.freeze()
+
+
+def _collect_rarely() -> None:
+    """Exclude the objects of this process too, and start to collect garbage, but less often than Python by default."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()

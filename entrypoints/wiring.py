@@ -46,7 +46,7 @@ from core.kernel.outbound import Reply
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
-from entrypoints.http.app import Application, Edge, create_app
+from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
@@ -344,9 +344,10 @@ def check_sender(settings: Settings) -> None:
         raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
 
 
-def application(settings: Settings, base_url: str, wired: Wired) -> Application:
-    """Return the HTTP application on these ports."""
-    return create_app(
+def application(settings: Settings, base_url: str, wired: Wired, routes: Application) -> Application:
+    """Return the HTTP application: the routes on these ports."""
+    configure(
+        routes,
         wired.ports,
         Edge(
             base_url=base_url,
@@ -363,6 +364,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
         exposition=wired.metrics.exposition,
         exposition_type=CONTENT_TYPE,
     )
+    return routes
 
 
 def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:

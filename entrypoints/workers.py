@@ -1,16 +1,21 @@
 """The parent process of several identical workers that share one inherited socket.
 
-The parent replaces workers that die, and forwards signals. When the parent ends, even by kill -9,
-its workers notice it and stop, so that the port becomes free.
+The workers are forks of the parent, so they start fast and share its memory. The parent replaces
+workers that die, and forwards signals. When the parent ends, even by kill -9, its workers notice it
+and stop, so that the port becomes free.
 """
 
 import math
 import os
+import select
 import signal
 import socket
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import structlog
 import trio
@@ -21,6 +26,8 @@ GIVE_UP_AFTER = 5  # consecutive failures to start, while no other worker is hea
 TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than the drain of a worker
 INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
 SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
+
+_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger("workers")
 
@@ -35,52 +42,72 @@ async def parent_gone(fd: int) -> None:
     await trio.lowlevel.wait_readable(fd)
 
 
-def unblock_interrupts() -> None:
-    """Ignore SIGINT outside of signal receivers, and unblock it. A worker calls this first, so that Ctrl-C causes no traceback."""
-    # A SIGINT that comes too early is lost, which is harmless: the pipe closes as well.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
 def run_workers(
     count: int,
-    command: Sequence[str],
+    work: Callable[[int], int],
     listening: socket.socket,
-    env: Mapping[str, str],
     *,
     on_death: Callable[[int], object] = lambda pid: None,
     give_up: Callable[[], bool] = lambda: False,
     term_grace: float = TERM_GRACE,
     int_grace: float = INT_GRACE,
 ) -> int:
-    """Keep `count` processes of `command` running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
+    """Keep `count` processes running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    `command` gets the options `--socket` and `--parent`: the descriptors of the listening socket
-    and of the pipe for `parent_gone`. Each worker must call `unblock_interrupts`. `on_death` is
-    called with the process id of each worker that ended. `give_up` is called whenever any child
-    process has ended.
+    Each process is a fork, and its exit code is the result of `work`. The argument of `work` is the
+    descriptor for `parent_gone`. `work` must not use what belongs to one process, such as the
+    parent's database connections. `on_death` is called with the process id of each worker that
+    ended. `give_up` is called whenever any child process has ended.
 
     The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed
     while stopping, or if `give_up` returned true; otherwise the exit code of workers that could not
     start.
     """
     grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
-    return trio.run(_Parent(count, _WorkerCommand(command, env), listening, grace, on_death, give_up).run)
+    with _Signals() as signals:
+        return _Parent(count, work, listening, signals, grace, on_death, give_up).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerCommand:
-    """The command that starts a worker, without its options, and its environment."""
+class _Signals:
+    """The signals that a parent waits for. As a context manager it receives them during the block."""
 
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
+    def __enter__(self) -> "_Signals":
+        # The bytes in this pipe are the numbers of signals. The system's handler writes them in any
+        # thread, so it does not matter which thread a signal interrupts.
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._wakeup_fd = signal.set_wakeup_fd(self._writer)
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_fd)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def wait(self, timeout: float | None) -> bytes:
+        """Return the numbers of the signals that arrived, or no bytes after `timeout` seconds."""
+        readable, _, _ = select.select([self._reader], [], [], timeout)
+        return os.read(self._reader, 64) if readable else b""
+
+    def reset(self) -> None:
+        """Give up the signals in a fork. Outside of its own receiver, a worker ignores SIGINT, so that Ctrl-C causes no traceback."""
+        # A SIGINT that comes too early is lost, which is harmless: the pipe from the parent closes
+        # as well.
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 @dataclass(slots=True)
 class _Worker:
     """The current process of one worker, and its failures to start."""
 
-    process: subprocess.Popen[bytes] | None = None
+    pid: int | None = None
     since: float = 0.0
     start_at: float = 0.0
     failures: int = 0  # consecutive failures to start
@@ -92,13 +119,16 @@ class _Parent:
     def __init__(
         self,
         count: int,
-        command: _WorkerCommand,
+        work: Callable[[int], int],
         listening: socket.socket,
+        signals: _Signals,
         grace: Mapping[signal.Signals, float],
         on_death: Callable[[int], object],
         give_up: Callable[[], bool],
     ) -> None:
         """Prepare to start `count` workers. `grace` has the seconds between a signal and SIGKILL."""
+        self._work = work
+        self._signals = signals
         self._on_death = on_death
         self._give_up = give_up
         self._grace = grace
@@ -106,23 +136,20 @@ class _Parent:
         # Workers inherit the reading end. The writing end stays open while the parent lives.
         self._pipe_reader, self._pipe_writer = os.pipe()
         self._listening = listening
-        self._command = [*command.arguments, "--socket", str(listening.fileno()), "--parent", str(self._pipe_reader)]
-        self._inherited = (listening.fileno(), self._pipe_reader)
-        self._environment = dict(command.environment)
         self._stop_by: float | None = None  # the deadline for stopping workers
         self._interrupts = 0
         self._exit_code = 0
 
-    async def run(self) -> int:
+    def run(self) -> int:
         try:
-            with trio.open_signal_receiver(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) as signals:
-                self._handle(signal.SIGCHLD)  # workers may have died before the receiver was open
-                while self._stop_by is None or self._running():
-                    self._start_due()
-                    with trio.move_on_at(self._next_deadline()) as waiting:
-                        self._handle(await anext(aiter(signals)))
-                    if waiting.cancelled_caught and self._stop_by is not None:
-                        self._kill()
+            self._handle(signal.SIGCHLD)  # a child may have died before the signals were received
+            while self._stop_by is None or self._running():
+                self._start_due()
+                numbers = self._signals.wait(self._timeout())
+                for number in numbers:
+                    self._handle(number)
+                if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                    self._kill()
             return self._exit_code
         finally:
             self._close_pipe()
@@ -131,68 +158,80 @@ class _Parent:
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
             # Several SIGCHLD can merge into one, so check all workers.
-            for worker in self._running():
-                if worker.process is not None and worker.process.poll() is not None:
-                    self._record_death(worker, worker.process)
+            for worker, pid in self._running():
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    self._record_death(worker, pid, os.waitstatus_to_exitcode(status))
             if self._stop_by is None and self._give_up():
                 self._exit_code = 1
                 self._stop(signal.SIGTERM)
         else:
             self._stop(signal.Signals(number))
 
-    def _running(self) -> list[_Worker]:
-        return [worker for worker in self._workers if worker.process is not None]
+    def _running(self) -> list[tuple[_Worker, int]]:
+        return [(worker, worker.pid) for worker in self._workers if worker.pid is not None]
 
-    def _next_deadline(self) -> float:
+    def _timeout(self) -> float | None:
         if self._stop_by is not None:
-            return self._stop_by
-        return min((worker.start_at for worker in self._workers if worker.process is None), default=math.inf)
+            deadline = self._stop_by
+        else:
+            deadline = min((worker.start_at for worker in self._workers if worker.pid is None), default=math.inf)
+        return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
     def _start_due(self) -> None:
-        now = trio.current_time()
+        now = time.monotonic()
         for worker in self._workers:
-            if worker.process is None and worker.start_at <= now and self._stop_by is None:
+            if worker.pid is None and worker.start_at <= now and self._stop_by is None:
                 worker.since = now
-                worker.process = self._start()
+                worker.pid = self._fork()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        # SIGINT during the imports of a worker would end it with a traceback, so the worker
-        # inherits a mask that blocks SIGINT. A preexec_fn would run Python after the fork, which is
-        # not safe while threads exist.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return subprocess.Popen(  # noqa: S603 - our own command
-                self._command,
-                env=self._environment,
-                pass_fds=self._inherited,
-                # The terminal sends Ctrl-C to its whole process group. Outside of that group, a
-                # worker gets it only from the parent, and can tell the first from the second.
-                process_group=0,
-            )
-        finally:
+    def _fork(self) -> int:
+        # Before its reset, the worker would report a signal to the parent.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        pid = os.fork()
+        if pid == 0:
+            self._signals.reset()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._become_worker()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return pid
 
-    def _record_death(self, worker: _Worker, process: subprocess.Popen[bytes]) -> None:
-        worker.process = None
-        self._on_death(process.pid)
-        code = process.returncode
+    def _become_worker(self) -> NoReturn:
+        """Work until the end of this process, which must not clean up what belongs to the parent."""
+        code = 1
+        try:
+            # The terminal sends Ctrl-C to its whole process group. Outside of that group, a worker
+            # gets it only from the parent, and can tell the first from the second.
+            os.setpgid(0, 0)
+            os.close(self._pipe_writer)
+            code = self._work(self._pipe_reader)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _record_death(self, worker: _Worker, pid: int, code: int) -> None:
+        worker.pid = None
+        self._on_death(pid)
         if self._stop_by is not None:
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):
                 self._exit_code = self._exit_code or 1
             return
-        now = trio.current_time()
+        now = time.monotonic()
         if now - worker.since >= HEALTHY_AFTER:
             worker.failures = 0
             worker.start_at = now
         else:
             worker.failures += 1
             worker.start_at = now + min(BACKOFF * 2 ** (worker.failures - 1), BACKOFF_MAX)
-            if worker.failures >= GIVE_UP_AFTER and not any(now - other.since >= HEALTHY_AFTER for other in self._running()):
+            if worker.failures >= GIVE_UP_AFTER and not any(now - other.since >= HEALTHY_AFTER for other, _ in self._running()):
                 log.error("workers_do_not_start", exit_code=code)
                 self._exit_code = code if code > 0 else 128 - code if code < 0 else 1
                 self._stop(signal.SIGTERM)
                 return
-        log.warning("worker_died", pid=process.pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
+        log.warning("worker_died", pid=pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _stop(self, number: signal.Signals) -> None:
         # While any process has the socket open, the kernel accepts connections that no process
@@ -203,21 +242,19 @@ class _Parent:
             self._interrupts += 1
             if self._interrupts > 1:
                 grace = SECOND_INT_GRACE
-        stop_by = trio.current_time() + grace
+        stop_by = time.monotonic() + grace
         self._stop_by = stop_by if self._stop_by is None else min(self._stop_by, stop_by)
-        for worker in self._running():
-            if worker.process is not None:
-                worker.process.send_signal(number)
+        for _, pid in self._running():
+            os.kill(pid, number)
         if number == signal.SIGINT:
             self._close_pipe()  # after the signals, so that workers receive the signal first
 
     def _kill(self) -> None:
-        for worker in self._running():
-            if worker.process is not None:
-                log.error("worker_killed", reason="it did not stop in time", pid=worker.process.pid)
-                worker.process.kill()
-                worker.process.wait()
-                self._record_death(worker, worker.process)
+        for worker, pid in self._running():
+            log.error("worker_killed", reason="it did not stop in time", pid=pid)
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            self._record_death(worker, pid, os.waitstatus_to_exitcode(status))
 
     def _close_pipe(self) -> None:
         if self._pipe_writer >= 0:

@@ -216,8 +216,9 @@ class Service:
 
     @property
     def workers(self) -> list[int]:
-        """Return the worker processes."""
-        return sorted(pid for pid in children(self.process.pid) if b"\0worker\0" in _read(pid, "cmdline"))
+        """Return the worker processes, which are forks of the service's process."""
+        command = _read(self.process.pid, "cmdline")
+        return sorted(pid for pid in children(self.process.pid) if _read(pid, "cmdline") == command)
 
     # Requests
 

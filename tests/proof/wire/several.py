@@ -1,7 +1,6 @@
 """A minimal service of several processes.
 
-This module is the program of the parent and of its workers. Every response is the id of the worker's
-process. Events are printed on standard output.
+Every response is the id of the worker's process. Events are printed on standard output.
 """
 
 import argparse
@@ -9,18 +8,13 @@ import os
 import signal
 import socket
 import sys
+import time
 
 import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
 from entrypoints.http.edge.server import listen, serve_http
-
-# Print before the imports, so that a test can interrupt a worker that is still starting.
-STARTER = (
-    "import os; os.write(1, b'starting\\n'); import runpy; "
-    "runpy.run_module('tests.proof.wire.several', run_name='__main__', alter_sys=True)"
-)
 
 
 async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None:
@@ -65,29 +59,28 @@ def print_line(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--socket", type=int)
-    parser.add_argument("--parent", type=int)
     parser.add_argument("--count", type=int, default=2)
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--broken", action="store_true")
+    parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
-    if options.socket is not None:
-        workers.unblock_interrupts()
-        if options.broken:
-            sys.exit(3)
-        with socket.socket(fileno=options.socket) as listening:
-            trio.run(lambda: work(listening, options.parent, stubborn=options.stubborn))
-        return
     workers.BACKOFF = 0.02
-    command = [sys.executable, "-c", STARTER]
-    command += ["--stubborn"] * options.stubborn + ["--broken"] * options.broken
     with listen("127.0.0.1:0") as listening:
         print_line(f"port {listening.getsockname()[1]}")
+
+        def start(parent: int) -> int:
+            print_line("starting")
+            if options.slow:
+                time.sleep(0.3)  # a signal arrives before the worker receives signals
+            if options.broken:
+                return 3
+            trio.run(lambda: work(listening, parent, stubborn=options.stubborn))
+            return 0
+
         code = workers.run_workers(
             options.count,
-            command,
+            start,
             listening,
-            os.environ,
             on_death=lambda pid: print_line(f"dead {pid}"),
             term_grace=1.0 if options.stubborn else 10.0,
             int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C

@@ -137,7 +137,7 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
 
 
 async def test_an_interrupt_while_workers_start_leaves_no_traceback() -> None:
-    async with service() as several:
+    async with service("--slow") as several:
         await several.wait_for_lines("starting", 2)
         several.process.send_signal(signal.SIGINT)
         await several.wait_for_lines("over")

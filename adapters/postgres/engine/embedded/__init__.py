@@ -51,9 +51,10 @@ _LONGEST_SOCKET_PATH: Final = 107 if _LINUX else 103
 class Running:
     """A running server with its connection string and its log file. As a context manager it stops at the end of the block."""
 
-    def __init__(self, conninfo: str, log: Path, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
+    def __init__(self, conninfo: str, log: Path, lock: int, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
         self.conninfo = conninfo
         self.log = log
+        self._lock = lock
         self._process = process
         self._clean_up = clean_up
 
@@ -70,6 +71,10 @@ class Running:
     def stop(self) -> None:
         """Stop the server. Open transactions are rolled back, and committed data is kept. A second call does nothing."""
         self._clean_up.close()
+
+    def disown(self) -> None:
+        """Leave the server to the parent, in a fork of its owner. Otherwise the lock would outlive the owner."""
+        os.close(self._lock)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +98,8 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
             programs = runnable_programs(find_programs(), user)
             version = version_of(programs)
             data = choose_data_location(data_dir, user)
-            clean_up.callback(os.close, lock(data))
+            own_lock = lock(data)
+            clean_up.callback(os.close, own_lock)
             if not (data / "PG_VERSION").exists():
                 _create(data, programs, user, durable=durable)
             elif (data_version := (data / "PG_VERSION").read_text().strip()) != str(version):
@@ -107,7 +113,7 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
             process = _launch(command, user, _log_file(data))
             clean_up.callback(_end, process)
             _wait_until_ready(process, data)
-            return Running(_conninfo(socket_dir), _log_file(data), process, clean_up.pop_all())
+            return Running(_conninfo(socket_dir), _log_file(data), own_lock, process, clean_up.pop_all())
     except OSError as error:
         raise EmbeddedError(f"The embedded database in {data_dir} could not be started: {error}.") from error
 
