@@ -6,7 +6,7 @@ The effect of an event and the record that it was processed are one transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_events_rules import APPLIED, BillingEvent, Effect, EventInvalid
@@ -32,40 +32,62 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.billing.provider_facts import LockedSubscription
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def receive(ports: Ports, event: BillingEvent) -> Effect:
     """Process an event exactly once. Raises: EventInvalid."""
-    if event.type not in HANDLERS:
+    if event.type not in HANDLERS and event.type not in SUBSCRIPTION_HANDLERS:
         return Effect.UNKNOWN_TYPE
     if ports.policy.billing_livemode not in (None, event.livemode):
         return Effect.OTHER_MODE
     now = ports.clock.now()
     try:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            # If another process is handling the same event, this waits for it, and handles the
-            # event if the other process fails.
-            if not await tx.billing.record_event(event.id, now):
-                return Effect.DUPLICATE
-            return await HANDLERS[event.type](tx, event, now)
+            return await _process(tx, event, now)
     except UnreadableObject:
         raise EventInvalid from None
+    except _Duplicate:
+        return Effect.DUPLICATE
+
+
+class _Duplicate(Exception):
+    """The event was processed before. Rolls back the locks of an event about a subscription."""
+
+
+async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    """Record the event, and call its handler. Raises: UnreadableObject, _Duplicate."""
+    # If another process is handling the same event, the record waits for it, and the event is new
+    # if the other process fails.
+    if event.type in SUBSCRIPTION_HANDLERS:
+        read_id, on_subscription = SUBSCRIPTION_HANDLERS[event.type]
+        id_ = read_id(event.subject)
+        if id_ is not None:
+            is_new = tx.billing.record_event_deferred(event.id, now)
+            locked = await tx.billing.lock_subscription(id_, now)
+            if not is_new.value:
+                raise _Duplicate
+            return await on_subscription(tx, event, locked, now)
+    if not await tx.billing.record_event(event.id, now):
+        raise _Duplicate
+    handler = HANDLERS.get(event.type)
+    return Effect.NOT_MANAGED_HERE if handler is None else await handler(tx, event, now)  # None: the invoice of a one-time purchase
 
 
 # Subscriptions
 
 
-async def _on_subscription(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+async def _on_subscription(tx: Transaction, event: BillingEvent, locked: LockedSubscription, now: datetime) -> Effect:
     subscription = parse_subscription(event.subject)
     at_creation, deleted = event.type == "customer.subscription.created", event.type == "customer.subscription.deleted"
-    return await apply_provider_state(tx, subscription, event.created, now, at_creation=at_creation, deleted=deleted)
+    return await apply_provider_state(tx, locked, subscription, event.created, now, at_creation=at_creation, deleted=deleted)
 
 
-async def _on_trial_ending(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+async def _on_trial_ending(tx: Transaction, event: BillingEvent, locked: LockedSubscription, now: datetime) -> Effect:
     subscription = parse_subscription(event.subject)
-    effect = await apply_provider_state(tx, subscription, event.created, now)
+    effect = await apply_provider_state(tx, locked, subscription, event.created, now)
     trial_end = parse_timestamp(event.subject.get("trial_end"))
     is_over = trial_end is not None and trial_end <= now  # the provider sends the event days before, but it may arrive late
     # The stored facts may be newer than this event, so they decide whether the trial is still on.
@@ -77,11 +99,8 @@ async def _on_trial_ending(tx: Transaction, event: BillingEvent, now: datetime) 
 # Invoices
 
 
-async def _on_invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
-    id_ = invoice_subscription_id(event.subject)
-    if id_ is None:
-        return Effect.NOT_MANAGED_HERE  # a one-time purchase
-    old = await tx.billing.lock_facts(id_, now)
+async def _on_invoice(tx: Transaction, event: BillingEvent, locked: LockedSubscription, now: datetime) -> Effect:
+    old = locked.facts
     customer_id, page = parse_provider_id(event.subject.get("customer")), invoice_page_url(event.subject)
     if None not in (customer_id, old.customer_id) and customer_id != old.customer_id:
         return Effect.MISMATCH
@@ -96,9 +115,9 @@ async def _on_invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Ef
     if old.org_id is None:
         await tx.billing.save_facts(new, now, check_at=next_check(new, now) or KEEP)
         return Effect.NOT_MANAGED_HERE
-    effect = await update_subscription(tx, old, new, None, now)
+    effect = await update_subscription(tx, locked, new, None, now)
     if effect in APPLIED and needs_action and new.needs_action_of(event.created):
-        await notify_subscriber(tx, id_, EmailKind.PAYMENT_ACTION, now, link=page)
+        await notify_subscriber(tx, old.id, EmailKind.PAYMENT_ACTION, now, link=page)
     return effect
 
 
@@ -169,14 +188,22 @@ async def _on_checkout_completed(tx: Transaction, event: BillingEvent, now: date
     return Effect.DONE
 
 
+def _subscription_id(subject: Mapping[str, Any]) -> str:
+    return parse_subscription(subject).id
+
+
+# Events about one subscription: the function that reads its id, and the handler, which gets the
+# locked subscription.
+SUBSCRIPTION_HANDLERS: Final = {
+    "customer.subscription.created": (_subscription_id, _on_subscription),
+    "customer.subscription.updated": (_subscription_id, _on_subscription),
+    "customer.subscription.deleted": (_subscription_id, _on_subscription),
+    "customer.subscription.trial_will_end": (_subscription_id, _on_trial_ending),
+    "invoice.paid": (invoice_subscription_id, _on_invoice),
+    "invoice.payment_failed": (invoice_subscription_id, _on_invoice),
+    "invoice.payment_action_required": (invoice_subscription_id, _on_invoice),
+}
 HANDLERS: Final = {
-    "customer.subscription.created": _on_subscription,
-    "customer.subscription.updated": _on_subscription,
-    "customer.subscription.deleted": _on_subscription,
-    "customer.subscription.trial_will_end": _on_trial_ending,
-    "invoice.paid": _on_invoice,
-    "invoice.payment_failed": _on_invoice,
-    "invoice.payment_action_required": _on_invoice,
     "customer.created": _on_customer,
     "customer.updated": _on_customer,
     "customer.deleted": _on_customer_deleted,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.billing.provider_objects import ProviderSubscription, to_status
-from core.billing.subscriptions_rules import PERIOD, SubscriptionStatus
+from core.billing.subscriptions_rules import PERIOD, Subscription, SubscriptionStatus
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -205,6 +205,14 @@ class SubscriptionFacts:
         if self.latest is LatestEvent.PAID and object_status.is_live:
             return SubscriptionStatus.ACTIVE
         return object_status
+
+
+@dataclass(frozen=True, slots=True)
+class LockedSubscription:
+    """A locked subscription of the provider: its facts, and our subscription for it, if there is one."""
+
+    facts: SubscriptionFacts
+    subscription: Subscription | None
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:

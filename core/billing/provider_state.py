@@ -15,7 +15,7 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.applications.cancellations_rules import Cancellation
 from core.billing import events, subscriptions
 from core.billing.provider_events_rules import Effect
-from core.billing.provider_facts import CHECK_INTERVAL, SubscriptionFacts, next_check
+from core.billing.provider_facts import CHECK_INTERVAL, LockedSubscription, SubscriptionFacts, next_check
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.values import new_id
 
@@ -29,16 +29,22 @@ if TYPE_CHECKING:
 
 
 async def apply_provider_state(
-    tx: Transaction, subscription: ProviderSubscription, at: datetime, now: datetime, *, at_creation: bool = False, deleted: bool = False
+    tx: Transaction,
+    locked: LockedSubscription,
+    subscription: ProviderSubscription,
+    at: datetime,
+    now: datetime,
+    *,
+    at_creation: bool = False,
+    deleted: bool = False,
 ) -> Effect:
-    """Store the state of a subscription at the provider, and update or create our subscription accordingly.
+    """Store the state of a locked subscription at the provider, and update or create our subscription accordingly.
 
     `at` is the time of the state by the provider's clock.
     """
-    old = await tx.billing.lock_facts(subscription.id, now)
-    new = old.with_subscription(subscription, at, at_creation=at_creation, deleted=deleted)
-    if old.org_id is not None:
-        return await update_subscription(tx, old, new, subscription, now)
+    new = locked.facts.with_subscription(subscription, at, at_creation=at_creation, deleted=deleted)
+    if locked.facts.org_id is not None:
+        return await update_subscription(tx, locked, new, subscription, now)
     return await _create_subscription(tx, new, subscription, now)
 
 
@@ -157,12 +163,11 @@ async def _lock_live_subscription(tx: Transaction, owner: CheckoutMetadata | Sub
 
 
 async def update_subscription(
-    tx: Transaction, old: SubscriptionFacts, new: SubscriptionFacts, provider_subscription: ProviderSubscription | None, now: datetime
+    tx: Transaction, locked: LockedSubscription, new: SubscriptionFacts, provider_subscription: ProviderSubscription | None, now: datetime
 ) -> Effect:
     """Update our subscription from new facts. `provider_subscription` is the event's object, or None if the event is about an invoice."""
     assert new.org_id is not None, "the facts belong to an organization"
-    tx.organizations.lock_deferred(new.org_id)  # without the organization, the next statement finds no subscription
-    current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
+    old, current = locked.facts, locked.subscription
     if current is None:  # it was removed, or detached from the provider after it ended; either is final
         await tx.billing.save_facts(replace(new, ended=True), now, check_at=None)
         # Nothing is wrong if the provider has ended its subscription, or if we will cancel it
@@ -194,7 +199,7 @@ async def update_subscription(
         return Effect.DUPLICATE_SUBSCRIPTION
     await tx.billing.save_facts(new, now, check_at=next_check(new, now))
     if changed != current:
-        await tx.subscriptions.save(changed, now)
+        await tx.subscriptions.save(current, changed, now)
         if changed.status is SubscriptionStatus.CANCELLED:
             tx.record(events.subscription_canceled(current))
         else:

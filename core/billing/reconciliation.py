@@ -144,7 +144,9 @@ async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Coun
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # Treat the snapshot like a creation event, which precedes all other events of the same
         # second: those may be about a later moment, and must win.
-        effect = await apply_provider_state(tx, snapshot.subscription, snapshot.at, ports.clock.now(), at_creation=True)
+        now = ports.clock.now()
+        locked = await tx.billing.lock_subscription(snapshot.subscription.id, now)
+        effect = await apply_provider_state(tx, locked, snapshot.subscription, snapshot.at, now, at_creation=True)
     if effect in REPORTED_EFFECTS:
         counts[REPORTED_EFFECTS[effect]] += 1
         metadata = snapshot.subscription.metadata
@@ -160,7 +162,8 @@ async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: R
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        facts = await tx.billing.lock_facts(id_, now)
+        locked = await tx.billing.lock_subscription(id_, now)
+        facts, subscription = locked.facts, locked.subscription
         wait = timedelta(0) if ports.payments.is_on else LATE_EVENTS
         end = None if facts.derived_state is None else facts.derived_state.period_end
         if facts.org_id is None:
@@ -168,7 +171,6 @@ async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: R
             return
         if end is None or end + wait > now:
             await tx.billing.save_facts(facts, now, check_at=now + CHECK_INTERVAL)
-            subscription = await tx.billing.subscription(id_)
             is_live = subscription is not None and subscription.status.is_live
             effect = Effect.UNKNOWN if ports.payments.is_on and is_live else Effect.UNCHANGED
         else:
@@ -180,7 +182,7 @@ async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: R
                 period_end=None,  # keeps the known period
                 metadata=None,
             )
-            effect = await apply_provider_state(tx, lapsed, now, now)
+            effect = await apply_provider_state(tx, locked, lapsed, now, now)
             counts["lapsed"] += 1
     if effect is Effect.UNKNOWN:
         counts[REPORTED_EFFECTS[effect]] += 1

@@ -163,7 +163,7 @@ async def update(
             raise PlanRemoved
         must_cancel = new.status != old.status and not new.status.is_live and await _request_cancellation(tx, old, now)
         if new != old:
-            await tx.subscriptions.save(new, now)
+            await tx.subscriptions.save(old, new, now)
             tx.record(events.subscription_updated(old, new))
     if must_cancel:
         await cancellations.cancel_now(ports, new.org_id, new.service_id)
@@ -195,7 +195,7 @@ async def end_locked(tx: Transaction, old: Subscription, now: datetime) -> None:
     if old.provider_subscription_id is None:
         await tx.subscriptions.remove(old.org_id, old.id)
     else:
-        await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
+        await tx.subscriptions.save(old, replace(old, status=SubscriptionStatus.CANCELLED), now)
         await _request_cancellation(tx, old, now)
     tx.record(events.subscription_canceled(old))
 

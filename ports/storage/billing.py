@@ -7,10 +7,11 @@ from uuid import UUID
 
 from core.applications.cancellations_rules import Cancellation
 from core.billing.checkout_rules import Checkout, CheckoutMatch, Customer
-from core.billing.provider_facts import SubscriptionFacts
+from core.billing.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.provider_objects import CheckoutMetadata
 from core.billing.reconciliation_rules import OpenCheckouts
 from core.billing.subscriptions_rules import Entitlement, OwnSubscription, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.deferred import Deferred
 from core.kernel.values import Keep, PageResult
 
 
@@ -27,8 +28,19 @@ class Billing(Protocol):
         """
         ...
 
+    def record_event_deferred(self, event_id: str, now: datetime) -> Deferred[bool]:
+        """Do what `record_event` does, with the next statement."""
+        ...
+
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
         """Lock and return the facts about a subscription of the provider. An unknown subscription gets empty facts."""
+        ...
+
+    async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
+        """Lock the facts about a subscription of the provider as `lock_facts` does, then our organization and our subscription.
+
+        These are three statements in one round trip. Our subscription has its stored status.
+        """
         ...
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
@@ -286,8 +298,11 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """Add a subscription and increment the service's count. Callers lock the account first. Raises: AlreadySubscribed."""
         ...
 
-    async def save(self, subscription: Subscription, now: datetime) -> None:
-        """Save the plan, status and period of a locked subscription. Raises: AlreadySubscribed."""
+    async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
+        """Save the new plan, status and period of a locked subscription.
+
+        Raises: AlreadySubscribed if it becomes live, and the user has another live subscription.
+        """
         ...
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:

@@ -8,8 +8,8 @@ import structlog
 
 from adapters.postgres.billing.customers import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_COLUMNS, to_plan, to_subscription
-from adapters.postgres.engine.statements import Row, SealingRepository
-from core.billing.provider_facts import LatestEvent, PaidPeriod, SubscriptionFacts
+from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from core.billing.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
 from ports.crypto import SealBroken, SecretContext
@@ -22,6 +22,22 @@ FACTS: Final = """
     paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
 
 
+RECORD_EVENT: Final = """
+    insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1"""
+# The update changes only the time. It locks an existing row, and returns the values that other
+# transactions wrote while it waited.
+LOCK_FACTS: Final = f"""
+    insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
+    on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
+    returning {FACTS}"""
+OUR_SUBSCRIPTION: Final = f"""
+    select {STORED_COLUMNS}
+    from billing_facts f
+    join subscriptions s on s.provider_subscription_id = f.provider_subscription_id and s.org_id = f.org_id
+    join plans p on p.id = s.plan_id
+    where f.provider_subscription_id = %(id)s"""
+
+
 def action_page_context(id_: str) -> SecretContext:
     """Return the context in which the URL of a payment page is sealed."""
     return SecretContext("billing_facts", id_, "action_page")
@@ -31,11 +47,10 @@ class Billing(SealingRepository):
     """Implements `ports.storage.billing.Billing`."""
 
     async def record_event(self, event_id: str, now: datetime) -> bool:
-        return await self._exists(
-            "insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1",
-            event_id=event_id,
-            now=now,
-        )
+        return await self._exists(RECORD_EVENT, event_id=event_id, now=now)
+
+    def record_event_deferred(self, event_id: str, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, RECORD_EVENT, event_id=event_id, now=now)
 
     def _to_facts(self, row: Row) -> SubscriptionFacts:
         return SubscriptionFacts(
@@ -69,19 +84,23 @@ class Billing(SealingRepository):
             return None
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
-        # The update changes only the time. It locks an existing row, and returns the values that
-        # other transactions wrote while it waited.
-        facts = await self._one(
-            self._to_facts,
-            f"""
-            insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
-            on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
-            returning {FACTS}""",
-            id=id_,
-            now=now,
-        )
+        facts = await self._one(self._to_facts, LOCK_FACTS, id=id_, now=now)
         assert facts is not None, "the statement inserts a missing row"
         return facts
+
+    async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
+        # Lock order: facts, organization, subscription. A statement starts when the one before has
+        # its lock, so it finds the organization that the locked facts name.
+        facts = self._one_deferred(self._to_facts, LOCK_FACTS, id=id_, now=now)
+        await self._write(
+            """
+            select 1 from organizations
+            where id = (select org_id from billing_facts where provider_subscription_id = %(id)s) for no key update""",
+            id=id_,
+        )
+        subscription = await self._one(to_subscription, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
+        assert facts.value is not None, "the statement inserts a missing row"
+        return LockedSubscription(facts.value, subscription)
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
         return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
@@ -175,16 +194,7 @@ class Billing(SealingRepository):
         self._signals.subscription_in_doubt(now)
 
     async def subscription(self, id_: str) -> Subscription | None:
-        return await self._one(
-            to_subscription,
-            f"""
-            select {STORED_COLUMNS}
-            from billing_facts f
-            join subscriptions s on s.provider_subscription_id = f.provider_subscription_id and s.org_id = f.org_id
-            join plans p on p.id = s.plan_id
-            where f.provider_subscription_id = %(id)s""",
-            id=id_,
-        )
+        return await self._one(to_subscription, OUR_SUBSCRIPTION, id=id_)
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
         return await self._one(

@@ -231,20 +231,22 @@ class Subscriptions(Repository):
         )
         self._signal_end(subscription)
 
-    async def save(self, subscription: Subscription, now: datetime) -> None:
-        await self._run(
+    async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
+        # Only a subscription that becomes live can violate the constraint.
+        save = self._run if new.status.is_live and not old.status.is_live else self._write
+        await save(
             """
             update subscriptions
             set plan_id = %(plan_id)s, status = %(status)s, current_period_end = %(current_period_end)s, updated_at = %(now)s
             where org_id = %(org_id)s and id = %(id)s""",
-            id=subscription.id,
-            org_id=subscription.org_id,
-            plan_id=subscription.plan.id,
-            status=subscription.status,
-            current_period_end=subscription.current_period_end,
+            id=old.id,
+            org_id=old.org_id,
+            plan_id=new.plan.id,
+            status=new.status,
+            current_period_end=new.current_period_end,
             now=now,
         )
-        self._signal_end(subscription)
+        self._signal_end(new)
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
         await self._run(

@@ -138,7 +138,9 @@ async def test_a_duplicate_with_an_event_at_the_end_of_the_first_is_checked_soon
     await reconcile(ports)
     bill = provider_events_rules.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await provider_events.HANDLERS[bill.type](tx, bill, till.clock.now())
+        locked = await tx.billing.lock_subscription(second["id"], till.clock.now())
+        _, handler = provider_events.SUBSCRIPTION_HANDLERS[bill.type]
+        await handler(tx, bill, locked, till.clock.now())
         with trio.fail_after(5):
             await run_concurrently(1, lambda _: till.by_key("DELETE"))
     till.clock.advance(SOON)

@@ -23,8 +23,9 @@ async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provide
     till.clock.advance(CHECK_INTERVAL)
     await till.deliver("customer.subscription.updated", {**subscription, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        state = parse_subscription(subscription)
-        await provider_state.apply_provider_state(tx, state, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
+        state, now = parse_subscription(subscription), till.clock.now()
+        locked = await tx.billing.lock_subscription(state.id, now)
+        await provider_state.apply_provider_state(tx, locked, state, now.replace(microsecond=0), now, at_creation=True)
     assert await till.status() == "past_due"
 
 

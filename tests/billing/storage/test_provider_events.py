@@ -16,7 +16,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.kernel.principals import SYSTEM
 from tests.billing.storage.shops import PRICE, Shop, open_shop
-from tests.support.builders import run_sql
+from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, within
 
 TABLES = (
@@ -168,8 +168,37 @@ async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(
     storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
 ) -> None:
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) == shop.owned_subscription
+    locked = await within(storage, lambda tx: tx.billing.lock_subscription(shop.ref("sub"), NOW))
+    assert (locked.facts.org_id, locked.subscription) == (shop.org, shop.owned_subscription)
     await run_sql(pool, "update billing_facts set org_id = %s", other_tenant.org)
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) is None
+    locked = await within(storage, lambda tx: tx.billing.lock_subscription(shop.ref("sub"), NOW))
+    assert (locked.facts.org_id, locked.subscription) == (other_tenant.org, None)
+
+
+async def test_locking_a_subscription_locks_its_facts_its_organization_and_ours(storage: Postgres, pool: Pool, shop: Shop) -> None:
+    rows = {
+        "select 1 from billing_facts where provider_subscription_id = %s for no key update skip locked": shop.ref("sub"),
+        "select 1 from organizations where id = %s for no key update skip locked": shop.org,
+        "select 1 from subscriptions where id = %s for no key update skip locked": shop.subscription,
+    }
+    free: dict[str, bool] = {}
+
+    async def look() -> None:
+        for query, id_ in rows.items():
+            free[query] = bool(await run_sql(pool, query, id_))
+
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.lock_subscription(shop.ref("sub"), NOW)
+        await run_concurrently(1, lambda _: look())
+    assert set(free.values()) == {False}
+    await look()
+    assert set(free.values()) == {True}
+
+
+async def test_facts_without_an_organization_lock_nothing_else(storage: Postgres) -> None:
+    locked = await within(storage, lambda tx: tx.billing.lock_subscription("sub_unknown", NOW))
+    assert (locked.facts.id, locked.facts.org_id, locked.subscription) == ("sub_unknown", None, None)
 
 
 async def claim_all(storage: Postgres) -> set[str]:

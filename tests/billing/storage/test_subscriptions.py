@@ -134,7 +134,7 @@ async def test_saving_writes_only_the_fields_that_can_change(
         user_id=other_user,
         created_at=NOW,
     )
-    await within(storage, lambda tx: tx.subscriptions.save(new_values, NOW))
+    await within(storage, lambda tx: tx.subscriptions.save(one, new_values, NOW))
     async with storage.reading() as read:
         stored = await read.subscriptions.of_user(*shop.ids, user, NOW)
         assert await read.subscriptions.of_user(*shop.ids, other_user, NOW) == untouched
@@ -163,7 +163,8 @@ async def test_other_services_and_organizations_neither_see_nor_change_a_subscri
     for condition in (other, other_tenant):
         assert await entitlement(storage, condition, user) == Entitlement()
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.subscriptions.save(replace(one, org_id=other_tenant.org, status=CANCELLED), NOW)
+        foreign = replace(one, org_id=other_tenant.org)
+        await tx.subscriptions.save(foreign, replace(foreign, status=CANCELLED), NOW)
         await tx.subscriptions.remove(other_tenant.org, one.id)
         assert not await tx.subscriptions.uses_plan(other_tenant.org, shop.plan.id, NOW - DAY)
     assert (await statuses(pool))[one.id] == "active"
@@ -192,7 +193,7 @@ async def test_a_second_live_subscription_is_refused_on_add_and_on_save(
     with pytest.raises(AlreadySubscribed):
         await add_subscriptions(storage, shop.subscription(user, status=new))
     with pytest.raises(AlreadySubscribed):
-        await within(storage, lambda tx: tx.subscriptions.save(replace(ended_subscription, status=new), NOW))
+        await within(storage, lambda tx: tx.subscriptions.save(ended_subscription, replace(ended_subscription, status=new), NOW))
     assert await counters(pool) == {shop.service: 2, other.service: 1}
     await add_subscriptions(storage, shop.subscription(user, status=EXPIRED), shop.subscription(user, status=CANCELLED))
 

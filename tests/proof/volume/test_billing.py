@@ -26,6 +26,7 @@ Query = Callable[[Repositories, Shop], Awaitable[object]]
 FREQUENT: dict[str, tuple[str, Query]] = {
     "a repeated event": ("billing_events", lambda tx, shop: tx.billing.record_event("evt_7", NOW)),
     "facts": ("billing_facts", lambda tx, shop: tx.billing.lock_facts("sub_7", NOW)),
+    "a locked subscription": ("subscriptions", lambda tx, shop: tx.billing.lock_subscription(shop.ref("sub"), NOW)),
     "a due check": ("billing_facts", lambda tx, shop: tx.billing.claim_check(NOW, NOW + DAY)),
     "checks of a customer": (
         "billing_facts",
@@ -49,7 +50,9 @@ FREQUENT: dict[str, tuple[str, Query]] = {
     "the metadata of a checkout": ("billing_checkouts", lambda tx, shop: tx.checkouts.metadata_of("sub_7")),
     "facts that wait for a canceled subscription": (
         "billing_facts",
-        lambda tx, shop: tx.subscriptions.save(replace(shop.owned_subscription, status=SubscriptionStatus.CANCELLED), NOW),
+        lambda tx, shop: tx.subscriptions.save(
+            shop.owned_subscription, replace(shop.owned_subscription, status=SubscriptionStatus.CANCELLED), NOW
+        ),
     ),
     "facts that wait for a removed subscription": ("billing_facts", lambda tx, shop: tx.subscriptions.remove(shop.org, shop.subscription)),
     "completing a checkout": (
