@@ -285,7 +285,7 @@ class EndUsers(EndUsersRead, Protocol):
         """
         ...
 
-    def enroll_by_saml_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
+    def enroll_by_saml_deferred(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Enroll a user who is signing in with SAML to the service with this slug; the result is available after the next statement.
 
         A member who is new to the service uses it as a member, and loses it when the membership ends.

@@ -10,14 +10,16 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.accounts_rules import Account
 from core.applications.services_rules import Service
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
-from core.federation.saml.sign_on_rules import SamlSignOn, SignOnLocks
+from core.federation.saml.sign_on_rules import SamlSignOn
 from core.federation.upstream.social_rules import ProviderState
+from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
 
@@ -171,10 +173,12 @@ class Saml(SamlRead, Protocol):
 class SamlSignOnsRead(Protocol):
     """Read access to sign-ons. A sign-on is pending until it is finished or expires."""
 
-    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
-        """Return the pending sign-on with this state, or None.
+    async def find(
+        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
+    ) -> tuple[SamlSetup, SamlSignOn | None] | None:
+        """Return the setup of the service, and its pending sign-on with this state, or None if there is no such service.
 
-        It must have been started for this service in the browser with this cookie.
+        The sign-on is None unless it was started for this service in the browser with this cookie.
         """
         ...
 
@@ -190,12 +194,16 @@ class SamlSignOnsRead(Protocol):
         ...
 
 
-class SamlSignOns(SamlSignOnsRead, Protocol):
-    """Changes to sign-ons, and the names by which services know users."""
+class SamlSignOnStarts(Protocol):
+    """The start of sign-ons."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
         """Add the sign-on. Return False if the service has used this request id before, or was deleted."""
         ...
+
+
+class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
+    """Changes to sign-ons, and the names by which services know users."""
 
     async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
@@ -221,10 +229,23 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """Make the sign-on pending again, because its response was not sent."""
         ...
 
-    def lock_user_deferred(self, org_id: UUID, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        """Lock the user's membership and account, and read the session under these locks.
+    def finish_deferred(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> Deferred[bool]:
+        """Finish the pending sign-on, as `finish` does. The result is None if another call has finished it."""
+        ...
 
-        This queues three statements, which run with the next statement.
+    def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Deferred[Account]:
+        """Lock the user's membership of this organization, and then the account, which is the result.
+
+        With `confirm_membership`, the membership becomes a confirmed one. This queues two statements,
+        which run with the next statement.
+        """
+        ...
+
+    def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
+        """Lock the user's session until the transaction ends.
+
+        The result is None if the session has ended, if it is an impersonation or a session of an
+        application, or if the account is not usable.
         """
         ...
 
@@ -235,12 +256,13 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """
         ...
 
-    async def add_session(
+    def add_session_deferred(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
-    ) -> str:
+    ) -> Deferred[str]:
         """Record that the browser session signs its user in to the service with this name.
 
-        Return the session index. It is `session_index`, or the one that was recorded the first time.
+        The result is the session index: `session_index`, or the one that was recorded the first
+        time. It is available after the next statement or the commit.
         """
         ...
 
@@ -383,3 +405,5 @@ class FederationAutocommit(Protocol):
     def device_codes(self) -> DevicePolls: ...
     @property
     def provider_states(self) -> ProviderReturns: ...
+    @property
+    def saml_sign_ons(self) -> SamlSignOnStarts: ...

@@ -152,7 +152,9 @@ def _enroll(
 HAS_MEMBERSHIP: Final = has_membership("held.org_id", "a.id")
 ENROLL: Final = _enroll("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
 ENROLL_BY_SAML: Final = _enroll(
-    "org_id = %(org_id)s and slug = %(slug)s", admits=may_sign_on("services", "%(user_id)s"), by_membership=HAS_MEMBERSHIP
+    "org_id = (select id from organizations where slug = %(org_slug)s) and slug = %(slug)s",
+    admits=may_sign_on("services", "%(user_id)s"),
+    by_membership=HAS_MEMBERSHIP,
 )
 # Enrollments without a sign-in
 ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", users="a.id = any(%(user_ids)s)", by_membership=HAS_MEMBERSHIP)
@@ -232,5 +234,5 @@ class EndUsers(Repository):
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now))
 
-    def enroll_by_saml_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ENROLL_BY_SAML, org_id=org_id, slug=service_slug, **_enrollment(user_id, now))
+    def enroll_by_saml_deferred(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, ENROLL_BY_SAML, org_slug=org_slug, slug=service_slug, **_enrollment(user_id, now))

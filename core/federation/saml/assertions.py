@@ -5,7 +5,7 @@ Sources: security X-7 and X-8; decisions 178, 181 and 182.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.applications.access_rules import NoAccessToService
@@ -15,7 +15,7 @@ from core.authentication.sessions_rules import SessionStart
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import AttributeSource, NameIdFormat, SamlDisabled
 from core.federation.saml.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
-from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, SubjectMismatch
+from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import AddressNotVerified, require_mfa
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.federation.saml.configuration_rules import SamlIdentityProvider
+    from core.federation.saml.sign_on_rules import SamlSignOn
+    from core.kernel.deferred import Deferred
     from core.kernel.principals import BrowserSession, Person
     from ports import Ports
     from ports.storage import Transaction
@@ -40,38 +42,71 @@ class AuthorizedUser:
 
 
 async def authorize_assertion(
-    ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
+    ports: Ports,
+    tx: Transaction,
+    person: Person,
+    org_slug: str,
+    service_slug: str,
+    *,
+    session_id: UUID,
+    sign_on: SamlSignOn | None = None,
+    confirm_membership: bool = False,
 ) -> AuthorizedUser:
-    """Lock the user, and check that they may get an assertion for this service.
+    """Lock the user, and check that they may get an assertion for this service. Finish `sign_on`.
 
-    Lock order: membership, account.
+    Lock order: membership, account, service, end user, sign-on, session. All are locked in one round
+    trip. The session stays locked until the transaction ends, so the transaction need not check it
+    again when it writes events.
 
     A user who may use the service with SAML (`core.authentication.service_access`) gets one, while
     the session with this id is alive (decision 178, security X-8). A member who is not an end user
-    of the service yet becomes one until the membership ends.
+    of the service yet becomes one until the membership ends. `confirm_membership` confirms the
+    membership first.
 
-    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of
-    `configuration.find_provider`.
+    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded, SignOnNotFound; the errors
+    of `configuration.find_provider`.
     """
-    require_mfa(person)
     now = ports.clock.now()
-    locks = tx.saml_sign_ons.lock_user_deferred(org_id, person.user_id, session_id, now)
-    enrolled = tx.end_users.enroll_by_saml_deferred(org_id, service_slug, person.user_id, now)
+    locked = tx.saml_sign_ons.lock_user_deferred(org_slug, person.user_id, now, confirm_membership=confirm_membership)
+    enrolled = tx.end_users.enroll_by_saml_deferred(org_slug, service_slug, person.user_id, now)
+    finished = None
+    if sign_on is not None:
+        finished = tx.saml_sign_ons.finish_deferred(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now)
+    session_lives = tx.saml_sign_ons.lock_session_deferred(session_id, person.user_id, now)
     provider = await saml.find_provider(tx, org_slug, service_slug, now)
+    require_mfa(person)
     # While this transaction waited for the account lock, another one may have ended the session
     # (security Z-5).
-    account = locks.account.value or refuse(SessionEnded)
-    if locks.session_lives.value is None:
+    account = locked.value or refuse(SessionEnded)
+    if session_lives.value is None:
         raise SessionEnded
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
-        is_refused = await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is False
+        is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
         raise NoAccessToService if is_refused else SamlDisabled
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
+    if finished is not None and finished.value is None:
+        raise SignOnNotFound
     return AuthorizedUser(person, account, provider)
 
 
-async def create_assertion(
+@dataclass(frozen=True, slots=True)
+class RecordedAssertion:
+    """An assertion that was recorded by a transaction, before its commit."""
+
+    assertion: SamlAssertion
+    session_index: Deferred[str] | None  # known after the commit; None for the one in `assertion`
+
+    def after_commit(self) -> SamlAssertion:
+        """Return the assertion. Call this after the commit."""
+        if self.session_index is None:
+            return self.assertion
+        index = self.session_index.value
+        assert index is not None, "the statement always returns a row"
+        return replace(self.assertion, session_index=index)
+
+
+async def record_assertion(
     ports: Ports,
     tx: Transaction,
     user: AuthorizedUser,
@@ -80,7 +115,7 @@ async def create_assertion(
     *,
     browser: BrowserSession | None = None,
     context_class: str | None = None,
-) -> SamlAssertion:
+) -> RecordedAssertion:
     """Return the assertion for an authorized user, and record a login event.
 
     With `browser`, single logout of this browser session includes the service later.
@@ -90,9 +125,9 @@ async def create_assertion(
     by default. Services that need one check the assertion.
     """
     account, provider = user.account, user.provider
-    service, session_index = provider.service, new_message_id()
+    service, new_index, session_index = provider.service, new_message_id(), None
     if browser is not None:
-        session_index = await tx.saml_sign_ons.add_session(browser.id, service.org_id, service.id, session_index, name_id, now)
+        session_index = tx.saml_sign_ons.add_session_deferred(browser.id, service.org_id, service.id, new_index, name_id, now)
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
@@ -100,14 +135,15 @@ async def create_assertion(
     if account.email_verified_at is not None:
         values[AttributeSource.EMAIL] = str(account.email)
     used_password = browser is not None and browser.provider == "password"
-    return SamlAssertion(
+    assertion = SamlAssertion(
         id=new_message_id(),
         name_id=name_id,
-        session_index=session_index,
+        session_index=new_index,
         authenticated_at=now if browser is None else browser.created_at,
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
         attributes={name: values[AttributeSource(source)] for source, name in provider.attribute_mapping.items() if source in values},
     )
+    return RecordedAssertion(assertion, session_index)
 
 
 async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSession, subject: NameId | None, now: datetime) -> NameId:

@@ -130,7 +130,14 @@ async def find_provider(read: Reading | Transaction, org_slug: str, service_slug
 
     Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlDisabled.
     """
-    setup = await read.saml.setup_by_slug(org_slug, service_slug)
+    return await require_provider(read, org_slug, await read.saml.setup_by_slug(org_slug, service_slug), now)
+
+
+async def require_provider(read: Reading | Transaction, org_slug: str, setup: SamlSetup | None, now: datetime) -> SamlIdentityProvider:
+    """Return the identity provider of a setup that was looked up in this organization.
+
+    Raises: the errors of `find_provider`.
+    """
     await services.require_open(read, org_slug, setup.service if setup else None)
     return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
 
@@ -162,13 +169,13 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
     )
 
 
-async def check_enabled(ports: Ports, org_slug: str, service_slug: str) -> None:
-    """Check that the identity provider is active, before the request itself is read (decision 16).
+async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:
+    """Return the identity provider of a service if it is active, before the request itself is read (decision 16).
 
     Raises: the errors of `find_provider`.
     """
     async with ports.storage.reading() as read:
-        await find_provider(read, org_slug, service_slug, ports.clock.now())
+        return await find_provider(read, org_slug, service_slug, ports.clock.now())
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
@@ -176,6 +183,4 @@ async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> byt
 
     Raises: the errors of `find_provider`.
     """
-    async with ports.storage.reading() as read:
-        provider = await find_provider(read, org_slug, service_slug, ports.clock.now())
-    return await ports.saml.metadata(provider)
+    return await ports.saml.metadata(await load_provider(ports, org_slug, service_slug))

@@ -20,7 +20,7 @@ from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import messages as saml_messages
-from core.federation.saml.assertions import authorize_assertion, create_assertion, find_name_id, new_name_id
+from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
 from core.federation.saml.messages import AuthnRequest, ReceivedDocument, SamlMessageInvalid, SamlResponse, SamlStatus
 from core.federation.saml.pending import continuation_path
 from core.federation.saml.sign_on_rules import (
@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument) -> SignOnStarted:
+async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> SignOnStarted:
     """Store a service's AuthnRequest as a pending sign-on.
+
+    `provider` was loaded for this request.
 
     If this raises, the service gets no message. A valid request with an option that we refuse is
     stored too: the service gets the SAML status when the browser comes back for the response.
@@ -58,8 +60,6 @@ async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedD
     and `check_authn_request`.
     """
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        provider = await saml.find_provider(read, received.org_slug, received.service_slug, now)
     saml_bindings.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
     if not isinstance(request, AuthnRequest):
@@ -81,10 +81,11 @@ async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedD
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml_sign_ons.add(sign_on):
-            await saml.find_provider(tx, received.org_slug, received.service_slug, now)  # raises if the service was deleted
-            raise AuthnRequestReplayed
+    async with ports.storage.autocommit() as storage:
+        is_new = await storage.saml_sign_ons.add(sign_on)
+    if not is_new:
+        await saml.load_provider(ports, received.org_slug, received.service_slug)  # raises if the service was deleted
+        raise AuthnRequestReplayed
     return SignOnStarted(continuation_path(received.org_slug, received.service_slug, state), state, cookie)
 
 
@@ -103,10 +104,13 @@ async def resume(ports: Ports, caller: Caller, returned: SignOnReturn, visitor: 
     `configuration.find_provider`.
     """
     now = ports.clock.now()
+    org_slug, service_slug, state_hash = returned.org_slug, returned.service_slug, digest(returned.state)
     async with ports.storage.reading() as read:
-        provider = await saml.find_provider(read, returned.org_slug, returned.service_slug, now)
-        service, state_hash, browser_hash = provider.service, digest(returned.state), digest(returned.cookie or "")
-        sign_on = await read.saml_sign_ons.find(service.org_id, service.id, state_hash, browser_hash, now) or refuse(SignOnNotFound)
+        pending = await read.saml_sign_ons.find(org_slug, service_slug, state_hash, digest(returned.cookie or ""), now)
+        setup, sign_on = pending or (None, None)
+        provider = await saml.require_provider(read, org_slug, setup, now)
+    if sign_on is None:
+        raise SignOnNotFound
     if sign_on.status is not None:
         return await _respond_with_status(ports, caller, provider, sign_on, sign_on.status)
     try:
@@ -176,14 +180,14 @@ async def _respond_with_assertion(
 
     If the response cannot be signed, the recorded login event stays, and a retry records another one.
     """
-    signed_in = None
+    signed_in, service = None, provider.service
     try:
-        async with ports.storage.transaction(by=visitor) as tx:
-            service, session_id = provider.service, api_session_id or visitor.session_id
-            user = await authorize_assertion(ports, tx, visitor, service.org_id, service.org_slug, service.slug, session_id)
+        # `authorize_assertion` locks the session.
+        async with ports.storage.transaction(by=visitor, in_session=False) as tx:
+            user = await authorize_assertion(
+                ports, tx, visitor, service.org_slug, service.slug, session_id=api_session_id or visitor.session_id, sign_on=sign_on
+            )
             now = ports.clock.now()
-            if not await tx.saml_sign_ons.finish(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now):
-                raise SignOnNotFound
             name_id = await find_name_id(tx, user, visitor.browser, sign_on.subject, now)
             if api_session_id is not None:
                 start = SessionStart(
@@ -196,11 +200,13 @@ async def _respond_with_assertion(
                 session, secret = new_session(ports, start, visitor.browser.created_at), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
-            assertion = await create_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)
+            recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)
     except (NoAccessToService, AddressNotVerified, SubjectMismatch):
         ports.metrics.login_failed(LoginFailure.SAML)
         raise
-    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=assertion)
+    response = SamlResponse(
+        id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=recorded.after_commit()
+    )
     return await _sign(ports, visitor, user.provider, sign_on, response, signed_in)
 
 
@@ -254,13 +260,11 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
     """
     saml_bindings.check_relay_state(relay_state)
     now, browser = ports.clock.now(), caller.browser if isinstance(caller, Visitor) else None
-    async with ports.storage.reading() as read:
-        service = (await saml.find_provider(read, org_slug, service_slug, now)).service
-    async with ports.storage.transaction(by=caller) as tx:
-        if browser is None:
-            await tx.members.confirm(service.org_id, caller.user_id, now)
-        user = await authorize_assertion(ports, tx, caller, service.org_id, org_slug, service_slug, caller.session_id)
-        assertion = await create_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
-    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=assertion)
+    async with ports.storage.transaction(by=caller, in_session=False) as tx:  # `authorize_assertion` locks the session
+        user = await authorize_assertion(
+            ports, tx, caller, org_slug, service_slug, session_id=caller.session_id, confirm_membership=browser is None
+        )
+        recorded = await record_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
+    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=recorded.after_commit())
     document = await ports.saml.response(user.provider, response)
     return SignOnResult(user.provider.acs_url, saml_bindings.encode_post(document), relay_state)

@@ -12,9 +12,7 @@ from core.kernel.errors import Forbidden, Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
     from core.authentication.sessions_rules import Session
-    from core.kernel.deferred import Deferred
 
 LOGIN_PROVIDER: Final = "saml"  # the provider of these sign-ins in login events and metrics
 STATE_TTL: Final = timedelta(minutes=15)
@@ -98,14 +96,3 @@ class LoginRequired:
     """The user must sign in first and then return to this path."""
 
     path: str
-
-
-@dataclass(frozen=True, slots=True)
-class SignOnLocks:
-    """A user's account, and whether the session lives, read under the locks of a sign-on.
-
-    Each value is None if there is no such row.
-    """
-
-    account: Deferred[Account]
-    session_lives: Deferred[bool]

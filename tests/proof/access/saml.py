@@ -72,9 +72,10 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         await tx.saml_sign_ons.complete_sign_in(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
         known = NameId(await tx.saml_sign_ons.persistent_name_id(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
-            index = await tx.saml_sign_ons.add_session(session, org, service, f"_index-{name}", name_id, now)
+            index = tx.saml_sign_ons.add_session_deferred(session, org, service, f"_index-{name}", name_id, now)
         assert await tx.saml_logouts.add(logout)
-        part = SamlSession(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
+        assert index.value is not None
+        part = SamlSession(org_id=org, service_id=service, session_index=index.value, name_id=known, former_names=(f"leaving {name}",))
         assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
         await tx.saml_logouts.next_request(logout.id, now)
     return state

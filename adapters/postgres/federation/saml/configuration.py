@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -21,9 +22,10 @@ CONFIGURATION: Final = (
 )
 CONFIGURATION_WIDTH: Final = 9
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
-SETUP: Final = f"""
-    select {CONTEXT}, {CONFIGURATION}, {CERTIFICATE}
-    from services v join organizations vo on vo.id = v.org_id
+SETUP: Final = f"{CONTEXT}, {CONFIGURATION}, {CERTIFICATE}"
+SETUP_WIDTH: Final = CONTEXT_WIDTH + CONFIGURATION_WIDTH + 6
+SETUP_TABLES: Final = """
+    services v join organizations vo on vo.id = v.org_id
     left join saml_configurations c on c.service_id = v.id
     left join saml_certificates k on k.service_id = v.id and k.deactivated_at is null"""
 
@@ -59,6 +61,27 @@ def to_configuration(row: Row) -> SamlConfiguration:
     )
 
 
+def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
+    return SamlCertificate(
+        id=row[0],
+        certificate=row[1],
+        private_key=StoredKey(vault, row[2], secret_context(row[0])),
+        valid_from=row[3],
+        valid_until=row[4],
+        created_at=row[5],
+    )
+
+
+def to_setup(vault: Vault, row: Row) -> SamlSetup:
+    """Return the value of a row that starts with the columns of SETUP."""
+    configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
+    return SamlSetup(
+        to_context(row),
+        None if configuration[0] is None else to_configuration(configuration),
+        None if certificate[0] is None else to_certificate(vault, certificate),
+    )
+
+
 class Saml(SealingRepository):
     """SAML configurations and certificates in PostgreSQL."""
 
@@ -72,7 +95,7 @@ class Saml(SealingRepository):
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         return await self._one(
-            self._to_certificate,
+            partial(to_certificate, self._vault),
             f"""
             select {CERTIFICATE} from saml_certificates k
             where k.org_id = %(org_id)s and k.service_id = %(service_id)s and k.deactivated_at is null""",
@@ -82,15 +105,18 @@ class Saml(SealingRepository):
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         return await self._one(
-            self._to_setup,
-            f"{SETUP} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
+            partial(to_setup, self._vault),
+            f"select {SETUP} from {SETUP_TABLES} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
             org_slug=org_slug,
             service_slug=service_slug,
         )
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         return await self._one(
-            self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
+            partial(to_setup, self._vault),
+            f"select {SETUP} from {SETUP_TABLES} where v.org_id = %(org_id)s and v.id = %(service_id)s",
+            org_id=org_id,
+            service_id=service_id,
         )
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
@@ -160,22 +186,4 @@ class Saml(SealingRepository):
             valid_from=certificate.valid_from,
             valid_until=certificate.valid_until,
             created_at=certificate.created_at,
-        )
-
-    def _to_certificate(self, row: Row) -> SamlCertificate:
-        return SamlCertificate(
-            id=row[0],
-            certificate=row[1],
-            private_key=StoredKey(self._vault, row[2], secret_context(row[0])),
-            valid_from=row[3],
-            valid_until=row[4],
-            created_at=row[5],
-        )
-
-    def _to_setup(self, row: Row) -> SamlSetup:
-        configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
-        return SamlSetup(
-            to_context(row),
-            None if configuration[0] is None else to_configuration(configuration),
-            None if certificate[0] is None else self._to_certificate(certificate),
         )

@@ -8,18 +8,26 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
+from core.accounts.accounts_rules import Account
 from core.applications.services_rules import Service
-from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.configuration_rules import NameIdFormat, SamlSetup
 from core.federation.saml.messages import NameId, SamlStatus
-from core.federation.saml.sign_on_rules import SamlSignOn, SignOnLocks
+from core.federation.saml.sign_on_rules import SamlSignOn
 from core.kernel.principals import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (
-    "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
-    "session_id, ticket_hash, status, subject, subject_format, context_class, vouched_for"
+    "a.state_hash, a.browser_hash, a.org_id, a.service_id, a.request_id, a.relay_state, a.force_authn, a.is_passive, a.created_at, "
+    "a.expires_at, a.user_id, a.session_id, a.ticket_hash, a.status, a.subject, a.subject_format, a.context_class, a.vouched_for"
 )
+ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
+FINISH: Final = """
+    update saml_sign_ons set answered_at = %(now)s
+    where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
+      and answered_at is null and expires_at > %(now)s
+    returning 1"""
 MAX_FORMER_NAMES: Final = 20  # of one SAML session
 
 
@@ -45,7 +53,7 @@ def to_sign_on(row: Row) -> SamlSignOn:
     )
 
 
-class SamlSignOns(Repository):
+class SamlSignOns(SealingRepository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
@@ -78,15 +86,18 @@ class SamlSignOns(Repository):
             > 0
         )
 
-    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
+    async def find(
+        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
+    ) -> tuple[SamlSetup, SamlSignOn | None] | None:
         return await self._one(
-            to_sign_on,
+            lambda row: (to_setup(self._vault, row), None if row[SETUP_WIDTH] is None else to_sign_on(row[SETUP_WIDTH:])),
             f"""
-            select {SIGN_ON} from saml_sign_ons
-            where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s
-              and org_id = %(org_id)s and service_id = %(service_id)s and answered_at is null and expires_at > %(now)s""",
-            org_id=org_id,
-            service_id=service_id,
+            select {SETUP}, {SIGN_ON} from {SETUP_TABLES}
+            left join saml_sign_ons a on a.state_hash = %(state_hash)s and a.browser_hash = %(browser_hash)s
+                and a.org_id = v.org_id and a.service_id = v.id and a.answered_at is null and a.expires_at > %(now)s
+            where vo.slug = %(org_slug)s and v.slug = %(service_slug)s""",
+            org_slug=org_slug,
+            service_slug=service_slug,
             state_hash=state_hash,
             browser_hash=browser_hash,
             now=now,
@@ -135,19 +146,10 @@ class SamlSignOns(Repository):
         )
 
     async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        return (
-            await self._run(
-                """
-                update saml_sign_ons set answered_at = %(now)s
-                where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
-                  and answered_at is null and expires_at > %(now)s""",
-                org_id=org_id,
-                service_id=service_id,
-                state_hash=state_hash,
-                now=now,
-            )
-            > 0
-        )
+        return await self._exists(FINISH, org_id=org_id, service_id=service_id, state_hash=state_hash, now=now)
+
+    def finish_deferred(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, FINISH, org_id=org_id, service_id=service_id, state_hash=state_hash, now=now)
 
     async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
         await self._run(
@@ -159,27 +161,36 @@ class SamlSignOns(Repository):
             state_hash=state_hash,
         )
 
-    def lock_user_deferred(self, org_id: UUID, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
+    def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> DeferredRow[Account]:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
+        confirmed = f"""
+            with confirmed as (
+                update memberships set confirmed_at = %(now)s
+                where org_id = {ORGANIZATION} and user_id = %(user_id)s and confirmed_at is null)"""
         self._one_deferred(
             lambda _: True,
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
-            org_id=org_id,
+            f"""
+            {confirmed if confirm_membership else ""}
+            select 1 from memberships where org_id = {ORGANIZATION} and user_id = %(user_id)s for no key update""",
+            org_slug=org_slug,
             user_id=user_id,
+            now=now,
         )
-        return SignOnLocks(
-            account=self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id),
-            session_lives=self._one_deferred(
-                lambda _: True,
-                f"""
-                select 1 from sessions s join users u on u.id = s.user_id
-                where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
-                  and s.impersonator_id is null and s.service_id is null and {ACCOUNT_IS_USABLE}""",
-                session_id=session_id,
-                user_id=user_id,
-                now=now,
-            ),
+        return self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id)
+
+    def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+        # Lock order: after this only rows of the session itself and totals are locked.
+        return self._one_deferred(
+            lambda _: True,
+            f"""
+            select 1 from sessions s join users u on u.id = s.user_id
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
+              and s.impersonator_id is null and s.service_id is null and {ACCOUNT_IS_USABLE}
+            for share of s""",
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
         )
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
@@ -199,10 +210,10 @@ class SamlSignOns(Repository):
         assert name is not None, "the statement returns a row in both cases"
         return name
 
-    async def add_session(
+    def add_session_deferred(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
-    ) -> str:
-        index = await self._one(
+    ) -> DeferredRow[str]:
+        return self._one_deferred(
             lambda row: str(row[0]),
             """
             insert into saml_sessions as p (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
@@ -221,5 +232,3 @@ class SamlSignOns(Repository):
             former_names=MAX_FORMER_NAMES,
             now=now,
         )
-        assert index is not None, "the statement returns a row in both cases"
-        return index

@@ -1,8 +1,11 @@
 """Statements about configurations and sign-on reach no other organization, service or browser."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
+
+import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.saml.configuration_rules import NameIdFormat
@@ -70,7 +73,8 @@ async def test_another_organization_cannot_disable_or_deactivate(
 
 async def test_every_field_of_a_sign_on_is_stored(saml_rows: StoredSaml) -> None:
     async with saml_rows.storage.reading() as read:
-        assert await read.saml_sign_ons.find(saml_rows.service.org_id, saml_rows.service.id, STATE, BROWSER, NOW) == saml_rows.sign_on
+        setup = await read.saml.setup_by_slug("acme", "shop")
+        assert await read.saml_sign_ons.find("acme", "shop", STATE, BROWSER, NOW) == (setup, saml_rows.sign_on)
 
 
 async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
@@ -78,12 +82,24 @@ async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
 ) -> None:
     shop = saml_rows.service
     async with saml_rows.storage.reading() as read:
-        for org_id, service_id in other_services(saml_rows, desk, foreign):
-            assert await read.saml_sign_ons.find(org_id, service_id, STATE, BROWSER, NOW) is None
-        assert await read.saml_sign_ons.find(shop.org_id, shop.id, digest("another"), BROWSER, NOW) is None
-        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
-        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
-        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
+
+        async def find(
+            org_slug: str = "acme", service_slug: str = "shop", state: bytes = STATE, browser: bytes = BROWSER, now: datetime = NOW
+        ) -> bool | None:
+            found = await read.saml_sign_ons.find(org_slug, service_slug, state, browser, now)
+            if found is None:
+                return None
+            assert found[0] == await read.saml.setup_by_slug(org_slug, service_slug)
+            return found[1] is not None
+
+        assert await find() is True
+        assert await find(desk.org_slug, desk.slug) is False
+        assert await find(foreign.org_slug, foreign.slug) is False
+        assert await find(foreign.org_slug, desk.slug) is None
+        assert await find(state=digest("another")) is False
+        assert await find(browser=digest("another")) is False
+        assert await find(now=NOW + STATE_TTL) is False
+        assert await find(now=NOW + STATE_TTL - MICROSECOND) is True
         pending = await read.saml_sign_ons.pending_service(STATE, NOW)
         assert pending is not None
         assert pending[1] == shop
@@ -101,7 +117,12 @@ async def test_another_service_does_not_finish_a_sign_on(saml_rows: StoredSaml, 
     for org_id, service_id in other_services(saml_rows, desk, foreign):
         await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
     await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
-    assert await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        finished = [
+            tx.saml_sign_ons.finish_deferred(o, s, STATE, NOW) for o, s in ((foreign.org_id, shop.id), *[(shop.org_id, shop.id)] * 2)
+        ]
+        await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
+        assert [one.value for one in finished] == [None, True, None]
 
 
 async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) -> None:
@@ -132,22 +153,56 @@ async def test_a_request_id_works_once_per_service(saml_rows: StoredSaml, desk: 
         assert await within(saml_rows.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
 
 
-async def test_the_user_is_looked_up_in_one_organization(saml_rows: StoredSaml, foreign: ServiceContext, pool: Pool) -> None:
-    shop, user, session_id = saml_rows.service, saml_rows.user, saml_rows.session
-    member = "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
-    await run_sql(pool, member, uuid4(), shop.org_id, user, NOW, NOW)
+@pytest.mark.usefixtures("foreign")
+async def test_the_membership_is_locked_and_confirmed_in_one_organization(saml_rows: StoredSaml, pool: Pool) -> None:
+    shop, user = saml_rows.service, saml_rows.user
+    member = "insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, 'member', %s)"
+    await run_sql(pool, member, uuid4(), shop.org_id, user, NOW)
     eve = await add(saml_rows.storage, account(EVE))
 
-    async def lock_user(org_id: UUID, user_id: UUID) -> tuple[object, ...]:
+    async def lock_user(org_slug: str, user_id: UUID, *, confirm: bool = False) -> tuple[bool, str | None, bool]:
         async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-            locks = tx.saml_sign_ons.lock_user_deferred(org_id, user_id, session_id, NOW)
+            locked = tx.saml_sign_ons.lock_user_deferred(org_slug, user_id, NOW, confirm_membership=confirm)
             await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
-            person = locks.account.value
-            return await is_locked(pool, "memberships", "user_id = %s", user), person and person.email, locks.session_lives.value
+            is_membership_locked = await is_locked(pool, "memberships", "user_id = %s", user)
+            assert await is_locked(pool, "users", "id = %s", user_id)
+        [(is_confirmed,)] = await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user)
+        return is_membership_locked, locked.value.email if locked.value else None, is_confirmed
 
-    assert await lock_user(shop.org_id, user) == (True, ADA, True)
-    assert await lock_user(foreign.org_id, user) == (False, ADA, True)
-    assert await lock_user(shop.org_id, eve.id) == (False, EVE, None), "the session belongs to another user"
+    assert await lock_user("acme", user) == (True, ADA, False)
+    assert await lock_user("twin", user, confirm=True) == (False, ADA, False)
+    assert await lock_user("acme", eve.id, confirm=True) == (False, EVE, False)
+    for _ in range(2):
+        assert await lock_user("acme", user, confirm=True) == (True, ADA, True)
+
+
+@pytest.mark.parametrize(
+    "change", ["ended_at = now()", "expires_at = %s", "impersonator_id = user_id", "service_id = (select id from services limit 1)"]
+)
+async def test_only_a_live_session_of_the_user_is_locked(saml_rows: StoredSaml, pool: Pool, change: str) -> None:
+    eve = await add(saml_rows.storage, account(EVE))
+
+    async def lock_session(user_id: UUID = saml_rows.user) -> bool:
+        async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+            lives = tx.saml_sign_ons.lock_session_deferred(saml_rows.session, user_id, NOW)
+            await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
+            locked = await is_locked(pool, "sessions", "id = %s", saml_rows.session)
+            assert locked == (lives.value is True), "until the transaction ends, the session cannot end"
+            return locked
+
+    assert await lock_session()
+    assert not await lock_session(eve.id)
+    await run_sql(pool, f"update sessions set {change} where id = %s", *([NOW] if "%s" in change else []), saml_rows.session)  # noqa: S608
+    assert not await lock_session()
+
+
+@pytest.mark.parametrize("change", ["deactivated_at", "anonymized_at"])
+async def test_the_session_of_an_unusable_account_is_not_live(saml_rows: StoredSaml, pool: Pool, change: str) -> None:
+    await run_sql(pool, f"update users set {change} = now() where id = %s", saml_rows.user)  # noqa: S608
+    async with saml_rows.storage.transaction(by=SYSTEM) as tx:
+        lives = tx.saml_sign_ons.lock_session_deferred(saml_rows.session, saml_rows.user, NOW)
+        await tx.saml_logouts.mark_partial(uuid4())
+    assert lives.value is None
 
 
 async def test_each_service_knows_a_user_by_another_name(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
@@ -167,8 +222,8 @@ async def test_a_browser_session_has_one_saml_session_per_service(saml_rows: Sto
     other = session(user)
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(other, digest("another browser"))
-        await tx.saml_sign_ons.add_session(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
-        await tx.saml_sign_ons.add_session(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
+        tx.saml_sign_ons.add_session_deferred(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
+        tx.saml_sign_ons.add_session_deferred(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
         parts = await tx.saml_logouts.sessions(saml_rows.session, NOW)
     assert parts == [
         saml_rows.saml_session,

@@ -50,7 +50,7 @@ def _can_continue() -> bool:
 
 
 async def _receive(org_slug: str, service_slug: str) -> Response:
-    await saml.check_enabled(ports(), org_slug, service_slug)
+    await saml.load_provider(ports(), org_slug, service_slug)  # raises if it is not active
     parameters = await read_parameters()
     logout_request, logout_response = parameters.document("SAMLRequest"), parameters.document("SAMLResponse")
     if request.method == "POST":

@@ -18,7 +18,7 @@ from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, co
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, person_or_browser, to_sign_in
 from entrypoints.http.edge.bodies import ResponseModel, Text
-from entrypoints.http.edge.context import app_context, caller, ports, signed_in
+from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
@@ -29,11 +29,11 @@ routes = Blueprint("saml_sign_on", __name__)
 
 
 async def _begin(org_slug: str, service_slug: str) -> Response:
-    await saml.check_enabled(ports(), org_slug, service_slug)
+    provider = await saml.load_provider(ports(), org_slug, service_slug)
     parameters = await read_parameters()
     document = parameters.document("SAMLRequest") or refuse(SamlMessageInvalid)
     received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=parameters.relay_state)
-    started = await saml_sign_on.begin(ports(), app_context().base_url, caller(), received)
+    started = await saml_sign_on.begin(ports(), app_context().base_url, provider, received)
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
     # page gets both the session cookie and the cookie of this sign-on (security X-5).
     response = continue_at(started.path)
