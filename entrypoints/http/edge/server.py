@@ -1,27 +1,13 @@
-"""The HTTP/1.1 server on Trio: Hypercorn's protocol on our own connection loop (docs/adr/0004).
+"""The HTTP/1.1 server on Trio: one task per connection, which runs the application itself (docs/adr/0027).
 
-Hypercorn provides HTTP/1.1 (h11, the ASGI cycle, keep-alive, pipelining, lifespan). `_Connection`
-replaces `hypercorn.trio.TCPServer` between the protocol and the socket. Hypercorn 0.18 has no
-settings for these problems, all of which were reproduced with raw sockets:
+h11 parses requests, and Hypercorn runs the lifespan. This module reads and writes the sockets. It
+drops slow clients, lets a client read a refusal while it still sends, and keeps the errors of one
+connection from the others (security P-3, P-4).
 
-- Its sends are shielded and have no deadline, so a slow reader holds a connection forever, even past the
-  shutdown. A write timeout was proposed in pgjones/hypercorn#262, which was closed without a merge.
-- If an application responds without reading the body, its task and the connection hang on a full queue.
-- It closes the socket while the client still sends. The reset destroys the response (413, 401).
-- An unexpected error on one connection ends the server. (#103 fixed this for read timeouts.)
-- It responds to unparsable input (400, 431, 501) without a body and request id, and logs nothing.
-- HTTP/2 over cleartext cannot be disabled (security P-5; #317 is about the upgrade itself).
+While an application runs, nothing reads the socket until the application calls `receive`: for the
+body, or, after the body, for the disconnect of the client.
 
-Private interfaces of Hypercorn used here: `H11Protocol` with `_check_protocol`, `_create_stream`,
-`_send_h11_event` and `_send_error_response`; `HTTPStream`; `ASGIWrapper`; `Lifespan`;
-`WorkerContext`; and the event classes. Hypercorn is therefore pinned to its minor version. The
-tests in tests/proof/wire use raw sockets and fail if an upgrade changes the behavior. This module
-can shrink when Hypercorn has a write timeout, a switch for h2c, and lingering close; the middleware
-also covers #277, #279 and #280.
-
-Skipping Hypercorn's connection loop also saves task switches and system calls, which about doubles
-the number of requests per second. The module is longer than 400 lines because these classes share
-private state.
+The module is longer than 400 lines, because a connection and its requests share private state.
 """
 
 import errno
@@ -29,28 +15,23 @@ import math
 import os
 import socket
 import struct
-from collections import deque
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from email.utils import formatdate
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
+from urllib.parse import unquote
 
 import h11
 import structlog
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, RawData, Updated
-from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body, Request, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.bind import parse_bind
+from entrypoints.http.edge.middleware import Headers, Message
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK, MAX_SCIM_GROUP_BODY
 
 log = structlog.get_logger("http")
@@ -64,15 +45,19 @@ LINGER_BYTES = 2 * MAX_SCIM_GROUP_BODY  # discarded bytes of such a client
 LINGER_PIECE = 1024 * 1024  # bytes; with LINGER_PAUSE, discarding takes little time from other requests
 LINGER_PAUSE = 0.05  # seconds between two pieces
 MAX_RECEIVE = 64 * 1024
-MAX_WAITING = 2  # queued pieces of a request body before the client must wait
+MAX_REQUESTS = 1000  # on one connection; clients that connect again spread over the workers
 BACKLOG = 1024
 UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
+
+_ASGI = {"version": "3.0", "spec_version": "2.1"}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class Malformed(Protocol):
     """The function that returns the response to unparsable input. It also records the request if `observed` is true."""
 
-    def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[list[tuple[bytes, bytes]], bytes]: ...
+    def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[Headers, bytes]: ...
 
 
 class BindError(Exception):
@@ -143,7 +128,9 @@ async def serve_http(
     workers that inherited it keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within, keep_alive)
-    lifespan = Lifespan(server.app, server.config, {})
+    config = Config()
+    config.errorlog = None
+    lifespan = Lifespan(ASGIWrapper(app), config, {})
     async with trio.open_nursery() as outer:
         await outer.start(lifespan.handle_lifespan)
         await lifespan.wait_for_startup()
@@ -155,7 +142,7 @@ async def serve_http(
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
             connections.cancel_scope.deadline = trio.current_time() + (shutdown_grace() if callable(shutdown_grace) else shutdown_grace)
-            await server.drain()
+            server.drain()
         await lifespan.wait_for_shutdown()
         outer.cancel_scope.cancel()
 
@@ -164,348 +151,364 @@ class _Server:
     """The state that all connections share."""
 
     def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
+        self, app: Callable[..., Awaitable[None]], malformed: Malformed | None, headers_within: float, send_within: float, keep_alive: float
     ) -> None:
-        self.app = ASGIWrapper(app)
-        self.config = Config()
-        self.config.accesslog = None
-        self.config.errorlog = None
-        self.config.include_server_header = False
-        self.config.h11_max_incomplete_size = MAX_HEADER_BLOCK
-        self.context = WorkerContext(None)
+        self.app = app
         self.malformed = malformed
         self.headers_within = headers_within
         self.send_within = send_within
         self.keep_alive = keep_alive
-        self.connections: set[_Connection] = set()
-        self.draining = False
+        self.is_draining = False  # the next response of each connection is its last one
+        self._connections: set[_Connection] = set()
+        self._date = (0, b"")
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one client until its connection ends."""
-        connection = _Connection(self, stream)
-        self.connections.add(connection)
-        try:
-            await connection.run()
-        except* Exception:  # also in a group with a cancellation
-            # An error on one connection must not end the others.
-            log.exception("connection_failed")
-        finally:
-            self.connections.discard(connection)
+        # Trio's sockets pass through the scheduler in each call. A request passes through it while it waits for the client.
+        with socket.socket(fileno=stream.socket.detach()) as sock:
+            try:
+                connection = _Connection(self, sock)
+            except OSError:
+                return  # the client has already reset the connection
+            self._connections.add(connection)
+            try:
+                await connection.run()
+            except* Exception:  # also in a group with a cancellation
+                # An error on one connection must not end the others.
+                log.exception("connection_failed")
+            finally:
+                self._connections.discard(connection)
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """Close idle connections, and the others after their next response."""
-        self.draining = True
-        await self.context.terminated.set()  # the next response is the last one of its connection ...
-        self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
-        for connection in list(self.connections):
+        self.is_draining = True
+        for connection in self._connections:
             connection.close_if_idle()
+
+    def date_header(self) -> bytes:
+        """Return the header line with the current time."""
+        now = int(time.time())
+        if now != self._date[0]:
+            self._date = now, f"date: {formatdate(now, usegmt=True)}\r\n".encode()
+        return self._date[1]
 
 
 class _Connection:
     """The socket of one client, with deadlines for reading, writing and closing."""
 
-    def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
-        self._server = server
-        self._stream = stream
-        self._sending = trio.Lock()
-        self._reading = trio.CancelScope()
-        self._idle = True  # between requests, until all headers have arrived
-        self._has_begun = True  # whether a part of the headers has arrived; a new connection counts as a request that has begun
-        self._closing = False
-        self._linger_deadline = math.inf
+    def __init__(self, server: _Server, sock: socket.socket) -> None:
+        self.server = server
+        self.peer: tuple[str, int] = sock.getpeername()[:2]
+        self.local: tuple[str, int] = sock.getsockname()[:2]
         self.gone = False  # the client no longer receives data
-        self._protocol: _Http1
+        self.requests = 0
+        self._sock = sock
+        self._fileno = sock.fileno()
+        self._waiting: trio.CancelScope | None = None  # for a request
 
     async def run(self) -> None:
-        try:
-            peer = self._stream.socket.getpeername()
-            local = self._stream.socket.getsockname()
-        except OSError:
-            return  # the client has already reset the connection
-        async with trio.open_nursery() as applications:
-            self._protocol = _Http1(self._server, self, applications, peer[:2] or None, local[:2] or None)
-            self._limit_reading(self._server.headers_within)
-            with self._reading:
-                await self._read()
-            if self._reading.cancelled_caught and self._idle and not self._closing:
-                await self._protocol.give_up()
-            await self._protocol.handle(Closed())  # a running request receives the disconnect
-
-    async def _read(self) -> None:
-        while True:
-            data = await self._receive(MAX_RECEIVE)
-            if not self._has_begun:
-                self._has_begun = True
-                self._limit_reading(self._server.headers_within)
-            if self._closing:
+        """Serve requests, and end the connection."""
+        unparsed, responded = b"", True
+        while responded:
+            parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BLOCK)
+            if unparsed:
+                parser.receive_data(unparsed)
+                await trio.lowlevel.checkpoint()  # many pipelined requests must not delay other connections
+            try:
+                head = await self._read_head(parser)
+            except h11.RemoteProtocolError as error:
+                await self.refuse(error.error_status_hint)
                 break
-            await self._protocol.handle(RawData(data))
-            if not data:
-                return  # a half-closed client still gets its response
-        # Lingering close: read and discard data of the client while it sends. Closing at once would
-        # reset the connection and destroy the response that the client has not read (RFC 9112
-        # section 9.6).
-        discarded = len(data)
-        while data and discarded < LINGER_BYTES:
-            self._reading.deadline = min(trio.current_time() + LINGER, self._linger_deadline)
-            await trio.sleep(LINGER_PAUSE)
-            data = await self._receive(LINGER_PIECE)
-            discarded += len(data)
+            except TimeoutError:
+                if parser.trailing_data[0]:
+                    await self.refuse(408)
+                return
+            if head is None:
+                return
+            self.requests += 1
+            responded = await _Request(self, parser, head).run()
+            unparsed = parser.trailing_data[0]
+        await self._linger()
 
-    async def _receive(self, count: int) -> bytes:
-        """Return data of the client, or nothing if there will be no more."""
-        try:
-            return bytes(await self._stream.receive_some(count))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return b""
+    async def _read_head(self, parser: h11.Connection) -> h11.Request | None:
+        """Return the head of the next request, or None if the client has closed the connection.
 
-    def _set_idle(self) -> None:
-        self._idle = True
-        self._has_begun = bool(self._protocol.connection.trailing_data[0])
-        self._limit_reading(self._server.headers_within if self._has_begun else self._server.keep_alive)
+        Raises: RemoteProtocolError if the input is no request; TimeoutError.
+        """
+        # An absolute deadline, so that slow headers time out like missing ones. A new connection
+        # counts as a request that has begun. During a shutdown, the requests that new connections
+        # have already sent are still read.
+        begun = not self.requests or bool(parser.trailing_data[0])
+        deadline = trio.current_time() + self._wait_for_request(begun=begun)
+        while (event := parser.next_event()) is h11.NEED_DATA:
+            with trio.CancelScope(deadline=deadline) as self._waiting:
+                await self.wait_readable()
+            timed_out, self._waiting = self._waiting.cancelled_caught, None
+            if timed_out:
+                raise TimeoutError
+            if (data := self.receive_now()) is None:
+                continue
+            parser.receive_data(data)
+            if not begun:
+                begun, deadline = True, trio.current_time() + self._wait_for_request(begun=True)
+        return event if isinstance(event, h11.Request) else None  # or ConnectionClosed
 
-    def _limit_reading(self, seconds: float) -> None:
-        # An absolute deadline, so that slow headers time out like missing ones. During a shutdown,
-        # the requests that new connections have already sent are still read.
-        self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else seconds)
+    def _wait_for_request(self, *, begun: bool) -> float:
+        if self.server.is_draining:
+            return LINGER
+        return self.server.headers_within if begun else self.server.keep_alive
 
     def close_if_idle(self) -> None:
-        if self._idle:
-            self._reading.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
-    async def handle(self, event: ConnectionEvent) -> None:
-        """Execute an event of the protocol."""
-        if isinstance(event, RawData):
-            await self._send(event.data)
-        elif isinstance(event, Closed):
-            await self._close()
-        elif isinstance(event, Updated):
-            if event.idle:
-                self._set_idle()
-            else:
-                # No read deadline here: only the body can arrive now, and the middleware limits its
-                # time (security P-4).
-                self._idle = False
-                self._reading.deadline = math.inf
+    def receive_now(self, count: int = MAX_RECEIVE) -> bytes | None:
+        """Return the data that has arrived: nothing at the end of the client's data, or None if there is none yet."""
+        try:
+            return self._sock.recv(count)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
 
-    async def _send(self, data: bytes) -> None:
-        # The lock separates a "100 Continue" from a response. Acquiring a free lock must not cost a
-        # checkpoint.
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._fileno)
+
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client has closed its half of the connection, or the whole connection."""
+        await self.wait_readable()
+        with suppress(ConnectionError):
+            if self._sock.recv(1, socket.MSG_PEEK):
+                await trio.sleep_forever()  # the next request, which is read after this one
+
+    def send_continue(self) -> None:
+        """Send "100 Continue". A client that does not take it at once reads no responses."""
         try:
-            self._sending.acquire_nowait()
-        except trio.WouldBlock:
-            await self._sending.acquire()
+            complete = self._sock.send(_CONTINUE) == len(_CONTINUE)
+        except OSError:
+            complete = False
+        if not complete:
+            self._abort()
+
+    async def send(self, data: bytes) -> None:
+        """Send all data. Raises: ClientGone."""
+        if self.gone:
+            raise ClientGone
         try:
-            # Shielded, because a truncated response would corrupt the next one. The deadline bounds
-            # it (security P-4).
-            for start in range(0, 0 if self.gone else len(data), SEND_AT_ONCE):
-                with trio.CancelScope(deadline=trio.current_time() + self._server.send_within, shield=True) as scope:
-                    await self._stream.send_all(data[start : start + SEND_AT_ONCE] if len(data) > SEND_AT_ONCE else data)
-                if scope.cancelled_caught:
-                    self._abort()
-                    break
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
             self.gone = True
-            self._reading.cancel()
-        finally:
-            self._sending.release()
+            raise ClientGone from None
+        if sent < len(data):
+            await self._send_slowly(memoryview(data)[sent:])
 
-    async def _close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        try:
-            await self._stream.send_eof()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            self._reading.cancel()
-        self._linger_deadline = trio.current_time() + LINGER_WITHIN
-        self._reading.deadline = trio.current_time() + LINGER
+    async def _send_slowly(self, data: memoryview) -> None:
+        # Shielded, because a truncated response would corrupt the next one. The deadline bounds it
+        # (security P-4).
+        while data:
+            piece, data = data[:SEND_AT_ONCE], data[SEND_AT_ONCE:]
+            with trio.CancelScope(deadline=trio.current_time() + self.server.send_within, shield=True) as scope:
+                while piece:
+                    await trio.lowlevel.wait_writable(self._fileno)
+                    try:
+                        piece = piece[self._sock.send(piece) :]
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        self.gone = True
+                        raise ClientGone from None
+            if scope.cancelled_caught:
+                self._abort()
+                raise ClientGone
 
     def _abort(self) -> None:
-        """Reset the connection, so that the kernel discards the data that the client does not read."""
-        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        """Reset the connection when it is closed, so that the kernel discards the data that the client does not read."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.gone = True
-        self._reading.cancel()
 
-
-class _Parser(h11.Connection):
-    """h11 that stops parsing at the end of a connection's last request.
-
-    If more data follows, h11 would raise, and the connection would be closed in the middle of the
-    response.
-    """
-
-    def next_event(self) -> Any:
-        if self.their_state is h11.MUST_CLOSE and self.trailing_data[0]:
-            return h11.PAUSED if self.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY) else h11.NEED_DATA
-        return super().next_event()
-
-
-class _Http1(H11Protocol):
-    """Hypercorn's HTTP/1.1 without upgrades, and with our response to unparsable input."""
-
-    def __init__(
-        self,
-        server: _Server,
-        connection: _Connection,
-        applications: trio.Nursery,
-        peer: tuple[str, int] | None,
-        local: tuple[str, int] | None,
-    ) -> None:
-        self._applications = _Applications(applications, self)
-        spawner = cast("TaskGroup", self._applications)
-        super().__init__(server.app, server.config, server.context, spawner, ConnectionState({}), False, peer, local, connection.handle)
-        self.connection = _Parser(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BLOCK)
-        self._connection = connection
-        self._malformed = server.malformed
-        self._method = b""
-        self._unsent_headers = b""
-
-    async def give_up(self) -> None:
-        """End a connection after its idle time. Respond with 408 if part of a request has arrived."""
-        if self.connection.trailing_data[0]:
-            await self._send_error_response(408)
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Do nothing. Hypercorn would upgrade to HTTP/2 here, which the middleware refuses (security P-5)."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        # As in Hypercorn, without WebSockets.
-        self._method = request.method
-        self.stream = HTTPStream(
-            self.app, self.config, self.context, self.task_group, self.ssl, self.client, self.server, self.stream_send, STREAM_ID
-        )
-        await self.stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=list(request.headers),
-                http_version=request.http_version.decode(),
-                method=request.method.decode("ascii").upper(),
-                raw_path=request.target,
-                state=self.connection_state,
-            )
-        )
-        self.keep_alive_requests += 1
-
-    @property
-    def is_broken(self) -> bool:
-        """Return whether the request has a malformed or truncated body. The client gets 400 then, and no other response."""
-        return self.connection.their_state is h11.ERROR
-
-    async def stream_send(self, event: StreamEvent) -> None:
-        if self.is_broken and not isinstance(event, StreamClosed):
-            raise ClientGone
-        await super().stream_send(event)
-        if isinstance(event, Body) and self._connection.gone:
-            # Stop a streaming application by an exception instead of a cancellation.
-            raise ClientGone
-
-    async def send_continue(self) -> None:
-        """Send "100 Continue" if the client waits for it. The application is about to read the body."""
-        if self.connection.they_are_waiting_for_100_continue:
-            await super()._send_h11_event(h11.InformationalResponse(status_code=100, headers=self.config.response_headers("h11")))
-
-    async def _send_h11_event(self, event: Any) -> None:
-        if isinstance(event, h11.InformationalResponse):
-            return  # Hypercorn's "100 Continue", before the application has decided to read the body
-        try:
-            data = self.connection.send(event) or b""
-        except h11.LocalProtocolError:
-            if self.connection.their_state is not h11.ERROR:
-                raise
-            return
-        if isinstance(event, h11.Response):
-            # Send the headers with the first part of the body: one packet and one system call
-            # instead of two.
-            self._unsent_headers = data
-            return
-        data, self._unsent_headers = self._unsent_headers + data, b""
-        if data:
-            await self.send(RawData(data=data))
-
-    async def _send_error_response(self, status_code: int) -> None:
+    async def refuse(self, status: int, *, observed: bool = True, bodiless: bool = False) -> None:
+        """Respond to a request that cannot reach the application, or has no response of it."""
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
-        if self._malformed is not None:
-            # An application that runs records the request itself: as one without a response,
-            # because it cannot send its own.
-            observed = self.stream is None or not self._applications.has_begun
-            headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=observed)
-        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers + self.config.response_headers("h11")))
-        if body and (self.stream is None or self._method != b"HEAD"):
-            await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())
+        if self.server.malformed is not None:
+            headers, body = self.server.malformed(status, self.peer[0], observed=observed)
+        with suppress(ClientGone):
+            await self.send(_head(status, headers, self.server.date_header()) + (b"" if bodiless else body))
 
+    async def _linger(self) -> None:
+        """End the responses, and discard what the client still sends.
 
-class _Applications:
-    """The part of Hypercorn's TaskGroup that an HTTP stream uses: it starts the application for each request."""
-
-    def __init__(self, nursery: trio.Nursery, protocol: _Http1) -> None:
-        self._nursery = nursery
-        self._protocol = protocol
-        self.has_begun = False  # for the current request
-
-    async def spawn_app(self, app: Any, config: Config, scope: Any, send: Callable[..., Awaitable[None]]) -> Any:
-        inbox = _Inbox(self._protocol.send_continue)
-        self.has_begun = False
-        self._nursery.start_soon(self._run, app, scope, inbox, send)
-        return inbox.put
-
-    async def _run(self, app: Any, scope: Any, inbox: "_Inbox", send: Callable[..., Awaitable[None]]) -> None:
-        try:
-            # The part of the body that came with the headers was parsed before this task runs.
-            if self._protocol.is_broken:
+        Closing at once would reset the connection and destroy the response that the client has not
+        read (RFC 9112 section 9.6).
+        """
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+        end, discarded = trio.current_time() + LINGER_WITHIN, 0
+        while not self.gone and discarded < LINGER_BYTES:
+            with trio.move_on_at(min(trio.current_time() + LINGER, end)) as waiting:
+                await self.wait_readable()
+            data = None if waiting.cancelled_caught else self.receive_now(LINGER_PIECE)
+            if not data:
                 return
-            self.has_begun = True
-            await app(scope, inbox.get, send, trio.to_thread.run_sync, trio.from_thread.run)
+            discarded += len(data)
+            await trio.sleep(LINGER_PAUSE)
+
+
+class _Request:
+    """One request and its response, as the application receives and sends them."""
+
+    def __init__(self, connection: _Connection, parser: h11.Connection, request: h11.Request) -> None:
+        self._connection = connection
+        self._parser = parser
+        self._request = request
+        self._body = b""  # parsed, and not yet delivered to the application
+        self._is_received = False  # whether the body is parsed completely
+        self._delivered = False  # the whole body, to the application
+        self._expects_continue = parser.they_are_waiting_for_100_continue
+        self._failure = 0  # the status of the response to a malformed or truncated body
+        self._is_kept = connection.requests < MAX_REQUESTS and request.http_version == b"1.1"
+        self._started = False  # the application has started its response
+        self._is_complete = False  # the response was sent
+        self._head = b""  # of the response, sent together with the first part of its body
+        self._method = request.method.decode().upper()  # the checks of the middleware know upper case only
+        self._bodiless = self._method == "HEAD"
+        self._is_chunked = False
+        self._body_left: float = 0  # bytes of the response's body, if its length was announced
+
+    async def run(self) -> bool:
+        """Run the application. Return whether the connection can have another request."""
+        scope = self._scope()
+        self._parse()
+        if self._failure:
+            await self._refuse(observed=True)
+            return False
+        try:
+            await self._connection.server.app(scope, self.receive, self.send)
         except* ClientGone:
             pass
         except* Exception:
             log.exception("application_failed")
-        finally:
-            inbox.close()
-            with suppress(ClientGone):
-                await send(None)
+        if not self._started and not self._connection.gone:
+            await self._refuse(observed=False)  # the application has recorded the request as one without a response
+        return self._is_complete and self._is_kept and self._is_received
 
+    async def _refuse(self, *, observed: bool) -> None:
+        await self._connection.refuse(self._failure or 500, observed=observed, bodiless=self._method == "HEAD")
 
-class _Inbox:
-    """The messages for one request. Body messages wait for space, so that a client cannot fill the memory. A disconnect never waits."""
+    def _scope(self) -> dict[str, Any]:
+        request = self._request
+        path, _, query = request.target.partition(b"?")
+        headers = list(request.headers)
+        for name, value in headers:
+            if name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]:
+                self._is_kept = False
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": request.http_version.decode(),
+            "method": self._method,
+            "scheme": "http",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": headers,
+            "client": self._connection.peer,
+            "server": self._connection.local,
+        }
 
-    __slots__ = ("_arrived", "_closed", "_messages", "_send_continue", "_space")
+    def _parse(self) -> None:
+        """Parse the data that has arrived."""
+        pieces = []
+        try:
+            while isinstance(event := self._parser.next_event(), h11.Data):
+                pieces.append(event.data)
+            self._is_received = isinstance(event, h11.EndOfMessage)
+        except h11.RemoteProtocolError as error:
+            self._failure = error.error_status_hint
+        self._body = b"".join(pieces)
 
-    def __init__(self, send_continue: Callable[[], Awaitable[None]]) -> None:
-        self._send_continue = send_continue
-        self._messages: deque[Any] = deque()
-        self._arrived = trio.Event()
-        self._space = trio.Event()
-        self._closed = False
+    async def receive(self) -> Message:
+        """Return the next part of the body, or the disconnect of the client."""
+        if self._delivered and not self._is_complete:
+            await self._connection.wait_for_disconnect()
+            return _DISCONNECT
+        while not (self._body or self._is_received or self._failure or self._is_complete):
+            await self._receive_body()
+        if self._delivered or self._failure or self._is_complete:
+            return _DISCONNECT
+        body, self._body, self._delivered = self._body, b"", self._is_received
+        return {"type": "http.request", "body": body, "more_body": not self._delivered}
 
-    async def put(self, message: Any) -> None:
-        if self._is_closed():
+    async def _receive_body(self) -> None:
+        data = self._connection.receive_now()
+        if data is not None:
+            self._parser.receive_data(data)
+            self._parse()
+            if not self._is_received:
+                await trio.lowlevel.checkpoint()  # a large body must not delay other connections
             return
-        self._messages.append(message)
-        self._arrived.set()
-        if message["type"] == "http.request":
-            while len(self._messages) > MAX_WAITING and not self._is_closed():
-                self._space = trio.Event()
-                await self._space.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()  # a response that does not need the body is not preceded by a 100
+        if self._expects_continue and not self._started:
+            self._expects_continue = False
+            self._connection.send_continue()
+        await self._connection.wait_readable()
 
-    async def get(self) -> Any:
-        while not self._messages:
-            self._arrived = trio.Event()
-            await trio.lowlevel.checkpoint_if_cancelled()  # a response that does not need the body is not preceded by a 100
-            await self._send_continue()
-            await self._arrived.wait()
-        self._space.set()
-        return self._messages.popleft()
+    async def send(self, message: Message) -> None:
+        """Send a part of the response. Raises: ClientGone."""
+        if self._failure:
+            raise ClientGone
+        if message["type"] == "http.response.start" and not self._started:
+            self._head = self._response_head(message["status"], list(message.get("headers", ())))
+            self._started = True
+        elif message["type"] == "http.response.body" and self._started and not self._is_complete:
+            await self._send_body(message.get("body", b""), more=message.get("more_body", False))
+        else:
+            raise RuntimeError(f"an unexpected message of the application: {message['type']}")
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _response_head(self, status: int, headers: Headers) -> bytes:
+        length: bytes | None = None
+        closes = False
+        for name, value in headers:
+            if name == b"content-length":
+                length = value
+            elif name == b"connection":
+                closes = value == b"close"
+        self._bodiless |= status in (204, 304)
+        if length is not None:
+            self._body_left = int(length)
+        elif self._request.http_version == b"1.0":
+            self._body_left = math.inf  # the body ends with the connection
+        elif not self._bodiless:
+            self._is_chunked = True
+            headers.append((b"transfer-encoding", b"chunked"))
+        if closes or self._connection.server.is_draining:
+            self._is_kept = False
+        if not (self._is_kept or closes):
+            headers.append((b"connection", b"close"))
+        return _head(status, headers, self._connection.server.date_header())
 
-    def close(self) -> None:
-        self._closed = True
-        self._space.set()
+    async def _send_body(self, body: bytes, *, more: bool) -> None:
+        if self._bodiless:
+            body = b""
+        elif self._is_chunked:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        else:
+            self._body_left -= len(body)
+            if self._body_left < 0 or (not more and 0 < self._body_left < math.inf):
+                raise RuntimeError("the body of the response is not as long as its Content-Length")
+        if body or not more:
+            data, self._head = self._head + body, b""
+            await self._connection.send(data)
+        if more:
+            await trio.lowlevel.checkpoint()  # a long response must not delay other connections
+        self._is_complete = not more
+
+
+def _head(status: int, headers: Headers, date: bytes) -> bytes:
+    """Return the head of a response. Raises: ValueError if a header could add another one, or end the headers."""
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if not lines.count(b"\n") == lines.count(b"\r") == len(headers) or b"\0" in lines:
+        raise ValueError("a header of the response contains CR, LF or NUL")
+    return b"HTTP/1.1 %d \r\n%b%b\r\n" % (status, lines, date)

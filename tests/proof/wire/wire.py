@@ -35,7 +35,7 @@ class Client:
     async def get(self, path: str, *headers: str, method: str = "GET") -> Reply:
         lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
         await self.send(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-        return await self.reply(bodiless=method == "HEAD")
+        return await self.reply(bodiless=method.upper() == "HEAD")
 
     async def reply(self, *, bodiless: bool = False) -> Reply:
         """Read the next response, including interim ones (100)."""
