@@ -8,16 +8,11 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from quart import request
-from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
-from werkzeug.exceptions import NotFound as NoSuchRoute
-from werkzeug.routing import MapAdapter
 
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
-from core.kernel.values import is_printable
 from entrypoints.http.api import account_logs, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
 from entrypoints.http.api.applications import (
@@ -48,8 +43,9 @@ from entrypoints.http.api.tenancy import branding, domains, governance, home_rea
 from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import LazyBodyConnection
-from entrypoints.http.edge.context import AppContext, bind_context, request_record
+from entrypoints.http.edge.context import AppContext, bind_context
 from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
+from entrypoints.http.edge.dispatch import LeanQuart, check_hooks
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
@@ -140,7 +136,7 @@ BLUEPRINTS: Final = (
 )
 
 
-class Application(QuartTrio):
+class Application(LeanQuart):
     """Quart's application behind the edge middleware."""
 
     middleware: EdgeMiddleware
@@ -155,12 +151,6 @@ class Application(QuartTrio):
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.middleware(scope, receive, send)
-
-    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Look up routes by path and method only. The framework's adapter also parses the Host header of every request."""
-        if request is None:
-            return None
-        return MapAdapter(self.url_map, "localhost", "/", "", request.scheme, request.path, request.method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +253,11 @@ def build_routes() -> Application:
     app.url_map.merge_slashes = False  # a path with a doubled slash is unknown (decision 7)
     for module, _ in BLUEPRINTS:
         app.register_blueprint(module.routes)
-    app.before_request(_check_path)
     handle_errors(app)
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     check_every_route(app)
+    check_hooks(app)
     return app
 
 
@@ -315,12 +305,3 @@ def _render_error(
         return json_error(error, record, accept)
     page = error_page(error.status, error.message, record.request_id, support)
     return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()
-
-
-async def _check_path() -> None:
-    """Record the template of the route, and refuse paths with characters that no route has (security N-5)."""
-    # The framework would strip leading slashes, and find a route.
-    if request.scope["path"].startswith("//") or not is_printable(request.path):
-        raise NoSuchRoute
-    if request.url_rule is not None:
-        request_record().route = request.url_rule.rule

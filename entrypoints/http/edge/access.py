@@ -27,7 +27,7 @@ from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Pe
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.connection import LazyBody
-from entrypoints.http.edge.context import agent, anonymous, app_context, ports, request_record, signed_in
+from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.queries import check_query
@@ -128,9 +128,10 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
             return redirect
         check_query()
         try:
-            if isinstance(g.caller, ScimClient):
+            client = caller()
+            if isinstance(client, ScimClient):
                 body = cast("LazyBody", request.body)
-                with app_context().directory_turns.admit(g.caller.org_id) as turns:
+                with app_context().directory_turns.admit(client.org_id) as turns:
                     if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
                         await body  # before the turn: slow clients must not stop the other requests of their organization
                     async with turns:
@@ -156,7 +157,7 @@ def bearer_token(headers: Headers | None = None) -> str:
 
     Raises: Unauthenticated.
     """
-    scheme, _, token = (request.headers if headers is None else headers).get("Authorization", "").partition(" ")
+    scheme, _, token = (current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthenticated
@@ -164,14 +165,15 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 
 async def _as_person(access: Access, *, allow_former_users: bool = False) -> None:
+    record = request_record()
     user = await sessions.authenticate(
-        ports(), bearer_token(), address=request_record().address, agent=agent(), allow_former_users=allow_former_users
+        ports(), bearer_token(), address=record.address, agent=agent(), allow_former_users=allow_former_users
     )
     await _authorize_user(user, access)
     if user.organization is not None:
-        request_record().organization = user.organization.slug
+        record.organization = user.organization.slug
     elif user.service is not None:
-        request_record().organization = user.service.org_slug
+        record.organization = user.service.org_slug
 
 
 async def _as_person_if_present(access: Access) -> None:

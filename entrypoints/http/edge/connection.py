@@ -4,11 +4,13 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
 
-import trio
+from quart.utils import encode_headers
+from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody
+from werkzeug.datastructures import Headers
 
-from entrypoints.http.edge.middleware import Receive
+from entrypoints.http.edge.middleware import Receive, Scope
 from entrypoints.http.edge.size_limits import MAX_BODY
 
 
@@ -23,8 +25,7 @@ class LazyBody(TrioBody):
     receive: Receive
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
-        super().__init__(expected_content_length, max_content_length)
-        self.client_gone = trio.CancelScope()
+        # Not the base class's state: its events connect the two tasks of a request in Quart-Trio.
         self._expected = expected_content_length or 0
         self._admit: Callable[[], AbstractContextManager[None]] | None = None
         self._admission: ExitStack | None = None
@@ -76,14 +77,24 @@ class LazyBody(TrioBody):
         size, more = 0, True
         while more:
             message = await self.receive()
-            if message["type"] == "http.disconnect":
-                self.client_gone.cancel()
-                await trio.sleep_forever()
+            assert message["type"] == "http.request", "the middleware cancels the request at a disconnect"
             pieces.append(message.get("body", b""))
             more = message.get("more_body", False)
             size += len(pieces[-1])
             self._admit_if_large(size)
         return pieces
+
+
+class RequestHeaders(Headers):
+    """The headers of a request. The server has checked their characters, so they are not checked again."""
+
+    def __init__(self, scope: Scope) -> None:
+        # As Quart does: its `remote_addr` reads the first header of this name, so a client cannot set it.
+        peer = scope.get("client")
+        self._list = [
+            ("Remote-Addr", peer[0] if peer else ""),
+            *((name.decode("latin-1").title(), value.decode("latin-1")) for name, value in scope["headers"]),
+        ]
 
 
 class LazyBodyConnection(TrioASGIHTTPConnection):
@@ -96,13 +107,32 @@ class LazyBodyConnection(TrioASGIHTTPConnection):
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:
-        request = self._create_request_from_scope(send)
+        scope: Any = self.scope
+        request = self.app.request_class(
+            scope["method"],
+            scope["scheme"],
+            scope["path"],
+            scope["query_string"],
+            RequestHeaders(scope),
+            "",  # the root path
+            scope["http_version"],
+            send_push_promise=_push_nothing,
+            scope=scope,
+        )
         body = cast("LazyBody", request.body)
         body.receive = receive
-        with body.client_gone:  # canceled only while the application waits for the body
-            try:
-                response = await self.app.handle_request(request)
-            finally:
-                body.release()
-        if not body.client_gone.cancelled_caught:
+        try:
+            response = await self.app.handle_request(request)
+        finally:
+            body.release()
+        content = response.response
+        if isinstance(content, DataBody):  # in memory
+            headers = encode_headers(response.headers)
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": content.data})
+        else:
             await self._send_response(send, response)
+
+
+async def _push_nothing(path: str, headers: Headers) -> None:
+    """Do nothing, because HTTP/1.1 has no push."""

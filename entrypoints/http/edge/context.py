@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from quart import Quart, Response, current_app, g, request
+from quart import Quart, Request, Response, current_app, g, request
 
 from core.accounts.devices_rules import PresentedDevice
 from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthClaims, ScimClient, ServiceKey
@@ -23,6 +23,12 @@ AGENT_LENGTH = 512
 
 
 _EXTENSION = "gatehouse"
+
+# Each access through a proxy of Quart looks up the object again, so functions that run on each
+# request look it up once.
+_current_app: Callable[[], Quart] = cast("Any", current_app)._get_current_object
+_current_request: Callable[[], Request] = cast("Any", request)._get_current_object
+_current_g: Callable[[], Any] = cast("Any", g)._get_current_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +55,9 @@ def bind_context(app: Quart, context: AppContext) -> None:
     app.extensions[_EXTENSION] = context
 
 
-def app_context(app: Quart = current_app) -> AppContext:
-    """Return the context of the application."""
-    return cast("AppContext", app.extensions[_EXTENSION])
+def app_context(app: Quart | None = None) -> AppContext:
+    """Return the context of the application, by default of the current one."""
+    return cast("AppContext", (app or _current_app()).extensions[_EXTENSION])
 
 
 def ports() -> "Ports":
@@ -59,14 +65,19 @@ def ports() -> "Ports":
     return app_context().ports
 
 
+def current_request() -> Request:
+    """Return the current request itself. `quart.request` is a proxy of it."""
+    return _current_request()
+
+
 def request_record() -> "RequestRecord":
     """Return the record of the current request, which the middleware logs when the request ends."""
-    return cast("RequestRecord", request.scope["request_record"])  # type: ignore[typeddict-item]
+    return cast("RequestRecord", _current_request().scope["request_record"])  # type: ignore[typeddict-item]
 
 
 def caller() -> Caller:
     """Return the caller that the access decorator identified."""
-    return cast("Caller", g.caller)
+    return cast("Caller", _current_g().caller)
 
 
 def signed_in() -> Person:
@@ -109,7 +120,7 @@ def pre_auth() -> PreAuthClaims:
 
 def agent() -> str | None:
     """Return the User-Agent header, cut to AGENT_LENGTH and printable, or None."""
-    value = request.headers.get("User-Agent")
+    value = _current_request().headers.get("User-Agent")
     # Headers can contain terminal control characters, which must not reach a log or a response
     # (security L-3, N-5).
     return None if value is None else to_printable(value[:AGENT_LENGTH])

@@ -3,12 +3,10 @@
 from functools import lru_cache
 from uuid import UUID
 
-from quart import request
-
 from core.kernel.errors import Limited
 from core.kernel.rate_limits import AUTH, DEVICE, SCIM, Bucket
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import app_context, ports, request_record
+from entrypoints.http.edge.context import app_context, current_request, ports, request_record
 
 
 class RateLimits:
@@ -42,8 +40,9 @@ async def take_token(own: tuple[Bucket, ...]) -> None:
 
     Raises: Limited.
     """
-    assert request.url_rule is not None, "only matched routes are guarded"
-    await _take(app_context().limits.of(request.url_rule.rule, own))
+    rule = current_request().url_rule
+    assert rule is not None, "only matched routes are guarded"
+    await _take(app_context().limits.of(rule.rule, own))
 
 
 async def take_client_token(client_id: UUID) -> None:

@@ -11,7 +11,7 @@ The module is longer than 400 lines, because one class and its per-request state
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from os import urandom
@@ -229,7 +229,8 @@ class EdgeMiddleware:
     async def _run(self, scope: Scope, call: "_Call") -> DirectResponse | None:
         """Run the application. Return an error if the body was too large or too slow, or if there was no response."""
         try:
-            with call.application:
+            # A scope costs as much as the rest of this module, and only reading a body is canceled.
+            with call.application if call.has_body else nullcontext():
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
             # The application turns errors into responses. This error was raised outside its error
@@ -347,6 +348,9 @@ class _Call:
                 # Withhold the disconnect (security P-3). Quart-Trio would cancel the handler during
                 # a query, and the pool would lose a connection. At the end of a response it would
                 # cancel the server's cleanup, and the socket would stay open.
+                await trio.sleep_forever()
+            if self.has_body:  # the application waits for the rest of the body
+                self.application.cancel()
                 await trio.sleep_forever()
         return message
 

@@ -11,6 +11,7 @@ from quart import request
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.context import current_request
 
 MAX_FIELDS = 100
 MAX_LIMIT = 100
@@ -39,7 +40,9 @@ def check_query() -> None:
 
     Raises: TooManyFields, QueryNotUtf8, DuplicateParameter.
     """
-    raw = request.query_string
+    raw = current_request().query_string
+    if not raw:
+        return
     if raw.count(b"&") >= MAX_FIELDS:
         raise TooManyFields
     if b"%" in raw or not raw.isascii():

@@ -1,0 +1,66 @@
+"""The dispatch of requests: the parts of Quart that are left out, and those that must still work."""
+
+from typing import Any
+
+import pytest
+from quart import Response, has_app_context, has_request_context, request
+from quart_trio import QuartTrio
+
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.dispatch import LeanQuart, check_hooks
+from tests.support.direct import PEER, ask
+
+
+def add_routes(app: QuartTrio) -> None:
+    @anyone
+    async def remote() -> Response:
+        return Response(f"{request.remote_addr} {request.headers['X-Test']}")
+
+    @anyone
+    async def text() -> str:
+        return "text"
+
+    app.add_url_rule("/api/test/remote", "test_remote", remote)
+    app.add_url_rule("/api/test/text", "test_text", text)
+
+
+@pytest.mark.parametrize("kind", ["before_request", "after_request", "teardown_request", "url_value_preprocessor"])
+def test_functions_that_would_not_be_called_are_refused(kind: str) -> None:
+    app = LeanQuart(__name__, static_folder=None)
+    check_hooks(app)
+    getattr(app, kind)(lambda *_: None)
+    with pytest.raises(ValueError, match=kind):
+        check_hooks(app)
+
+
+async def test_a_client_cannot_set_its_remote_address(app: QuartTrio) -> None:
+    headers = [(b"remote-addr", b"192.0.2.1"), (b"x-test", "\u00e9".encode("latin-1"))]
+    assert (await ask(app, "GET", "/api/test/remote", headers=headers)).text == f"{PEER} \u00e9"
+
+
+async def test_a_view_can_return_what_quart_accepts(app: QuartTrio) -> None:
+    assert (await ask(app, "GET", "/api/test/text")).text == "text"
+
+
+@pytest.mark.parametrize("path", ["/api/test/text", "/api/nothing", "/api/user"])
+async def test_no_context_is_left_after_a_request(app: QuartTrio, path: str) -> None:
+    await ask(app, "GET", path)
+    assert not has_request_context()
+    assert not has_app_context()
+
+
+async def test_a_body_in_memory_is_one_message(app: QuartTrio) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("the view reads no body")
+
+    scope = {
+        "type": "http", "http_version": "1.1", "asgi": {"version": "3.0"}, "method": "GET", "scheme": "http", "path": "/health",
+        "raw_path": b"/health", "query_string": b"", "root_path": "", "headers": [(b"host", b"test")], "client": None, "server": None,
+    }  # fmt: skip
+    await app.asgi_app(scope, receive, send)  # type: ignore[arg-type]
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
