@@ -120,11 +120,14 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         else:
             # Never use the database of another running service: it stops together with that
             # service.
-            embedded_database = stack.enter_context(embedded.start(embedded_data(settings)))
+            embedded_database = stack.enter_context(embedded.launch(embedded_data(settings)))
             conninfo = embedded_database.conninfo
+        routes = build_routes()  # while the database starts
+        if embedded_database is not None:
+            embedded_database.wait_until_ready()
         owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
         greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing
-        process = partial(run_process, settings, address, conninfo, listening, build_routes())
+        process = partial(run_process, settings, address, conninfo, listening, routes)
         _freeze_objects()
         if settings.workers == 1:
             return trio.run(partial(process, embedded_database=embedded_database, on_started=greet))
@@ -246,12 +249,11 @@ async def run_process(
 
 
 def _freeze_objects() -> None:
-    """Exclude the imported objects and the routes from garbage collection. Workers share them, because no collection writes to them.
+    """Exclude the objects so far from garbage collection. Workers share them, because no collection writes to them.
 
     A full collection would visit all of them during a request. Such collections caused half of the
-    slowest percent of requests.
+    slowest percent of requests. No collection comes first: it would take 100 ms, and free 600 kB.
     """
-    gc.collect()
     gc.freeze()
 
 

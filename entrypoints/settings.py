@@ -5,6 +5,7 @@ The module is longer than 400 lines, because all settings are in one class.
 
 import ipaddress
 import json
+import os
 import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
@@ -13,7 +14,6 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
@@ -73,10 +73,10 @@ class TierSetting(BaseModel):
         return Tier(id=new_id(), **self.model_dump())
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Every setting, with its default. Secrets are masked when shown."""
 
-    model_config = SettingsConfigDict(env_prefix="SSO_", frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = ConfigDict(frozen=True, validate_default=True)
 
     database_url: SecretStr | None = None
     data_dir: Path = Path("var")
@@ -97,20 +97,20 @@ class Settings(BaseSettings):
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
-    dns_servers: Annotated[tuple[DnsServer, ...], NoDecode] = ()
+    dns_servers: tuple[DnsServer, ...] = ()
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
     support_address: str | None = None
     outbound_allow: str = ""
     geoip_database: Path | None = None
     anonymizer_networks_file: Path | None = None
-    tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
+    tiers: tuple[TierSetting, ...] = ()
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
     auto_approve_organizations: bool = False
     notify_owners_of_organizations: bool = True
     key_environment: Literal["live", "test"] | None = None
-    trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
+    trusted_proxies: tuple[Network, ...] = ()
     keep_alive: int | None = Field(None, ge=1, le=3600)
     rate_limits: str = "on"
     client_rate: float = Field(20.0, gt=0, lt=1e6)
@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     mfa_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
-    webhook_retry_delays: Annotated[tuple[Delay, ...], NoDecode] = (0, 5, 300, 1800, 7200)
+    webhook_retry_delays: tuple[Delay, ...] = (0, 5, 300, 1800, 7200)
     webhook_timeout: float = Field(10, ge=0.1, le=60)
     webhooks_per_organization: int = Field(50, ge=1, le=10_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
@@ -414,12 +414,15 @@ def _common_passwords(path: Path | None) -> frozenset[str]:
 
 
 def load() -> Settings:
-    """Return the settings from the environment.
+    """Return the settings from the environment. An empty variable counts as unset.
 
     Raises: SettingsInvalid.
     """
+    variables = {name.upper(): value for name, value in os.environ.items() if value}
     try:
-        return Settings()
+        return Settings.model_validate(
+            {name: variables[variable] for name in Settings.model_fields if (variable := f"SSO_{name.upper()}") in variables}
+        )
     except ValidationError as error:
         raise SettingsInvalid("\n".join(_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
 

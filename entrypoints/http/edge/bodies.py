@@ -167,7 +167,7 @@ AT_LEAST_ONE_FIELD: Final = ConfigDict(json_schema_extra={"minProperties": 1})
 class RequestModel(BaseModel):
     """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 def optional(**limits: Any) -> Any:
@@ -182,7 +182,7 @@ def _without_default(schema: dict[str, Any]) -> None:
 class ResponseModel(BaseModel):
     """The base of response models. Only declared fields are sent."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 def _printable(text: str) -> str:

@@ -59,7 +59,7 @@ def check_query() -> None:
 class Query(BaseModel):
     """A query string. Unknown fields are ignored."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 def clamped(value: Any, least: int, most: int) -> int:

@@ -34,7 +34,7 @@ from adapters.postgres.engine.embedded.location import (
 )
 from adapters.postgres.engine.embedded.programs import ENVIRONMENT, EmbeddedError, find_programs, version_of
 
-__all__ = ["EmbeddedError", "Running", "attach", "exists", "scratch", "start"]
+__all__ = ["EmbeddedError", "Running", "attach", "exists", "launch", "scratch", "start"]
 
 _LINUX: bool = sys.platform == "linux"
 
@@ -51,9 +51,10 @@ _LONGEST_SOCKET_PATH: Final = 107 if _LINUX else 103
 class Running:
     """A running server with its connection string and its log file. As a context manager it stops at the end of the block."""
 
-    def __init__(self, conninfo: str, log: Path, lock: int, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
+    def __init__(self, conninfo: str, data: Path, lock: int, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
         self.conninfo = conninfo
-        self.log = log
+        self.log = _log_file(data)
+        self._data = data
         self._lock = lock
         self._process = process
         self._clean_up = clean_up
@@ -67,6 +68,19 @@ class Running:
     def ended(self) -> bool:
         """Whether the server has ended, by itself or by `stop`. The log may say why. SIGCHLD announces the end."""
         return self._process.poll() is not None
+
+    def wait_until_ready(self) -> None:
+        """Return when the server accepts connections.
+
+        Raises: EmbeddedError.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT
+        while (server := _Server.in_directory(self._data)) is None or server.pid != self.pid or not server.ready:
+            if self.ended:
+                raise EmbeddedError(f"The database in {self._data} did not start: {_reason(self._data)}")
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"The database in {self._data} did not become ready in {_START_TIMEOUT:.0f} s: see {self.log}.")
+            time.sleep(0.002)
 
     def stop(self) -> None:
         """Stop the server. Open transactions are rolled back, and committed data is kept. A second call does nothing."""
@@ -85,6 +99,20 @@ class Running:
 
 def start(data_dir: Path, *, durable: bool = True) -> Running:
     """Start the database in `data_dir`, create it first if it is missing, and return when it accepts connections.
+
+    See `launch`. Raises: EmbeddedError.
+    """
+    running = launch(data_dir, durable=durable)
+    try:
+        running.wait_until_ready()
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def launch(data_dir: Path, *, durable: bool = True) -> Running:
+    """Launch the server of the database in `data_dir`, create the database first if it is missing, and return before the server is ready.
 
     Call this in the main thread, before `trio.run`: on Linux the server ends with the thread that
     forked it, and a worker thread of Trio ends after ten idle seconds. With `durable=False`, for
@@ -112,8 +140,7 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
             command = [str(programs / "postgres"), *_options(data, socket_dir, durable=durable)]
             process = _launch(command, user, _log_file(data))
             clean_up.callback(_end, process)
-            _wait_until_ready(process, data)
-            return Running(_conninfo(socket_dir), _log_file(data), own_lock, process, clean_up.pop_all())
+            return Running(_conninfo(socket_dir), data, own_lock, process, clean_up.pop_all())
     except OSError as error:
         raise EmbeddedError(f"The embedded database in {data_dir} could not be started: {error}.") from error
 
@@ -295,16 +322,6 @@ class _Server:
             return cls(int(lines[0]), Path(lines[4] if len(lines) > 4 else ""), len(lines) > 7 and lines[7].strip() == "ready")
         except (FileNotFoundError, IndexError, ValueError):
             return None
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], data: Path) -> None:
-    deadline = time.monotonic() + _START_TIMEOUT
-    while (server := _Server.in_directory(data)) is None or server.pid != process.pid or not server.ready:
-        if process.poll() is not None:
-            raise EmbeddedError(f"The database in {data} did not start: {_reason(data)}")
-        if time.monotonic() > deadline:
-            raise EmbeddedError(f"The database in {data} did not become ready in {_START_TIMEOUT:.0f} s: see {_log_file(data)}.")
-        time.sleep(0.002)
 
 
 def _wait_for_predecessor(data: Path) -> None:
