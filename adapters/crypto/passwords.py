@@ -1,6 +1,7 @@
 """Password hashing with Argon2id in separate threads."""
 
 import base64
+import hmac
 import secrets
 import struct
 import time
@@ -9,6 +10,7 @@ from functools import partial
 
 import argon2
 
+from adapters.crypto.argon2id import HASH_LENGTH, Cost, compute
 from adapters.low_priority_threads import LowPriorityThreads
 
 _SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; random bytes follow
@@ -22,15 +24,15 @@ class Argon2Passwords:
     """
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
-        self._hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
+        self._cost = Cost(memory_kib, time_cost, parallelism)
         # Unknown accounts are verified against this hash. It has the parameters of new hashes, so
-        # it takes as long (security B-2).
-        self._dummy_hash = _make_dummy_hash(memory_kib, time_cost, parallelism)
+        # it takes as long (security B-2). It is random, so it matches no known password.
+        self._dummy_hash = _to_phc(self._cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(HASH_LENGTH))
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
     async def hash(self, password: str) -> str:
         """Return a new hash as a PHC string. Raises: Limited."""
-        return await self._threads.run(partial(self._hasher.hash, password.encode()))
+        return await self._threads.run(partial(_hash, password.encode(), self._cost))
 
     async def verify(self, password_hash: str | None, password: str) -> bool:
         """Return whether the password matches the hash. Without a hash, return False after the same time.
@@ -43,15 +45,15 @@ class Argon2Passwords:
 
     def is_outdated(self, password_hash: str) -> bool:
         """Return whether the hash was made with other parameters than the current ones."""
-        return self._hasher.check_needs_rehash(password_hash)
+        return _parse_phc(password_hash)[0] != self._cost
 
     def new_salt(self) -> bytes:
         """Return a salt for `derive` with the current parameters.
 
         It contains them because a value can be derived again only with the same parameters.
         """
-        hasher = self._hasher
-        return _SALT.pack(hasher.memory_cost, hasher.time_cost, hasher.parallelism) + secrets.token_bytes(_SALT_BYTES)
+        cost = self._cost
+        return _SALT.pack(cost.memory_kib, cost.time_cost, cost.parallelism) + secrets.token_bytes(_SALT_BYTES)
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
         """Return 32 bytes derived from this secret and this salt. Raises: Limited."""
@@ -61,50 +63,51 @@ class Argon2Passwords:
         """End the threads now instead of a minute after the last hash. For tests, which create many instances."""
         self._threads.close()
 
-    def _matches(self, password_hash: str, password: bytes) -> bool:
-        try:
-            return self._hasher.verify(password_hash, password)
-        except argon2.exceptions.VerifyMismatchError:
-            # Other errors, such as a damaged hash or too little memory, must not look like a wrong
-            # password.
-            return False
+    @staticmethod
+    def _matches(password_hash: str, password: bytes) -> bool:
+        """Return whether the password matches.
+
+        Raises: InvalidHashError if the hash is damaged, and the errors of `compute`. None of them may look like a wrong password.
+        """
+        cost, salt, digest = _parse_phc(password_hash)
+        return hmac.compare_digest(compute(password, salt, cost, len(digest)), digest)
+
+
+def _hash(password: bytes, cost: Cost) -> str:
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return _to_phc(cost, salt, compute(password, salt, cost))
 
 
 def _derive(secret: bytes, salt: bytes) -> bytes:
-    memory_kib, time_cost, parallelism = _SALT.unpack_from(salt)
-    return argon2.low_level.hash_secret_raw(
-        secret,
-        salt[_SALT.size :],
-        time_cost=time_cost,
-        memory_cost=memory_kib,
-        parallelism=parallelism,
-        hash_len=32,
-        type=argon2.low_level.Type.ID,
-    )
+    return compute(secret, salt[_SALT.size :], Cost(*_SALT.unpack_from(salt)))
 
 
-def _make_dummy_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
-    """Return a random hash that matches no known password.
+def _to_phc(cost: Cost, salt: bytes, digest: bytes) -> str:
+    parts = (base64.b64encode(part).rstrip(b"=").decode() for part in (salt, digest))
+    return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={cost.memory_kib},t={cost.time_cost},p={cost.parallelism}${'$'.join(parts)}"
 
-    Its text is composed of random bytes, and no hash is computed: the allocator would never return
-    the memory of a computation in this thread to the system. The allocator also keeps the memory of
-    each hashing thread between hashes. That is good there: with 19 MB of fresh pages from the
-    system each time, a hash would take twice as long.
-    """
-    salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
-    return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={memory_kib},t={time_cost},p={parallelism}${salt}${digest}"
+
+def _parse_phc(password_hash: str) -> tuple[Cost, bytes, bytes]:
+    """Return the parameters, the salt and the digest. Raises: InvalidHashError."""
+    parameters = argon2.extract_parameters(password_hash)
+    if parameters.type is not argon2.Type.ID or parameters.version != argon2.low_level.ARGON2_VERSION:
+        raise argon2.exceptions.InvalidHashError(f"{parameters.type} {parameters.version}")
+    try:
+        salt, digest = (base64.b64decode(part + "=" * (-len(part) % 4), validate=True) for part in password_hash.split("$")[-2:])
+    except ValueError as error:
+        raise argon2.exceptions.InvalidHashError("The salt or the digest is not base64.") from error
+    return Cost(parameters.memory_cost, parameters.time_cost, parameters.parallelism), salt, digest
 
 
 def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
     """Measure how many passwords this machine verifies per second, with this many threads and no other load."""
-    hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
-    hashed = hasher.hash("measured")
+    hashed = _hash(b"measured", Cost(memory_kib, time_cost, parallelism))
     end = time.perf_counter() + seconds
 
     def verify_until_the_end(_: int) -> int:
         done = 0
         while time.perf_counter() < end:
-            hasher.verify(hashed, "measured")
+            Argon2Passwords._matches(hashed, b"measured")
             done += 1
         return done
 
