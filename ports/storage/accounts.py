@@ -81,10 +81,6 @@ class Accounts(AccountsRead, Protocol):
         """Lock and return the account of a one-time token. The token may have expired or been used."""
         ...
 
-    def lock_usable_deferred(self, user_id: UUID) -> Deferred[Account]:
-        """Lock the account with the next statement, if it allows sign-ins at all."""
-        ...
-
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
         """Lock the account with the next statement, if it is usable and verified, and still has this password hash."""
         ...

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core.accounts.accounts_rules import Account
 from core.applications.services_rules import Service
-from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
+from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
@@ -26,23 +26,19 @@ from core.kernel.providers import Provider
 # OAuth authorization codes
 
 
-class AuthorizationCodesRead(Protocol):
-    """Read access to authorization codes.
+class AuthorizationCodes(Protocol):
+    """Changes to authorization codes. The account is locked before any of these.
 
     `service` is the client that presents the code, or None for the platform's frontend. Codes of
     other clients are not found.
     """
 
-    async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
-        """Return the code, even if it is used or expired."""
-        ...
-
-
-class AuthorizationCodes(AuthorizationCodesRead, Protocol):
-    """Changes to authorization codes. The account is locked before any of these."""
-
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
         """Add the code. Return False if its service was deleted."""
+        ...
+
+    def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> Deferred[Account]:
+        """Lock the account of the code with the next statement, if it allows sign-ins at all. The code may be used or expired."""
         ...
 
     async def redeem(
@@ -55,13 +51,13 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         now: datetime,
         *,
         registered: bool,
-    ) -> bool:
-        """Redeem the code for this session, and return whether that was possible.
+    ) -> RedeemedAuthorizationCode | None:
+        """Redeem the code for this session. Return None if that is not possible.
 
         The code must be unused and not expired, and the browser session that got it must be alive.
         The redirect URI and the challenge must be those of the authorization request. If that
         request had no redirect URI, the token request may have a registered one (`registered`).
-        Only one of several parallel calls gets True.
+        Only one of several parallel calls can redeem the code.
         """
         ...
 
@@ -371,8 +367,6 @@ class ProviderReturns(Protocol):
 class FederationReading(Protocol):
     """Read access to the repositories of federation."""
 
-    @property
-    def authorization_codes(self) -> AuthorizationCodesRead: ...
     @property
     def device_codes(self) -> DeviceCodesRead: ...
     @property

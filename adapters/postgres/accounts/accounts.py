@@ -177,13 +177,6 @@ class Accounts(Repository):
             purpose=purpose,
         )
 
-    def lock_usable_deferred(self, user_id: UUID) -> DeferredRow[Account]:
-        return self._one_deferred(
-            to_account,
-            SELECT + "where id = %(user_id)s and deactivated_at is null and anonymized_at is null for no key update",
-            user_id=user_id,
-        )
-
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
         return self._one_deferred(
             to_account,

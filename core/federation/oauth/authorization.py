@@ -202,7 +202,9 @@ async def identify_client(ports: Ports, client_id: str | None, client_secret: st
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False)
 
 
-async def exchange_code(ports: Ports, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
+async def exchange_code(
+    ports: Ports, caller: Caller, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None
+) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
 
     Sources: decisions 88, 89, 90, 92 and 93; security O-3 and O-4.
@@ -218,45 +220,46 @@ async def exchange_code(ports: Ports, client: OAuthClient, code: str, redirect_u
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, client, digest(code), redirect_uri, verifier)
+        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
 
 
-async def _redeem(ports: Ports, client: OAuthClient, code_hash: bytes, redirect_uri: str | None, verifier: str | None) -> TokenPair:
+async def _redeem(
+    ports: Ports, caller: Caller, client: OAuthClient, code_hash: bytes, redirect_uri: str | None, verifier: str | None
+) -> TokenPair:
     challenge = None
     if verifier is not None:
         challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else refuse(AuthorizationCodeInvalid)
     elif client.relies_on_pkce:
         raise AuthorizationCodeInvalid
-    async with ports.storage.reading() as read:
-        issued = await read.authorization_codes.find(code_hash, client.context) or refuse(AuthorizationCodeInvalid)
     now, is_registered = ports.clock.now(), redirect_uri in _registered_uris(ports, client)
-    person = Person(
-        user_id=issued.user_id,
-        email=issued.email,
-        email_verified=issued.email_verified,
-        session_id=new_id(),
-        service=client.context,
-        address=issued.address,
-        agent=issued.agent,
-    )
-    signed_in = None
+    session_id, signed_in = new_id(), None
     try:
-        async with ports.storage.transaction(by=person, in_session=False) as tx:
-            locked = tx.accounts.lock_usable_deferred(issued.user_id)
+        async with ports.storage.transaction(by=caller, in_session=False) as tx:
+            locked = tx.authorization_codes.lock_account_deferred(code_hash, client.context)
             redeemed = await tx.authorization_codes.redeem(
-                code_hash, client.context, redirect_uri, challenge, person.session_id, now, registered=is_registered
+                code_hash, client.context, redirect_uri, challenge, session_id, now, registered=is_registered
             )
             account = locked.value or refuse(AuthorizationCodeInvalid)
-            if redeemed:
+            if redeemed is not None:
+                person = Person(
+                    user_id=account.id,
+                    email=account.email,
+                    email_verified=account.email_verified_at is not None,
+                    session_id=session_id,
+                    service=client.context,
+                    address=redeemed.address,
+                    agent=redeemed.agent,
+                )
+                tx.acts_as(person)
                 grant = RedeemedGrant(
                     person=person,
                     account=account,
                     service=client.context,
-                    provider=issued.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
-                    device_id=issued.browser.device_id,
+                    provider=redeemed.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+                    device_id=redeemed.browser.device_id,
                     grant=Grant.AUTHORIZATION_CODE,
                 )
                 signed_in = await start_granted_session(ports, tx, grant, now)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from core.applications.services_rules import Service
     from core.kernel.principals import BrowserSession, ServiceContext
-    from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
 # itself (decision 88).
@@ -135,15 +134,9 @@ class AuthorizationCode:
 
 
 @dataclass(frozen=True, slots=True)
-class IssuedCode:
-    """The user and the browser session of a stored code.
+class RedeemedAuthorizationCode:
+    """The browser session that a redeemed code was issued to, with its IP address and user agent."""
 
-    `address` and `agent` are the IP address and user agent of the browser session.
-    """
-
-    user_id: UUID
-    email: Email
-    email_verified: bool
     address: str | None
     agent: str | None
     browser: BrowserSession

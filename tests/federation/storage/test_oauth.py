@@ -13,12 +13,12 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.oauth.authorization_rules import CODE_TTL, AuthorizationCode, IssuedCode
-from core.kernel.principals import BrowserSession, ServiceContext
+from core.federation.oauth.authorization_rules import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
+from core.kernel.principals import SYSTEM, BrowserSession, ServiceContext
 from core.kernel.values import digest
 from core.maintenance.housekeeping_rules import Sweep
 from tests.support.builders import make_device, run_concurrently, run_sql
-from tests.support.rows import ADA, DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
+from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 
 CODE: Final = digest("code")
 REDIRECT_URI: Final = "https://shop.example.com/callback"
@@ -32,7 +32,7 @@ class StoredCode:
     service: ServiceContext | None
     code: AuthorizationCode
 
-    async def redeem(self, **changes: Any) -> bool:
+    async def redeem(self, **changes: Any) -> RedeemedAuthorizationCode | None:
         """Redeem the code with its own values and these changes."""
         defaults = {
             "code_hash": CODE,
@@ -49,9 +49,12 @@ class StoredCode:
         """Return the session that the code was redeemed for, as this service sees it."""
         return await within(self.storage, lambda tx: tx.authorization_codes.session_started_by(CODE, service))
 
-    async def find(self, service: ServiceContext | None, code_hash: bytes = CODE) -> IssuedCode | None:
-        async with self.storage.reading() as read:
-            return await read.authorization_codes.find(code_hash, service)
+    async def locked_account(self, service: ServiceContext | None, code_hash: bytes = CODE) -> UUID | None:
+        """Return the id of the account that this service locks by a code."""
+        async with self.storage.transaction(by=SYSTEM) as tx:
+            locked = tx.authorization_codes.lock_account_deferred(code_hash, service)
+            await tx.authorization_codes.session_started_by(code_hash, service)
+        return None if locked.value is None else locked.value.id
 
 
 async def store_code(storage: Postgres, service: ServiceContext | None, **changes: Any) -> StoredCode:
@@ -85,19 +88,28 @@ async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(stored_co
     ]
 
 
-async def test_find_returns_the_user_and_the_browser_session(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+async def test_redeeming_returns_the_browser_session(stored_code: StoredCode, pool: Pool) -> None:
     device = make_device(stored_code.code.user_id, NOW)
     await within(stored_code.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
     browser = BrowserSession(stored_code.code.browser_session_id, "websuite", device.id, NOW - HOUR)
-    expected = IssuedCode(stored_code.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=browser)
-    assert await stored_code.find(shop) == expected
-    assert await stored_code.find(shop, digest("another")) is None
+    assert await stored_code.redeem() == RedeemedAuthorizationCode(address="203.0.113.9", agent="tests", browser=browser)
+
+
+async def test_a_code_locks_its_account_if_it_is_usable(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+    assert await stored_code.locked_account(shop, digest("another")) is None
+    assert await stored_code.locked_account(shop) == stored_code.code.user_id
+    assert await stored_code.redeem()
+    assert await stored_code.locked_account(shop) == stored_code.code.user_id, "a second use ends the session of the first"
+    for column in ("deactivated_at", "anonymized_at"):
+        await run_sql(pool, f"update users set {column} = now()")  # noqa: S608
+        assert await stored_code.locked_account(shop) is None
+        await run_sql(pool, f"update users set {column} = null")  # noqa: S608
 
 
 async def test_another_application_does_not_find_a_code(stored_code: StoredCode, desk: ServiceContext, foreign: ServiceContext) -> None:
     for other in (desk, foreign, replace(foreign, id=stored_code.code.service.id if stored_code.code.service else uuid4()), None):
-        assert await stored_code.find(other) is None
+        assert await stored_code.locked_account(other) is None
         assert not await stored_code.redeem(service=other)
     assert await stored_code.redeem(), "the refused attempts did not use it up"
     for other in (desk, foreign, None):
@@ -167,14 +179,14 @@ async def test_a_request_without_redirect_uri_allows_a_registered_one(
     storage: Postgres, shop: ServiceContext, redirect_uri: str | None, registered: bool, good: bool
 ) -> None:
     stored_code = await store_code(storage, shop, redirect_uri=None)
-    assert await stored_code.redeem(redirect_uri=redirect_uri, registered=registered) is good
+    assert (await stored_code.redeem(redirect_uri=redirect_uri, registered=registered) is not None) is good
 
 
 async def test_a_code_of_the_frontend_belongs_to_no_service(storage: Postgres, shop: ServiceContext) -> None:
     stored_code = await store_code(storage, None)
-    assert await stored_code.find(shop) is None
+    assert await stored_code.locked_account(shop) is None
     assert not await stored_code.redeem(service=shop)
-    assert await stored_code.find(None) is not None
+    assert await stored_code.locked_account(None) is not None
     assert await stored_code.redeem()
     assert await stored_code.started_session(shop) is None
     assert await stored_code.started_session(None) is not None
@@ -195,7 +207,7 @@ async def test_expired_codes_are_deleted_used_or_not(stored_code: StoredCode, sh
     assert await sweep(NOW + CODE_TTL) == 0
     assert await stored_code.started_session(shop) is not None, "a second redemption must be recognized until then"
     assert await sweep(NOW + CODE_TTL + SECOND) == 1
-    assert await stored_code.find(shop) is None
+    assert await stored_code.locked_account(shop) is None
 
 
 @pytest.mark.parametrize("table", ["services", "sessions", "users"])

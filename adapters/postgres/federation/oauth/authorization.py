@@ -4,22 +4,16 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
-from adapters.postgres.engine.statements import Repository, Row
-from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
+from adapters.postgres.accounts.accounts import SELECT, to_account
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.accounts.accounts_rules import Account
+from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.principals import BrowserSession, ServiceContext
-from core.kernel.values import Email
 
 
-def to_issued_code(row: Row) -> IssuedCode:
-    return IssuedCode(
-        user_id=row[0],
-        email=Email(row[1]),
-        email_verified=row[2],
-        address=row[3],
-        agent=row[4],
-        browser=BrowserSession(*row[5:]),
-    )
+def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
+    return RedeemedAuthorizationCode(address=row[0], agent=row[1], browser=BrowserSession(*row[2:]))
 
 
 # Only codes of the client that presents one, so that it cannot find those of other organizations.
@@ -34,17 +28,6 @@ def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
 
 class AuthorizationCodes(Repository):
     """Authorization codes in PostgreSQL."""
-
-    async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
-        return await self._one(
-            to_issued_code,
-            f"""
-            select u.id, u.email, u.email_verified_at is not null, b.address, b.agent, b.id, b.provider, b.device_id, b.created_at
-            from authorization_codes c join users u on u.id = c.user_id join sessions b on b.id = c.browser_session_id
-            where c.code_hash = %(code_hash)s and {BY_CLIENT}""",
-            code_hash=code_hash,
-            **client_parameters(service),
-        )
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
         # Lock the service with `for key share`: it must not be deleted before this row, which
@@ -68,6 +51,18 @@ class AuthorizationCodes(Repository):
             expires_at=code.expires_at,
         )
 
+    def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
+        return self._one_deferred(
+            to_account,
+            f"""
+            {SELECT}
+            where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})
+              and {ACCOUNT_IS_USABLE}
+            for no key update""",
+            code_hash=code_hash,
+            **client_parameters(service),
+        )
+
     async def redeem(
         self,
         code_hash: bytes,
@@ -78,10 +73,11 @@ class AuthorizationCodes(Repository):
         now: datetime,
         *,
         registered: bool,
-    ) -> bool:
+    ) -> RedeemedAuthorizationCode | None:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
-        return await self._exists(
+        return await self._one(
+            to_redeemed_code,
             f"""
             update authorization_codes c set session_id = %(session_id)s
             from sessions s
@@ -89,7 +85,7 @@ class AuthorizationCodes(Repository):
               and (c.redirect_uri is not distinct from %(redirect_uri)s or c.redirect_uri is null and %(registered)s)
               and c.code_challenge is not distinct from %(challenge)s
               and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
-            returning 1""",
+            returning s.address, s.agent, s.id, s.provider, s.device_id, s.created_at""",
             code_hash=code_hash,
             redirect_uri=redirect_uri,
             registered=registered,

@@ -121,7 +121,7 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
     match grant:
         case "code":
             client = client or refuse(ClientInvalid)
-            return await oauth.exchange_code(ports(), client, body.code or "", body.redirect_uri, body.code_verifier)
+            return await oauth.exchange_code(ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier)
         case "refresh_token":
             return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "")
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
