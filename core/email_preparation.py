@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.kernel.deferred import Deferred
+    from core.provisioning.users_rules import WelcomeContext
     from ports import Ports
     from ports.outside import EmailMessage
     from ports.storage import Transaction
@@ -55,18 +57,20 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
     """Return a claimed email and its message, or its result if it must not be sent. The result is already recorded."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        prepared = await _prepare(ports, tx, _to_prepared(email), now)
+        design = welcome = None  # read together with the first statement of `_prepare`
+        if email.org_id is not None and email.kind not in ORGANIZATION_EMAILS:
+            design = tx.branding.design_deferred(email.org_id)
+        if email.org_id is not None and email.kind is EmailKind.WELCOME:
+            welcome = tx.scim_users.welcome_context_deferred(email.org_id, email.address, now)
+        prepared = await _prepare(ports, tx, _to_prepared(email), welcome, now)
         if isinstance(prepared, EmailResult):
             await tx.email_queue.finish(email, prepared.outcome, now, reason=prepared.reason)
             return prepared
-        if email.org_id is not None and email.kind not in ORGANIZATION_EMAILS:
-            prepared = replace(prepared, design=await tx.branding.design(email.org_id))
-            if email.kind is EmailKind.WELCOME:
-                prepared = replace(prepared, welcome=await tx.scim_users.welcome_context(email.org_id, email.address, now))
-            invitation = prepared.invitation
-            # The organization's own server must not see a token that proves the mailbox.
-            if invitation is not None and invitation.invitation.inviter_token_hash is None:
-                prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
+        invitation = prepared.invitation
+        # The organization's own server must not see a token that proves the mailbox.
+        if email.org_id is not None and invitation is not None and invitation.invitation.inviter_token_hash is None:
+            prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
+    prepared = replace(prepared, design=design.value if design else None, welcome=welcome.value if welcome else None)
     return prepared, ports.email_templates.compose(prepared)
 
 
@@ -74,8 +78,10 @@ def _to_prepared(email: QueuedEmail) -> PreparedEmail:
     return PreparedEmail(**{field.name: getattr(email, field.name) for field in fields(QueuedEmail)})
 
 
-async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with its token and data, or its result if it must not be sent."""
+async def _prepare(
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email with its token and data, or its result if it must not be sent. `welcome` is available after a statement."""
     if email.claims - 1 - email.attempts >= MAX_LOST_CLAIMS:
         return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
     match email.kind:
@@ -100,7 +106,7 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
         case _:  # the other notices have no link with a token
             return email
     if email.token is None:
-        return await _add_token(ports, tx, email, purpose, ttl, now) or DROPPED
+        return await _add_token(ports, tx, email, purpose, ttl, welcome, now) or DROPPED
     if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
         return email
     # Do not send a link that no longer works: it expired during the retries, or a later email
@@ -109,19 +115,25 @@ async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: dat
 
 
 async def _add_token(
-    ports: Ports, tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, ttl: timedelta, now: datetime
+    ports: Ports,
+    tx: Transaction,
+    email: PreparedEmail,
+    purpose: TokenPurpose,
+    ttl: timedelta,
+    welcome: Deferred[WelcomeContext] | None,
+    now: datetime,
 ) -> PreparedEmail | None:
     """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
-    account = await tx.accounts.lock_by_email(email.address)
-    if account is None:
+    locked = tx.accounts.lock_by_email_deferred(email.address)
+    own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
+    is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
+    account = locked.value
+    if account is None or is_limited:
         return None
     # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
     if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.can_be_freed(account.id)):
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
-        return None
-    own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
-    if await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now):
         return None
     if purpose is TokenPurpose.RESET_PASSWORD:
         # A new reset link cancels earlier ones (security A-5). The order is that of the requests,
@@ -138,7 +150,7 @@ async def _add_token(
         created_at=email.created_at,
         expires_at=now + ttl,
         org_id=email.org_id,
-        continuation=await _continuation(tx, email, purpose, account.id, now),
+        continuation=await _continuation(tx, email, purpose, account.id, welcome),
     )
     return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
 
@@ -172,16 +184,17 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
 
 
-async def _continuation(tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, now: datetime) -> LinkContinuation:
+async def _continuation(
+    tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, welcome: Deferred[WelcomeContext] | None
+) -> LinkContinuation:
     """Return where the browser continues after the link.
 
     A verification link that was sent again continues the sign-up, in the browser of the sign-up. The
     browser that requested it proves nothing: it did not choose the password (security A-7). A welcome
     link continues at the application that the email names, or else at the user's organizations.
     """
-    if email.kind is EmailKind.WELCOME and email.org_id is not None:
-        welcome = await tx.scim_users.welcome_context(email.org_id, email.address, now)
-        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if welcome is None else welcome.application_id)
+    if welcome is not None:
+        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if welcome.value is None else welcome.value.application_id)
     requested = email.continuation
     if purpose is not TokenPurpose.VERIFY_EMAIL or requested.browser_hash is not None:
         return requested

@@ -22,7 +22,6 @@ from core.accounts.email_queue_rules import (
     QueuedEmail,
     compute_backoff,
 )
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 async def claim_due(ports: Ports, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
     """Lease at most `limit` due emails to the caller. Emails without a recorded outcome fall due again."""
     now = ports.clock.now()
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        return await tx.email_queue.claim(now, now + LEASE, limit, busy)
+    async with ports.storage.autocommit() as statements:
+        return await statements.email_queue.claim(now, now + LEASE, limit, busy)
 
 
 async def measure_backlog(ports: Ports) -> EmailBacklog:
@@ -43,8 +42,8 @@ async def measure_backlog(ports: Ports) -> EmailBacklog:
 
 async def record_sent(ports: Ports, email: QueuedEmail) -> None:
     """Record that the mail server accepted the email."""
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.email_queue.finish(email, EmailOutcome.SENT, ports.clock.now())
+    async with ports.storage.autocommit() as statements:
+        await statements.email_queue.finish(email, EmailOutcome.SENT, ports.clock.now())
 
 
 async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: float) -> datetime | None:
@@ -54,10 +53,10 @@ async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: 
     """
     now = ports.clock.now()
     attempts = email.attempts + 1
-    async with ports.storage.transaction(by=SYSTEM) as tx:
+    async with ports.storage.autocommit() as statements:
         if attempts >= MAX_ATTEMPTS:
-            await tx.email_queue.finish(email, EmailOutcome.GIVEN_UP, now, reason=reason)
+            await statements.email_queue.finish(email, EmailOutcome.GIVEN_UP, now, reason=reason)
             return None
         due_at = now + compute_backoff(attempts, spread)
-        await tx.email_queue.postpone(email, due_at, reason)
+        await statements.email_queue.postpone(email, due_at, reason)
     return due_at

@@ -77,6 +77,10 @@ class Accounts(AccountsRead, Protocol):
         """Lock and return the account with this address."""
         ...
 
+    def lock_by_email_deferred(self, email: Email) -> Deferred[Account]:
+        """Lock the account with this address with the next statement."""
+        ...
+
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         """Lock and return the account of a one-time token. The token may have expired or been used."""
         ...
@@ -306,7 +310,31 @@ class Devices(DevicesRead, Protocol):
 # The email queue
 
 
-class EmailQueue(Protocol):
+class EmailLeases(Protocol):
+    """The leases of queued emails, and the outcomes of their attempts."""
+
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
+        """Lease due emails, oldest first. They fall due again at `lease_until`.
+
+        Emails that others have leased and emails of busy servers are left out. A token with a
+        broken seal counts as not created yet, so that one bad row does not stop the queue.
+        """
+        ...
+
+    async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
+        """Record the final outcome and delete the token.
+
+        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
+        which process has the lease now.
+        """
+        ...
+
+    async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
+        """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
+        ...
+
+
+class EmailQueue(EmailLeases, Protocol):
     """The queue of emails. Tokens are stored sealed."""
 
     async def add(self, email: QueuedEmail) -> None:
@@ -328,14 +356,6 @@ class EmailQueue(Protocol):
         """Drop the organization's unsent emails of this kind to this address."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        """Lease due emails, oldest first. They fall due again at `lease_until`.
-
-        Emails that others have leased and emails of busy servers are left out. A token with a
-        broken seal counts as not created yet, so that one bad row does not stop the queue.
-        """
-        ...
-
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> bool:
         """Store the token for further attempts, and count the email against the recipient's limit.
 
@@ -349,18 +369,6 @@ class EmailQueue(Protocol):
 
     async def lock_recipient(self, address: Email) -> None:
         """Make other transactions that count the emails of this address wait. The address may have no account to lock."""
-        ...
-
-    async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
-        """Record the final outcome and delete the token.
-
-        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
-        which process has the lease now.
-        """
-        ...
-
-    async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
-        """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
         ...
 
 
@@ -600,5 +608,7 @@ class AccountsAutocommit(Protocol):
 
     @property
     def attempt_limits(self) -> AttemptLimits: ...
+    @property
+    def email_queue(self) -> EmailLeases: ...
     @property
     def mfa(self) -> MfaLog: ...

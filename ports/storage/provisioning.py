@@ -92,8 +92,11 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Return those of these locked users who are platform owners now."""
         ...
 
-    async def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> WelcomeContext | None:
-        """Return the names for the welcome email to the user with this address, or None if the organization is not active."""
+    def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> Deferred[WelcomeContext]:
+        """Return the names for the welcome email to the user with this address, after the next statement.
+
+        None if the organization is not active.
+        """
         ...
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:

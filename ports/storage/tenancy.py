@@ -353,6 +353,10 @@ class BrandingRead(Protocol):
 class Branding(BrandingRead, Protocol):
     """Write access to branding settings. Lock order: the organization before `put`."""
 
+    def design_deferred(self, org_id: UUID) -> Deferred[Design]:
+        """Return the organization's design, if it is active, with the next statement."""
+        ...
+
     async def active_org_id(self, slug: str) -> UUID | None:
         """Return the id of the active organization with this slug, or None.
 

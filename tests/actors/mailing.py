@@ -15,7 +15,7 @@ from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email
 from ports import Ports
 from ports.outside import EmailMessage
-from ports.storage import Reading, Storage, Transaction
+from ports.storage import Autocommit, Reading, Storage, Transaction
 from tests.actors.helpers import run_actors
 from tests.support.builders import run_sql
 from tests.support.waiting import eventually
@@ -60,7 +60,7 @@ async def all_finished(pool: Pool) -> None:
 
 
 class ShakyStorage:
-    """A storage that is down for the next `outages` transactions."""
+    """A storage that is down for the next `outages` transactions and statements with autocommit."""
 
     def __init__(self, storage: Storage) -> None:
         self.outages = 0
@@ -68,17 +68,21 @@ class ShakyStorage:
 
     @asynccontextmanager
     async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
-        if self.outages > 0:
-            self.outages -= 1
-            raise StorageDown
+        self._fail()
         async with self._storage.transaction(by=by, in_session=in_session) as tx:
             yield tx
 
     def reading(self) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading()
 
-    def autocommit(self) -> Any:
+    def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
+        self._fail()
         return self._storage.autocommit()
+
+    def _fail(self) -> None:
+        if self.outages > 0:
+            self.outages -= 1
+            raise StorageDown
 
     async def ping(self) -> None:
         await self._storage.ping()

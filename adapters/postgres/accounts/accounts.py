@@ -23,6 +23,7 @@ COLUMNS: Final = """
     u.zoneinfo"""
 COLUMN_COUNT: Final = 17
 SELECT: Final = f"select {COLUMNS} from users u "
+LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
 INSERT: Final = f"""
@@ -163,11 +164,10 @@ class Accounts(Repository):
         )
 
     async def lock_by_email(self, email: Email) -> Account | None:
-        return await self._one(
-            to_account,
-            SELECT + "where email = %(email)s for no key update",
-            email=email,
-        )
+        return await self._one(to_account, LOCK_BY_EMAIL, email=email)
+
+    def lock_by_email_deferred(self, email: Email) -> DeferredRow[Account]:
+        return self._one_deferred(to_account, LOCK_BY_EMAIL, email=email)
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(

@@ -34,7 +34,7 @@ class OneTimeTokens(Repository):
         org_id: UUID | None = None,
         continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     ) -> None:
-        await self._run(
+        await self._write(
             """
             insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id, next_path, browser_hash,
                                          service_id)
@@ -94,6 +94,6 @@ class OneTimeTokens(Repository):
         )
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
-        await self._run(
+        await self._write(
             "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
         )

@@ -126,8 +126,8 @@ class ScimUsers(Repository):
             )
         )
 
-    async def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> WelcomeContext | None:
-        return await self._one(
+    def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> DeferredRow[WelcomeContext]:
+        return self._one_deferred(
             lambda row: WelcomeContext(row[0], row[1], row[2]),
             f"""
             select o.name, a.name, a.id

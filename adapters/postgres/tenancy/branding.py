@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.one_time_tokens import TokenPurpose
 from core.tenancy.branding_rules import BrandingSettings, Design
 
 COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
 # Only active organizations have a design.
 OF_ACTIVE: Final = "left join branding b on b.org_id = o.id where o.status = 'active'"
-
+DESIGN: Final = f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s"
 ACTIVE_ID: Final = "select id from organizations where slug = %(slug)s and status = 'active'"
 
 
@@ -36,7 +36,10 @@ class Branding(Repository):
         return await self._one(lambda row: row[0], ACTIVE_ID + " for key share", slug=slug)
 
     async def design(self, org_id: UUID) -> Design | None:
-        return await self._one(to_design, f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s", org_id=org_id)
+        return await self._one(to_design, DESIGN, org_id=org_id)
+
+    def design_deferred(self, org_id: UUID) -> DeferredRow[Design]:
+        return self._one_deferred(to_design, DESIGN, org_id=org_id)
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
         return await self._one(

@@ -147,7 +147,8 @@ async def test_a_welcome_names_the_only_application_that_the_user_may_use(
 
     async def welcome(email: Email) -> WelcomeContext | None:
         async with storage.transaction(by=SYSTEM) as tx:
-            return await tx.scim_users.welcome_context(acme, email, NOW)
+            context = tx.scim_users.welcome_context_deferred(acme, email, NOW)
+        return context.value
 
     await add_service(pool, other_tenant, "foreign")
     assert await welcome(user.email) == WelcomeContext("Acme", None)
