@@ -207,7 +207,7 @@ class Batches(Generic[T]):
         self._size = size
         self._left = limit
         self._last: T | None = None
-        self._ended = limit == 0
+        self.has_ended = limit == 0  # there is no other batch
 
     def __aiter__(self) -> Self:
         return self
@@ -220,13 +220,13 @@ class Batches(Generic[T]):
 
     async def next_batch(self) -> Sequence[T]:
         """Return the next batch, or an empty one at the end. Use it instead of `anext` with a default, which has a bug in Python 3.11."""
-        if self._ended:
+        if self.has_ended:
             return ()
         size = self._size if self._left is None else min(self._size, self._left)
         batch = await self._read(self._last, size)
         if self._left is not None:
             self._left -= len(batch)
-        self._ended = len(batch) < size or self._left == 0
+        self.has_ended = len(batch) < size or self._left == 0
         if batch:
             self._last = batch[-1]
         return batch

@@ -7,7 +7,7 @@ from quart import Response, has_app_context, has_request_context, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.dispatch import LeanQuart, check_hooks
+from entrypoints.http.edge.dispatch import LONGEST_KEPT_PATH, LeanQuart, check_hooks
 from tests.support.direct import PEER, ask
 
 
@@ -20,6 +20,12 @@ def add_routes(app: QuartTrio) -> None:
     async def text() -> str:
         return "text"
 
+    @anyone
+    async def length(text: str) -> str:
+        (request.view_args or {}).clear()
+        return str(len(text))
+
+    app.add_url_rule("/api/test/length/<text>", "test_length", length)
     app.add_url_rule("/api/test/remote", "test_remote", remote)
     app.add_url_rule("/api/test/text", "test_text", text)
 
@@ -40,6 +46,13 @@ async def test_a_client_cannot_set_its_remote_address(app: QuartTrio) -> None:
 
 async def test_a_view_can_return_what_quart_accepts(app: QuartTrio) -> None:
     assert (await ask(app, "GET", "/api/test/text")).text == "text"
+
+
+@pytest.mark.parametrize("size", [1, LONGEST_KEPT_PATH, 2000])
+async def test_a_path_of_any_length_is_matched_each_time(app: QuartTrio, size: int) -> None:
+    for _ in range(2):
+        assert (await ask(app, "GET", f"/api/test/length/{'x' * size}")).text == str(size)
+    assert (await ask(app, "POST", f"/api/test/length/{'x' * size}")).status == 405
 
 
 @pytest.mark.parametrize("path", ["/api/test/text", "/api/nothing", "/api/user"])

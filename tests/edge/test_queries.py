@@ -7,13 +7,24 @@ from uuid import UUID, uuid4
 
 import pytest
 from pydantic import ValidationError
-from quart_schema import validate_querystring
 from quart_trio import QuartTrio
 
 from core.kernel.values import Page
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
-from entrypoints.http.edge.queries import LARGEST, Flag, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.edge.queries import (
+    LARGEST,
+    Flag,
+    Limit,
+    Offset,
+    PageNumber,
+    PageQuery,
+    Pagination,
+    Query,
+    pagination,
+    path_id,
+    validate_querystring,
+)
 from entrypoints.http.edge.responses import returns
 from tests.support.direct import ask
 

@@ -167,6 +167,13 @@ async def test_a_response_is_valid_json_for_any_number_of_items(count: int, shap
     assert json.loads(await answer.get_data(as_text=False)) == expected(items)
 
 
+@pytest.mark.parametrize(("count", "is_complete"), [(0, True), (1, True), (2, False), (3, False)])
+async def test_a_list_that_is_complete_with_its_first_batch_has_a_length(count: int, is_complete: bool) -> None:
+    async with several().test_request_context("/list"):
+        response = await stream_list(Batches(numbers(count), size=2), lambda text: Piece(text=text), name="items")
+    assert ("Content-Length" in response.headers) is is_complete
+
+
 async def test_no_database_connection_is_held_while_a_batch_is_sent(pool: Pool) -> None:
     """A slow client must not keep a connection."""
     borrowed = []

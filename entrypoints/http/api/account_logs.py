@@ -4,7 +4,6 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring
 
 from core import privacy
 from core.eventing.audit_rules import AuditActor
@@ -14,7 +13,7 @@ from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("account_logs", __name__)

@@ -4,14 +4,16 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Annotated, Any, Final, NoReturn, cast
 from uuid import UUID
 
 import trio
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
+from quart_schema import RequestSchemaValidationError, document_request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
@@ -20,6 +22,8 @@ from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
 from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
+
+View = Callable[..., Awaitable[Any]]
 
 DECODED_AT_ONCE = 64 * 1024  # larger bodies are decoded in a thread
 MAX_DEPTH = 32
@@ -168,6 +172,27 @@ class RequestModel(BaseModel):
     """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+
+def validate_request(model: type[RequestModel]) -> Callable[[View], View]:
+    """Pass the JSON body to the view as `data`, and document it.
+
+    The view raises: RequestSchemaValidationError; the errors of `StrictRequest.get_json`.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def read(*args: Any, **kwargs: Any) -> Any:
+            body = await request.get_json()
+            try:
+                data = model.model_validate(body)
+            except ValueError as error:
+                raise RequestSchemaValidationError(error) from None
+            return await view(*args, data=data, **kwargs)
+
+        return document_request(model)(read)
+
+    return decorate
 
 
 def optional(**limits: Any) -> Any:

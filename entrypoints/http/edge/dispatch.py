@@ -4,15 +4,17 @@ For each request, Quart would open and save a session, send six signals, and loo
 run before and after the requests of a blueprint. This costs more than the rest of Quart's work.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
 
 from quart import Response
 from quart.ctx import AppContext, RequestContext
 from quart.globals import _cv_app, _cv_request, request_ctx
 from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
-from werkzeug.routing import MapAdapter
 
 from core.kernel.values import is_printable
 from entrypoints.http.edge.context import request_record
@@ -20,14 +22,27 @@ from entrypoints.http.edge.context import request_record
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
 
 
+# Longer paths are not kept with their route, so that a client cannot fill the memory with them.
+LONGEST_KEPT_PATH: Final = 256
+
+
 class LeanQuart(QuartTrio):
     """Quart that calls only the view, the error handler, and the functions of `after_this_request`."""
 
-    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Look up routes by path and method only. The framework's adapter also parses the Host header of every request."""
-        if request is None:
-            return None
-        return MapAdapter(self.url_map, "localhost", "/", "", request.scheme, request.path, request.method)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._adapter = self.url_map.bind("localhost")
+        self._match_kept = lru_cache(maxsize=1024)(self._match)
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> None:
+        """Return no adapter: `match` looks up routes. The framework's adapter also parses the Host header of every request."""
+
+    def match(self, path: str, method: str) -> tuple[Any, Mapping[str, Any]]:
+        """Return the route of a path and its arguments. Raises: HTTPException."""
+        return self._match_kept(path, method) if len(path) <= LONGEST_KEPT_PATH else self._match(path, method)
+
+    def _match(self, path: str, method: str) -> tuple[Any, Mapping[str, Any]]:
+        return self._adapter.match(path, method, return_rule=True)
 
     def request_context(self, request: Any) -> RequestContext:
         return _RequestContext(self, request)
@@ -63,6 +78,14 @@ class _RequestContext(RequestContext):
     async def push(self) -> None:
         self._tokens = _cv_app.set(AppContext(self.app)), _cv_request.set(self)
         self.match_request()
+
+    def match_request(self) -> None:
+        request = self.request
+        try:
+            request.url_rule, arguments = cast("LeanQuart", self.app).match(request.path, request.method)
+            request.view_args = dict(arguments)
+        except HTTPException as error:
+            request.routing_exception = error
 
     async def pop(self, exc: BaseException | None = None) -> None:
         app_token, request_token = self._tokens

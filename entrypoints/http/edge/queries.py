@@ -1,16 +1,19 @@
 """Query parameters and ids in paths. Numbers are clamped into their range, other invalid values are refused (decisions 8, 9, 13)."""
 
 import re
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
+from quart_schema import RequestSchemaValidationError, document_querystring
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
-from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.bodies import ResponseModel, View
 from entrypoints.http.edge.context import current_request
 
 MAX_FIELDS = 100
@@ -60,6 +63,28 @@ class Query(BaseModel):
     """A query string. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
+
+
+def validate_querystring(model: type[Query]) -> Callable[[View], View]:
+    """Pass the query to the view as `query_args`, and document it. No parameter is a list.
+
+    The view raises: RequestSchemaValidationError.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def read(*args: Any, **kwargs: Any) -> Any:
+            # Some clients write a list as `name[]=value`, which must not count as an unknown field.
+            fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
+            try:
+                query = model.model_validate(fields)
+            except ValueError as error:
+                raise RequestSchemaValidationError(error) from None
+            return await view(*args, query_args=query, **kwargs)
+
+        return document_querystring(model)(read)
+
+    return decorate
 
 
 def clamped(value: Any, least: int, most: int) -> int:

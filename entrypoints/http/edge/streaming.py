@@ -39,26 +39,30 @@ async def stream_list(
 
     With `name`, the response is an object: the array under this name, then `other_fields`, then the
     number of items under `count_name`. The first batch is read before the response starts, so that
-    an outage becomes an error response. A later outage breaks the response off.
+    an outage becomes an error response. A later outage breaks the response off. A list that is
+    complete with its first batch is sent in one piece.
     """
     first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
         return only_headers()
+    begin = b"[" if name is None else f'{{"{name}":['.encode()
+
+    def end(count: int) -> bytes:
+        fields = [f',"{field}":{value.model_dump_json()}' for field, value in (other_fields or {}).items()]
+        if count_name is not None:
+            fields.append(f',"{count_name}":{count}')
+        return ("]" if name is None else f"]{''.join(fields)}}}").encode()
 
     async def chunks() -> AsyncIterator[bytes]:
-        items, count = first, 0
-        separator = b"[" if name is None else f'{{"{name}":['.encode()
+        items, count, separator = first, 0, begin
         while items:
             yield separator + _joined(items, to_response)
             count += len(items)
             items, separator = await batches.next_batch(), b","
-        fields = [f',"{field}":{value.model_dump_json()}' for field, value in (other_fields or {}).items()]
-        if count_name is not None:
-            fields.append(f',"{count_name}":{count}')
-        end = "]" if name is None else f"]{''.join(fields)}}}"
-        yield (b"" if count else separator) + end.encode()
+        yield end(count)
 
-    return Response(chunks(), content_type="application/json")
+    content = begin + _joined(first, to_response) + end(len(first)) if batches.has_ended else chunks()
+    return Response(content, content_type="application/json")
 
 
 async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:

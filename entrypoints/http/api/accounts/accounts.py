@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core import privacy
 from core.accounts import accounts, email_changes, profiles
@@ -13,7 +12,17 @@ from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import anyone, person
-from entrypoints.http.edge.bodies import MAX_TEXT, EmailAddress, Message, PasswordText, RequestModel, ResponseModel, Text, optional
+from entrypoints.http.edge.bodies import (
+    MAX_TEXT,
+    EmailAddress,
+    Message,
+    PasswordText,
+    RequestModel,
+    ResponseModel,
+    Text,
+    optional,
+    validate_request,
+)
 from entrypoints.http.edge.context import caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_request
+from quart_schema import document_response
 
 from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, ListedDevice
 from entrypoints.http.edge.access import View, person
-from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id

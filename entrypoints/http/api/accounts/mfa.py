@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from entrypoints.http.edge.access import person
-from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.qr import qr_svg

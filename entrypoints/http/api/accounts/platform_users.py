@@ -6,17 +6,16 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request
 
 from core.accounts import platform, platform_users
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
 from core.kernel.errors import Invalid
 from core.kernel.principals import Role
 from entrypoints.http.edge.access import View, platform_owner
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query, SearchLimit, path_id
+from entrypoints.http.edge.queries import Query, SearchLimit, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("platform_users", __name__)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_querystring
+from quart_schema import document_response
 
 from core.applications import analytics
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
@@ -18,7 +18,7 @@ from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_key, acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query, RecentLimit
+from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 

@@ -5,17 +5,16 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.applications import api_keys
 from core.applications.api_keys_rules import ApiKey
 from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("api_keys", __name__)

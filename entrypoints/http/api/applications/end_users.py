@@ -4,7 +4,6 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring
 
 from core.applications import end_users
 from core.applications.end_users_rules import EndUserDetails, EndUserSummary
@@ -14,7 +13,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("end_users", __name__)

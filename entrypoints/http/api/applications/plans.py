@@ -7,14 +7,14 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_request
+from quart_schema import document_response
 
 from core.applications import plans
 from core.applications.plans_rules import PlanChanges
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id

@@ -5,17 +5,16 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.applications import access, services
 from core.applications.access_rules import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_access", __name__)

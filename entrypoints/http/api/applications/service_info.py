@@ -1,14 +1,13 @@
 """Service API: the service of an API key."""
 
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.applications import service_info
 from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional, validate_request
 from entrypoints.http.edge.context import acting_key, ports
 from entrypoints.http.edge.responses import returns
 

@@ -6,17 +6,16 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.applications import service_users
 from core.applications.service_users_rules import ServiceUser
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_users", __name__)

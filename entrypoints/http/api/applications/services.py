@@ -6,17 +6,27 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import document_response, validate_querystring, validate_request
+from quart_schema import document_response
 
 from core.applications import services
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.bodies import (
+    AT_LEAST_ONE_FIELD,
+    Name,
+    RequestModel,
+    ResponseModel,
+    Text,
+    Texts,
+    Timestamp,
+    optional,
+    validate_request,
+)
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import AnyLimit, Offset, Query
+from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
 

@@ -2,7 +2,6 @@
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
@@ -10,7 +9,7 @@ from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import caller, client, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns

@@ -4,13 +4,12 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.authentication import impersonation
 from core.kernel.rate_limits import IMPERSONATE
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.responses import returns
 

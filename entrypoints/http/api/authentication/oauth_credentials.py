@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.authentication import oauth_credentials, oauth_credentials_rules
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
@@ -14,7 +13,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns

@@ -4,7 +4,6 @@ from typing import Any
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.authentication import sessions
 from core.authentication.login_rules import PreAuthToken
@@ -14,7 +13,7 @@ from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, Passw
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
-from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.edge.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.openapi import refuses

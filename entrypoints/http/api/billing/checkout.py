@@ -2,13 +2,12 @@
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.billing import checkout
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns

@@ -6,16 +6,24 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.principals import Permission
 from entrypoints.http.edge.access import View, person, service_key
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
+from entrypoints.http.edge.bodies import (
+    AT_LEAST_ONE_FIELD,
+    DateTime,
+    Id,
+    RequestModel,
+    ResponseModel,
+    Timestamp,
+    optional,
+    validate_request,
+)
 from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PartQuery, path_id
+from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("subscriptions", __name__)

@@ -5,7 +5,6 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_querystring
 
 from core.eventing import audit, audit_rules
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
@@ -14,7 +13,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("audit", __name__)

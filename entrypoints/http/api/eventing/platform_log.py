@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring
 
 from core.eventing import audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
@@ -20,7 +19,7 @@ from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_lines
 

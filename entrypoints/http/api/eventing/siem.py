@@ -4,14 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.eventing import siem
 from core.eventing.siem_rules import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns

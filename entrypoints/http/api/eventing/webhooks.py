@@ -5,7 +5,6 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request
 
 from core.eventing import webhooks
 from core.eventing.deliveries_rules import Delivery
@@ -15,10 +14,20 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Empty, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import (
+    AT_LEAST_ONE_FIELD,
+    Empty,
+    Name,
+    RequestModel,
+    ResponseModel,
+    Text,
+    Timestamp,
+    optional,
+    validate_request,
+)
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("webhooks", __name__)

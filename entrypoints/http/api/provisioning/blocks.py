@@ -4,7 +4,6 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring
 
 from core.kernel.principals import Capability
 from core.provisioning import blocks
@@ -12,7 +11,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("directory_blocks", __name__)

@@ -4,13 +4,12 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.tokens_rules import ScimToken
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id

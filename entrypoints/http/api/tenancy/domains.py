@@ -5,17 +5,16 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.domains_rules import DomainClaim, ForeignAccount
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("domains", __name__)

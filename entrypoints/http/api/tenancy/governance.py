@@ -6,7 +6,6 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.accounts.accounts_rules import AccountSummary
 from core.kernel.principals import OrganizationStatus
@@ -16,10 +15,10 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
+from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("governance", __name__)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field
 from quart import Blueprint
-from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
@@ -12,7 +11,7 @@ from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
 from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel
+from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, validate_request
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.responses import returns
 

@@ -8,17 +8,16 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
-from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import invitations
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
-from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("invitations", __name__)

@@ -4,14 +4,13 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.kernel.principals import Capability
 from core.kernel.values import Email
 from core.tenancy import mail_server
 from core.tenancy.mail_server_rules import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns

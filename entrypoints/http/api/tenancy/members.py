@@ -6,7 +6,6 @@ from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_querystring, validate_request
 
 from core.kernel.principals import Capability, Role
 from core.tenancy import members
@@ -14,10 +13,10 @@ from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("members", __name__)

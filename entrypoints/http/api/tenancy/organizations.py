@@ -4,14 +4,13 @@ from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.authentication import sessions
 from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
-from quart_schema import validate_request
 
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import (
@@ -19,7 +18,7 @@ from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns

@@ -5,7 +5,7 @@ Sources: decisions 173, 174 and 177.
 
 from pydantic import Field
 from quart import Blueprint, Response, request
-from quart_schema import document_response, validate_querystring
+from quart_schema import document_response
 
 from core.applications.access_rules import NoAccessToService
 from core.federation.saml import configuration as saml
@@ -21,7 +21,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
-from entrypoints.http.edge.queries import Query
+from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.pages.saml import result_page
 from entrypoints.http.pages.sign_in import no_access_page
 
