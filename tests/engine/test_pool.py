@@ -330,21 +330,36 @@ async def test_cancellation_passes_through(connection: Connection) -> None:
     assert scope.cancelled_caught
 
 
+async def test_an_idle_connection_is_not_silent(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.postgres.engine.pool.WATCH_INTERVAL", 0.01)
+    async with pool_of(blank, 1) as pool:
+        async with pool.connection() as connection:
+            connection.answer_within = 0.2
+            await connection.row("select 1")
+            await trio.sleep(0.3)
+            assert await connection.row("select 1") == (1,)
+        await trio.sleep(0.1)
+        assert pool.stats.idle == 1
+
+
 @pytest.mark.slow
 async def test_a_silent_server_counts_as_down(blank: str) -> None:
     """The server is frozen, or a firewall drops packets. Without a limit the task would wait forever."""
     pool = Pool(blank, size=2, statement_timeout=0.2)
-    async with pool.connection() as connection:
-        [(pid,)] = await connection.rows("select pg_backend_pid()")
-        assert connection.answer_within > 0.2
-        connection.answer_within = 0.3
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(StorageDown), translated():
-                await connection.rows("select 1")
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert connection.closed
+    # The server is silent while the task waits for the answer, and while it sends.
+    for text, message in (("", "did not answer in time"), ("x" * 9_000_000, "")):
+        async with pool.connection() as connection:
+            [(pid,)] = await connection.rows("select pg_backend_pid()")
+            assert connection.answer_within > 0.2
+            connection.answer_within = 0.3
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(StorageDown) as caught, translated():
+                    await connection.rows("select length(%(text)s)", {"text": text})
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert message in str(caught.value.__cause__)
+            assert connection.closed
     async with pool.connection() as connection:
         assert await connection.rows("select 1") == [(1,)]
     await pool.aclose()

@@ -155,7 +155,7 @@ class PoolOfKept(Pool):
         super().__init__(kept.conninfo, size=POOL_SIZE)
         self._kept = kept
         self._idle, kept.idle = kept.idle, []
-        self._server_processes.update(connection.server_process for connection in self._idle)
+        self._open_connections.update((connection.server_process, connection) for connection in self._idle)
 
     async def aclose(self) -> None:
         """Leave the idle connections to the next test."""

@@ -62,8 +62,9 @@ class Connection(psycopg.AsyncConnection[Row]):
         # deallocate those of this class.
         self.prepare_threshold = None
         # Seconds for each statement. Without a limit, a task would wait forever for a server that
-        # hangs or is unreachable.
+        # hangs or is unreachable. The owner calls `finish_if_silent` from time to time.
         self.answer_within = math.inf
+        self._answer_due = math.inf  # while a task waits for the server, the time by which it must answer
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._transformer = Transformer(self)
         self._statement_names: dict[_Key, bytes] = {}  # the names of the prepared statements
@@ -266,6 +267,11 @@ class Connection(psycopg.AsyncConnection[Row]):
             trio.lowlevel.notify_closing(self.pgconn.socket)
         self.pgconn.finish()
 
+    def finish_if_silent(self) -> None:
+        """Close the connection if the server has not answered in time. The waiting task gets an OperationalError."""
+        if trio.current_time() > self._answer_due:
+            self.finish()
+
     async def close(self) -> None:
         """Close the connection."""
         self.finish()
@@ -295,15 +301,14 @@ class Connection(psycopg.AsyncConnection[Row]):
                 elif needed != R and (ready := ready_now(fd, needed)):
                     pass  # usually there is room to write, and the wait for the answer comes later
                 else:
-                    with trio.move_on_after(self.answer_within * self._in_flight) as time_limit:
-                        if needed == R:  # every statement waits here once, and most wait only here
-                            await trio.lowlevel.wait_readable(fd)
-                            ready = READY_R
-                        else:
-                            ready = await wait_ready(fd, needed)
-                    if time_limit.cancelled_caught:
-                        self.finish()
-                        raise errors.OperationalError("the server did not answer in time")
+                    # The pool enforces this limit. A cancel scope for each statement would cost as much as
+                    # the wait itself.
+                    self._answer_due = trio.current_time() + self.answer_within * self._in_flight
+                    if needed == R:  # every statement waits here once, and most wait only here
+                        await trio.lowlevel.wait_readable(fd)
+                        ready = READY_R
+                    else:
+                        ready = await wait_ready(fd, needed)
                 needed = gen.send(ready)
         except StopIteration as end:
             if not needed:  # the generator did not wait, as in a commit without a transaction
@@ -311,11 +316,14 @@ class Connection(psycopg.AsyncConnection[Row]):
             result: T = end.value
             return result
         except (OSError, trio.ClosedResourceError) as error:
-            raise errors.OperationalError("the connection was closed") from error
+            is_silent = trio.current_time() > self._answer_due
+            raise errors.OperationalError("the server did not answer in time" if is_silent else "the connection was closed") from error
         except (trio.Cancelled, KeyboardInterrupt, BaseExceptionGroup):
             if self.pgconn.transaction_status == _ACTIVE:
                 await self._abandon()
             raise
+        finally:
+            self._answer_due = math.inf
 
     async def cancel_safe(self, *, timeout: float = CANCEL_TIMEOUT) -> None:  # noqa: ASYNC109 (psycopg's)
         """Ask the server to cancel the statement that this connection executes."""

@@ -16,6 +16,7 @@ from adapters.postgres.engine.driver import Connection
 from core.kernel.errors import StorageDown
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
+WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers
 # The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
 PREPARED_MAX: Final = 1000
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
@@ -80,7 +81,8 @@ class Pool:
         self._lock_timeout = lock_timeout
         self._limiter = trio.CapacityLimiter(size)
         self._idle: list[Connection] = []
-        self._server_processes: set[int] = set()  # one for each open connection
+        self._open_connections: dict[int, Connection] = {}  # by the process of the server
+        self._is_watched = False
         self._closed = False
 
     def connection(self) -> "Lease":
@@ -99,7 +101,7 @@ class Pool:
 
     def owns(self, server_process: int) -> bool:
         """Return whether this process of the server serves one of the open connections."""
-        return server_process in self._server_processes
+        return server_process in self._open_connections
 
     async def aclose(self) -> None:
         """Close the idle connections now, and each of the others when it is returned."""
@@ -149,11 +151,24 @@ class Pool:
         # The server itself ends a long statement with an error. This limit is for a server that has
         # gone silent.
         connection.answer_within = self._statement_timeout + SILENCE
-        self._server_processes.add(connection.server_process)
+        self._open_connections[connection.server_process] = connection
+        if not self._is_watched:
+            self._is_watched = True
+            trio.lowlevel.spawn_system_task(self._watch)
         return connection
 
+    async def _watch(self) -> None:
+        """Close connections to a silent server, as long as any connection is open."""
+        try:
+            while self._open_connections:
+                await trio.sleep(WATCH_INTERVAL)
+                for connection in self._open_connections.values():
+                    connection.finish_if_silent()
+        finally:
+            self._is_watched = False
+
     def _discard(self, connection: Connection) -> None:
-        self._server_processes.discard(connection.server_process)
+        self._open_connections.pop(connection.server_process, None)
         connection.finish()
 
     def _release(self, task: trio.lowlevel.Task, connection: Connection, error: BaseException | None) -> None:
