@@ -14,6 +14,7 @@ from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Keep, is_printable, provided
 
 if TYPE_CHECKING:
+    from core.kernel.principals import Person
     from core.kernel.values import Email
 
 MAX_NAME_LENGTH: Final = 100
@@ -75,6 +76,10 @@ class OwnProfile:
     email: Email
     pending_email: Email | None  # a requested new address that is not proved yet
     profile: Profile
+
+    def seen_by(self, caller: Person) -> OwnProfile:
+        """Return the profile as the caller sees it. An application does not learn a pending address."""
+        return self if caller.service is None else replace(self, pending_email=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import events
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 async def get_own(ports: Ports, caller: Person) -> OwnProfile:
-    """Return the caller's profile. An application does not learn a pending address.
+    """Return the caller's profile.
 
     Raises: AccountGone.
     """
     async with ports.storage.reading() as read:
         own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
-    return own if caller.service is None else replace(own, pending_email=None)
+    return own.seen_by(caller)
 
 
 async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, Location
+from core.accounts.profile_rules import OwnProfile
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
@@ -53,6 +54,12 @@ class SessionsRead(Protocol):
         self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime
     ) -> SessionContext | None:
         """Return the facts of a session of the application with this client id, and whether the user still uses its service."""
+        ...
+
+    async def load_with_profile(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> tuple[SessionContext, OwnProfile] | None:
+        """Return the facts of `load_session_context`, or with a client id those of `load_application_session_context`, and the profile."""
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:

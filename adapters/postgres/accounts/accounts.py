@@ -24,6 +24,10 @@ COLUMNS: Final = """
 COLUMN_COUNT: Final = 17
 SELECT: Final = f"select {COLUMNS} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
+# In the order of `to_own_profile`. There is at most one pending change.
+OWN_PROFILE: Final = f"""
+    u.email, (select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1), u.name, u.picture, u.locale,
+    u.zoneinfo"""
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
 INSERT: Final = f"""
@@ -116,10 +120,7 @@ class Accounts(Repository):
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         return await self._one(
             to_own_profile,
-            f"""
-            select u.email, c.new_email, u.name, u.picture, u.locale, u.zoneinfo
-            from users u left join email_changes c on c.user_id = u.id and {PENDING}
-            where u.id = %(user_id)s""",
+            f"select {OWN_PROFILE} from users u where u.id = %(user_id)s",
             user_id=user_id,
             now=now,
         )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import OWN_PROFILE, to_own_profile
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.authentication.live_sessions import (
@@ -20,6 +21,7 @@ from adapters.postgres.authentication.live_sessions import (
 )
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.profile_rules import OwnProfile
 from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
@@ -46,6 +48,7 @@ from core.kernel.values import Email, PageResult
 SESSION_CONTEXT: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
            s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in"""
+SESSION_CONTEXT_WIDTH: Final = 11
 SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -60,15 +63,19 @@ LOAD_SESSION_CONTEXT_IN: Final = f"""
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
     {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
+LOAD_WITH_PROFILE: Final = f"{SESSION_CONTEXT}, {OWN_PROFILE} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
 # The session must be of the service in the token's audience, and the service must exist.
-LOAD_APPLICATION_SESSION: Final = f"""
-    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}
+APPLICATION_SESSION_CONTEXT: Final = f"""
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}"""
+APPLICATION_SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
     {IMPERSONATOR_JOIN}
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE_SESSION_OF_TOKEN}"""
+LOAD_APPLICATION_SESSION: Final = APPLICATION_SESSION_CONTEXT + APPLICATION_SESSION_JOINS
+LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"{APPLICATION_SESSION_CONTEXT}, {OWN_PROFILE} {APPLICATION_SESSION_JOINS}"
 
 # SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
 # as live, for example if users end all their sessions in an organization.
@@ -146,7 +153,7 @@ def to_session_context(row: Row) -> SessionContext:
 
 
 def to_session_context_in_organization(row: Row) -> SessionContext:
-    id_, slug, status, role, confirmed = row[11:]
+    id_, slug, status, role, confirmed = row[SESSION_CONTEXT_WIDTH:]
     if id_ is None:
         return to_session_context(row)
     acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
@@ -255,9 +262,30 @@ class Sessions(Repository):
             to_application_session_context, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
         )
 
+    async def load_with_profile(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> tuple[SessionContext, OwnProfile] | None:
+        if client_id is None:
+            return await self._one(
+                lambda row: (to_session_context(row), to_own_profile(row[SESSION_CONTEXT_WIDTH:])),
+                LOAD_WITH_PROFILE,
+                session_id=session_id,
+                user_id=user_id,
+                org_id=org_id,
+                now=now,
+            )
+        return await self._one(
+            lambda row: (to_application_session_context(row), to_own_profile(row[6 + CONTEXT_WIDTH :])),
+            LOAD_APPLICATION_SESSION_WITH_PROFILE,
+            client_id=client_id,
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
-            lambda row: (BrowserSession(*row[11:]), to_session_context(row)),
+            lambda row: (BrowserSession(*row[SESSION_CONTEXT_WIDTH:]), to_session_context(row)),
             LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
             org_id=None,

@@ -169,11 +169,22 @@ async def _as_person(access: Access, *, allow_former_users: bool = False) -> Non
     user = await sessions.authenticate(
         ports(), bearer_token(), address=record.address, agent=agent(), allow_former_users=allow_former_users
     )
+    _record_organization(user)
     await _authorize_user(user, access)
+
+
+async def _as_person_with_profile(access: Access) -> None:
+    record = request_record()
+    user, g.own_profile = await sessions.authenticate_with_profile(ports(), bearer_token(), address=record.address, agent=agent())
+    _record_organization(user)
+    await _authorize_user(user, access)
+
+
+def _record_organization(user: Person) -> None:
     if user.organization is not None:
-        record.organization = user.organization.slug
+        request_record().organization = user.organization.slug
     elif user.service is not None:
-        record.organization = user.service.org_slug
+        request_record().organization = user.service.org_slug
 
 
 async def _as_person_if_present(access: Access) -> None:
@@ -287,6 +298,8 @@ application = AccessDecorator(Access("application", limited=False), _as_anyone)
 # a response.
 operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
+# The statement that reads the session also reads the profile, for `own_profile()`.
+person_with_profile = AccessDecorator(Access("person", "bearer"), _as_person_with_profile)
 # The organization of a token is only context (decision 54). Routes outside organizations, such as
 # signing out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, allow_former_users=True))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from quart import Quart, Request, Response, current_app, g, request
 
 from core.accounts.devices_rules import PresentedDevice
+from core.accounts.profile_rules import OwnProfile
 from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthClaims, ScimClient, ServiceKey
 from core.kernel.values import to_printable
 
@@ -85,6 +86,11 @@ def signed_in() -> Person:
     user = caller()
     assert isinstance(user, Person), "only behind a decorator for users"
     return user
+
+
+def own_profile() -> OwnProfile:
+    """Return the profile of the caller. Only for routes behind @person_with_profile."""
+    return cast("OwnProfile", g.own_profile)
 
 
 def acting_member() -> Member:

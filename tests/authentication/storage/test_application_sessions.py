@@ -7,6 +7,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.accounts.profile_rules import OwnProfile
 from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
 from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role, SessionContext
@@ -51,6 +52,11 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
             service=context,
             uses_service=is_user,
         )
+        loaded = await read.sessions.load_with_profile(context.client_id, session.id, user.id, None, NOW)
+        assert loaded == (
+            await read.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW),
+            OwnProfile(ADA, None, user.profile),
+        )
     assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
 
 
@@ -83,8 +89,10 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
             (shop.client_id, uuid4(), user.id),
         ):
             assert await read.sessions.load_application_session_context(client_id, session_id, user_id, NOW) is None
+            assert await read.sessions.load_with_profile(client_id, session_id, user_id, None, NOW) is None
         for org_id in (None, acme, other_tenant):
             assert await read.sessions.load_session_context(in_shop.id, user.id, org_id, NOW) is None
+            assert await read.sessions.load_with_profile(None, in_shop.id, user.id, org_id, NOW) is None
             assert await read.sessions.load_session_context_in("acme", in_shop.id, user.id, org_id, NOW) is None
 
 
@@ -115,6 +123,7 @@ async def test_an_application_session_that_is_not_live_has_no_context(storage: P
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW) is None
+        assert await tx.sessions.load_with_profile(context.client_id, session.id, user.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 

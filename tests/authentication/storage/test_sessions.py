@@ -7,9 +7,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.accounts.email_changes_rules import new_email_change
+from core.accounts.profile_rules import NO_PROFILE, OwnProfile, Profile
 from core.authentication.sessions_rules import Grant
 from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
-from core.kernel.values import digest
+from core.kernel.values import Email, digest
 from tests.authentication.storage.end_users import enroll
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin
@@ -62,6 +64,28 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
         assert context.organization is None, "a membership of another organization does not count"
 
 
+async def test_a_profile_is_read_with_the_session_context(storage: Postgres, pool: Pool) -> None:
+    full = account(profile=Profile("Ada", "https://x.example/a", "en", "UTC"))
+    await add(storage, full, eve := account(EVE))
+    adas_session, eves_session = await begin(storage, full.id, "ada"), await begin(storage, eve.id, "eve")
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, full.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.email_changes.add(new_email_change(full, adas_session.id, Email("new@example.com"), DAY, NOW))
+    async with storage.reading() as read:
+        sessions = read.sessions
+        for org_id in (None, org):
+            context = await sessions.load_session_context(adas_session.id, full.id, org_id, NOW)
+            own = OwnProfile(ADA, Email("new@example.com"), full.profile)
+            assert await sessions.load_with_profile(None, adas_session.id, full.id, org_id, NOW) == (context, own)
+        context = await sessions.load_session_context(eves_session.id, eve.id, None, NOW)
+        assert await sessions.load_with_profile(None, eves_session.id, eve.id, None, NOW) == (context, OwnProfile(EVE, None, NO_PROFILE))
+        assert await sessions.load_with_profile(None, eves_session.id, full.id, None, NOW) is None
+        assert await sessions.load_with_profile(None, adas_session.id, eve.id, None, NOW) is None
+        assert await sessions.load_with_profile(uuid4(), adas_session.id, full.id, None, NOW) is None
+        assert await sessions.load_with_profile(None, adas_session.id, full.id, None, adas_session.expires_at) is None
+
+
 async def test_the_session_context_needs_the_users_own_session(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE, is_platform_owner=True))
     adas_session, eves_session = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve")
@@ -92,10 +116,12 @@ async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool
     session = await begin(storage, user.id, "token")
     async with storage.reading() as read:
         assert await read.sessions.load_session_context(session.id, user.id, None, NOW)
+        assert await read.sessions.load_with_profile(None, session.id, user.id, None, NOW)
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.load_session_context(session.id, user.id, None, NOW) is None
+        assert await tx.sessions.load_with_profile(None, session.id, user.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
         state = await tx.sessions.explain_refresh_token(digest("token"), NOW)
     assert state is None or not state.session_is_live

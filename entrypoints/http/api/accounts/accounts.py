@@ -7,11 +7,12 @@ from quart import Blueprint
 
 from core import privacy
 from core.accounts import accounts, email_changes, profiles
-from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, ProfileChanges
+from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
 from core.kernel.errors import Invalid
+from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
-from entrypoints.http.edge.access import anyone, person
+from entrypoints.http.edge.access import anyone, person, person_with_profile
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,
@@ -23,7 +24,7 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import caller, ports, signed_in
+from entrypoints.http.edge.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 
@@ -151,9 +152,7 @@ class ProfileResponse(ResponseModel):
     zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
 
 
-async def _own_profile() -> ProfileResponse:
-    user = signed_in()
-    own = await profiles.get_own(ports(), user)
+def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
     org = user.organization.slug if user.organization else user.service.org_slug if user.service else ""
     return ProfileResponse(
         id=str(user.user_id),
@@ -169,15 +168,15 @@ async def _own_profile() -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person(applications=True)
-@refuses(404)
+@person_with_profile(applications=True)
+@refuses(404)  # documented, but never sent
 @returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
     Access tokens of services work here too.
     """
-    return await _own_profile()
+    return _to_response(signed_in(), own_profile())
 
 
 class ProfileUpdateRequest(RequestModel):
@@ -210,7 +209,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
         await email_changes.request(ports(), signed_in(), Email(data.email))  # first, because it may be refused
     if changes != NO_CHANGES:
         await profiles.change(ports(), signed_in(), changes)
-    return await _own_profile()
+    return _to_response(signed_in(), await profiles.get_own(ports(), signed_in()))
 
 
 @routes.delete("/api/user")
