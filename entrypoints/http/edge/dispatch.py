@@ -4,13 +4,14 @@ For each request, Quart would open and save a session, send six signals, and loo
 run before and after the requests of a blueprint. This costs more than the rest of Quart's work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
 from quart import Response
 from quart.ctx import AppContext, RequestContext
 from quart.globals import _cv_app, _cv_request, request_ctx
+from quart.routing import QuartRule
 from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
@@ -26,8 +27,21 @@ _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_reques
 LONGEST_KEPT_PATH: Final = 256
 
 
+class _Rule(QuartRule):
+    """A route without the code that builds its URL from its name. To compile that code is most of the work for a route."""
+
+    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
+        return _refuse_to_build
+
+
+def _refuse_to_build(*_: object, **__: object) -> tuple[str, str]:
+    raise NotImplementedError("url_for is not available: write the path")
+
+
 class LeanQuart(QuartTrio):
     """Quart that calls only the view, the error handler, and the functions of `after_this_request`."""
+
+    url_rule_class = _Rule  # type: ignore[assignment]  # as in Quart
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -7,6 +7,7 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from secrets import token_urlsafe
 from types import MappingProxyType
@@ -83,26 +84,30 @@ def asset_url(file: str) -> str:
     return f"/assets/{_asset_names[file]}"
 
 
-_environment = Environment(
-    loader=FileSystemLoader(_HERE / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    auto_reload=False,  # otherwise every page checks the template files
-)
-_environment.globals |= {
-    "platform": PRODUCT,
-    "min_password_length": MIN_PASSWORD_LENGTH,
-    "max_password_length": MAX_PASSWORD_LENGTH,
-    "max_name_length": MAX_NAME_LENGTH,
-    "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
-}
-_environment.globals |= {  # after the values above, because the macros of ui.html use them
-    "asset_url": asset_url,
-    "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
-    "ui": _environment.get_template("ui.html").module,
-}
+@cache
+def _environment() -> Environment:
+    """Return the templates. Each is compiled on first use."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,  # otherwise every page checks the template files
+    )
+    environment.globals |= {
+        "platform": PRODUCT,
+        "min_password_length": MIN_PASSWORD_LENGTH,
+        "max_password_length": MAX_PASSWORD_LENGTH,
+        "max_name_length": MAX_NAME_LENGTH,
+        "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
+        "asset_url": asset_url,
+        "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
+    }
+    # After the values above, because the macros of ui.html use them.
+    environment.globals["ui"] = environment.get_template("ui.html").module
+    return environment
+
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"
 
@@ -141,7 +146,7 @@ def render(
             values["product"] = design.name
         if design.logo_origin is not None:
             images += f" {design.logo_origin}"
-    body = _environment.get_template(name).render(values, status=status, nonce=nonce)
+    body = _environment().get_template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
     return _page(
         body, status, f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; form-action {form_action}; {_FIXED}"
@@ -150,7 +155,7 @@ def render(
 
 def docs() -> Page:
     """Return the interactive API page, which reads /openapi.json."""
-    return _page(_environment.get_template("docs.html").render(), 200, DOCS_CSP)
+    return _page(_environment().get_template("docs.html").render(), 200, DOCS_CSP)
 
 
 def _page(body: str, status: int, policy: str) -> Page:
