@@ -33,6 +33,7 @@ from core.authentication.sessions_rules import (
     RotatedSession,
     Session,
 )
+from core.kernel.errors import SessionEnded
 from core.kernel.principals import (
     BrowserSession,
     MembershipState,
@@ -79,15 +80,16 @@ LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"{APPLICATION_SESSION_CONTEXT}, 
 
 # SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
 # as live, for example if users end all their sessions in an organization.
-LOCK_LIVE: Final = f"""
-    select 1
-    from sessions s
-    join users u on u.id = s.user_id
-    {IMPERSONATOR_JOIN}
-    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.expires_at > %(now)s
-      and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
-      and {ACCOUNT_IS_USABLE} and {MAY_IMPERSONATE}
-    for share of s"""
+REQUIRE_LIVE: Final = f"""
+    select raise_unless(exists (
+        select 1
+        from sessions s
+        join users u on u.id = s.user_id
+        {IMPERSONATOR_JOIN}
+        where s.id = %(session_id)s and s.user_id = %(user_id)s and s.expires_at > %(now)s
+          and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
+          and {ACCOUNT_IS_USABLE} and {MAY_IMPERSONATE}
+        for share of s), 'session_is_live')"""
 
 # The sessions that selected the organization, and those of its services. Sessions of deleted
 # services are not live. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions
@@ -230,7 +232,7 @@ def _columns(session: Session) -> dict[str, object]:
 class Sessions(Repository):
     """Implements `ports.storage.authentication.Sessions` and `RefreshTokenRotation`."""
 
-    constraints: ClassVar = {"impersonated_organizations_org_id_fkey": OrganizationNotFound}
+    constraints: ClassVar = {"impersonated_organizations_org_id_fkey": OrganizationNotFound, "session_is_live": SessionEnded}
 
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
@@ -292,9 +294,12 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def lock_live(self, person: Person, now: datetime) -> bool:
-        """Return whether the user's session is live, and lock it until the transaction ends. `Storage.transaction` uses this."""
-        return await self._exists(LOCK_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
+    async def require_live(self, person: Person, now: datetime) -> None:
+        """Lock the user's session until the transaction ends. `Storage.transaction` uses this.
+
+        It is sent with the next statement, which raises SessionEnded if the session is not live.
+        """
+        await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(

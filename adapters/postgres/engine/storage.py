@@ -11,6 +11,7 @@ from adapters.postgres.account_logs import AccountLogs
 from adapters.postgres.accounts.repositories import AccountsRepositories
 from adapters.postgres.applications.repositories import ApplicationsRepositories
 from adapters.postgres.authentication.repositories import AuthenticationRepositories
+from adapters.postgres.authentication.sessions import Sessions
 from adapters.postgres.billing.repositories import BillingRepositories
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool, translated
@@ -23,7 +24,7 @@ from adapters.postgres.maintenance.repositories import MaintenanceRepositories
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
-from core.kernel.errors import SessionEnded, StorageDown
+from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import Event
 from core.kernel.principals import Caller, Person
 from ports.crypto import Vault
@@ -79,14 +80,14 @@ class Transaction(Repositories):
         self._events.append(event)
 
     async def write_events(self) -> None:
-        """Write the recorded events in one statement, together with the commit. Raises: SessionEnded."""
+        """Write the recorded events in one statement, together with the commit, which raises SessionEnded if the session has ended."""
         if not self._events:
             return
         now = self._clock.now()
         # Lock order: the session comes after all other locks except the totals of the audit log. So
         # there is no deadlock with a transaction that ends sessions and holds other locks.
-        if self._in_session and isinstance(self._caller, Person) and not await self.sessions.lock_live(self._caller, now):
-            raise SessionEnded
+        if self._in_session and isinstance(self._caller, Person):
+            await self.sessions.require_live(self._caller, now)
         self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)
 
     def send_signals(self) -> None:
@@ -140,7 +141,7 @@ class _OpenTransaction:
         try:
             if error is None:
                 await self._transaction.write_events()
-                with translated():
+                with translated(Sessions.constraints):
                     await self._connection.commit()
                 self._transaction.send_signals()
         except BaseException as raised:
