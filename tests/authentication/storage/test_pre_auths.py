@@ -103,6 +103,15 @@ async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres,
     assert await failures(pool, sign_in.user_id) == MAX_CODE_ATTEMPTS
 
 
+async def test_counting_an_attempt_leaves_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
+    sign_in = await begin(storage)
+    before = await run_sql(pool, "show synchronous_commit")
+    async with storage.autocommit() as count:
+        subject = attempt_subject(sign_in.user_id)
+        assert await count.pre_auths.count_attempt(sign_in.id, sign_in.user_id, MAX_CODE_ATTEMPTS, subject, AttemptLimit(12, TTL), NOW)
+    assert await run_sql(pool, "show synchronous_commit") == before
+
+
 async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_attempt_does_not(storage: Postgres, pool: Pool) -> None:
     sign_in = await begin(storage)
     other_sign_ins = [replace(sign_in, id=uuid4()) for _ in range(3)]
