@@ -19,7 +19,7 @@ from core.kernel.errors import Limited
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, run_concurrently, run_sql
+from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, posted_response, redirect_url
 from tests.support.saml_browser import SamlApplications, SamlBrowser, sign_in_over_api
@@ -291,3 +291,28 @@ async def test_an_api_sign_in_of_the_same_user_starts_a_new_saml_session(
     response = posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert response.name_id == EMAIL
     assert response.session_index != before.session_index
+
+
+# Sessions that end during the sign-on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["request", "bookmark", "token"])
+@pytest.mark.parametrize(
+    "change", ["update sessions set ended_at = now() where user_id = %s", "update users set deactivated_at = now() where id = %s"]
+)
+async def test_a_session_that_ends_during_the_sign_on_gets_no_assertion(
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, pool: Pool, way: str, change: str
+) -> None:
+    await browser.sign_in()
+    token = (await sign_in(ports, user)).access_token
+    path = await browser.start_sign_on(shop) if way == "request" else f"{shop.management}/login"
+
+    async def sign_on() -> Answer:
+        return await (api.get(path, token=token) if way == "token" else browser.open(path))
+
+    lock = "select 1 from users where id = %s for update"
+    answer = await run_during(pool, [(lock, (user.id,)), (change, (user.id,))], sign_on)
+    assert (answer.status, "SAMLResponse" in answer.text) == (401, False)
+    assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
+    assert await run_sql(pool, "select count(*) from saml_sign_ons where answered_at is not null") == [(0,)]
