@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
+from pydantic import ValidationError
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import Message, ResponseModel
+from entrypoints.http.edge.bodies import Message, ResponseModel, fields_of
 from entrypoints.http.edge.responses import returns
 from tests.support.direct import ask
 
@@ -61,3 +63,17 @@ async def test_a_result_of_another_model_is_an_internal_error(app: QuartTrio) ->
     for name in ("another-model", "nothing"):
         response = await ask(app, "GET", f"/api/test/results/{name}")
         assert (name, response.status, response.json["error_code"]) == (name, 500, "INTERNAL_SERVER_ERROR")
+
+
+class Listed(ResponseModel):
+    """A list of messages."""
+
+    items: list[Message]
+
+
+def test_collected_fields_are_validated_with_their_list() -> None:
+    message = fields_of(Message)
+    assert Listed(items=[message(message="a")]).items == [Message(message="a")]
+    for fields in ({}, {"message": None}, {"message": 7}):
+        with pytest.raises(ValidationError):
+            Listed(items=[message(**fields)])

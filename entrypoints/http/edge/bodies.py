@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Annotated, Any, Final, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -24,6 +24,8 @@ from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
 
 View = Callable[..., Awaitable[Any]]
+P = ParamSpec("P")
+R = TypeVar("R", bound="ResponseModel")
 
 DECODED_AT_ONCE = 64 * 1024  # larger bodies are decoded in a thread
 MAX_DEPTH = 32
@@ -208,6 +210,16 @@ class ResponseModel(BaseModel):
     """The base of response models. Only declared fields are sent."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
+
+
+def fields_of(model: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that only collects the fields of an item, for a list that its response model validates in one step.
+
+    A model that is created by itself is validated by itself, which takes three times as long for a
+    page of 50 items. For mypy, the result is the model. It is a dictionary, so pass it to another
+    model and nothing else.
+    """
+    return cast("Callable[P, R]", dict)
 
 
 def _printable(text: str) -> str:

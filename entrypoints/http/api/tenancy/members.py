@@ -13,7 +13,7 @@ from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
@@ -83,11 +83,14 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
     )
 
 
+_member, _user, _role = fields_of(MemberResponse), fields_of(ListedUserResponse), fields_of(MemberRoleResponse)
+
+
 def _to_response(listed: ListedMember) -> MemberResponse:
     membership = listed.membership
-    return MemberResponse(
-        user=ListedUserResponse(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner, name=listed.name),
-        membership=MemberRoleResponse(id=membership.id, role=membership.role, created_at=membership.created_at),
+    return _member(
+        user=_user(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner, name=listed.name),
+        membership=_role(id=membership.id, role=membership.role, created_at=membership.created_at),
     )
 
 
