@@ -16,6 +16,7 @@ import psycopg
 import pytest
 import trio
 
+from adapters.postgres.engine.embedded.location import data_location, has_owner, server_user
 from tests.proof.e2e.conftest import Start, service_home, settings_of_own_database
 from tests.proof.e2e.process import Service, children, family, samples
 from tests.proof.e2e.sink import MailSink
@@ -351,4 +352,6 @@ def test_no_process_stays_when_the_parent_of_idle_workers_is_killed(service: Sta
     running = all_serving(service("--workers", "2").start(), 2)
     assert len(children(running.process.pid)) == 3
     running.kill()
+    data_dir = home / "var" / "postgres"
+    assert not has_owner(data_location(data_dir, server_user(data_dir)))  # the next service need not wait for these workers
     until(lambda: not family(home), "workers and database have ended")

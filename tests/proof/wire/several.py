@@ -53,6 +53,11 @@ async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None
         nursery.cancel_scope.cancel()
 
 
+def start_slowly() -> None:
+    print_line("starting")
+    time.sleep(0.5)  # a signal arrives before the worker has other handlers than its parent
+
+
 def print_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())  # whole lines, even if several processes write at once
 
@@ -65,13 +70,13 @@ def main() -> None:
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
     workers.BACKOFF = 0.02
+    if options.slow:
+        workers.SECOND_INT_GRACE = 0.1
+        os.register_at_fork(after_in_child=start_slowly)
     with listen("127.0.0.1:0") as listening:
         print_line(f"port {listening.getsockname()[1]}")
 
         def start(parent: int) -> int:
-            print_line("starting")
-            if options.slow:
-                time.sleep(0.3)  # a signal arrives before the worker receives signals
             if options.broken:
                 return 3
             trio.run(lambda: work(listening, parent, stubborn=options.stubborn))
