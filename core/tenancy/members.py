@@ -13,7 +13,6 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
-from core.kernel.values import PageResult
 from core.tenancy import events, organizations
 from core.tenancy.members_rules import (
     AlreadyOwner,
@@ -26,6 +25,7 @@ from core.tenancy.members_rules import (
     MemberNotFound,
     MemberNotReachable,
     MembershipNotConfirmed,
+    MembersPage,
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
@@ -40,20 +40,18 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import Member, Person
     from core.kernel.values import Page
-    from core.tenancy.organizations_rules import Limit, Membership
+    from core.tenancy.organizations_rules import Membership
     from ports import Ports
     from ports.storage import Transaction
 
 
-async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[PageResult[ListedMember], Limit]:
-    """Return one page of the members with this role, oldest first, and the member limit.
+async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page) -> MembersPage:
+    """Return one page of the members with this role, oldest first.
 
     Raises: OrganizationNotFound.
     """
     async with ports.storage.reading() as read:
-        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        total = organization.member_count if role is None else await read.members.count(organization.id, role)
-        return PageResult(await read.members.page(organization.id, role, page), total), organization.user_limit
+        return await read.members.page(caller.acts_in.id, role, page) or refuse(OrganizationNotFound)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:

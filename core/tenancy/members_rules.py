@@ -10,10 +10,11 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.principals import Capability, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.kernel.values import Email
-    from core.tenancy.organizations_rules import Membership
+    from core.tenancy.organizations_rules import Limit, Membership
 
 
 class AlreadyMember(Invalid):
@@ -88,6 +89,15 @@ class ListedMember:
     name: str | None
     is_platform_owner: bool
     membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class MembersPage:
+    """One page of an organization's members, the number of members on all pages, and the member limit."""
+
+    members: Sequence[ListedMember]
+    total: int
+    limit: Limit
 
 
 def parse_assignable_role(name: str) -> Role:

@@ -87,15 +87,16 @@ class Organization:
     @property
     def user_limit(self) -> Limit:
         """Return the maximum number of members."""
-        return _effective_limit(self.max_users, self.tier.default_max_users if self.tier else None)
+        return effective_limit(self.max_users, self.tier.default_max_users if self.tier else None)
 
     @property
     def service_limit(self) -> Limit:
         """Return the maximum number of services."""
-        return _effective_limit(self.max_services, self.tier.default_max_services if self.tier else None)
+        return effective_limit(self.max_services, self.tier.default_max_services if self.tier else None)
 
 
-def _effective_limit(organization_limit: int | None, tier_limit: int | None) -> Limit:
+def effective_limit(organization_limit: int | None, tier_limit: int | None) -> Limit:
+    """Return the limit of an organization, from its own limit and that of its tier. None means that there is none."""
     if organization_limit is not None:
         return Limit(organization_limit, LimitSource.ORGANIZATION)
     if tier_limit is not None:

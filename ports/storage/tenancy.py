@@ -19,7 +19,7 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
-from core.tenancy.members_rules import ListedMember
+from core.tenancy.members_rules import MembersPage
 from core.tenancy.organizations_rules import Membership, Organization, Tier
 
 # Organizations
@@ -123,15 +123,8 @@ class Tiers(TiersRead, Protocol):
 class MembersRead(Protocol):
     """Read access to memberships."""
 
-    async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        """Return the organization's members with this role, oldest first. None means any role."""
-        ...
-
-    async def count(self, org_id: UUID, role: Role) -> int:
-        """Return the number of members with this role.
-
-        For all members, read `Organization.member_count`.
-        """
+    async def page(self, org_id: UUID, role: Role | None, page: Page) -> MembersPage | None:
+        """Return a page of the members with this role, oldest first, or None if there is no such organization. None means any role."""
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:

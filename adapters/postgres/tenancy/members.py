@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.members_rules import AlreadyMember, ListedMember, MembersPage
+from core.tenancy.organizations_rules import Membership, effective_limit
 
 # In the order that `to_membership` expects.
 COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
@@ -27,35 +27,34 @@ class Members(Repository):
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
-    async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
+    async def page(self, org_id: UUID, role: Role | None, page: Page) -> MembersPage | None:
         # Keep two statements, with and without a role: a single one would get one query plan, in
         # which no index gives the order. The page comes before the join, so that only its members
-        # are joined, and not those of all earlier pages.
+        # are joined, and not those of all earlier pages. The outer join returns one row with the
+        # total and the limits if the page is empty.
         of_role = "and m.role = %(role)s" if role is not None else ""
-        return await self._all(
-            to_listed_member,
+        total = "o.member_count" if role is None else f"(select count(*) from memberships m where m.org_id = %(org_id)s {of_role})"
+        rows = await self._all(
+            lambda row: row,
             f"""
             with page as (
                 select {COLUMNS} from memberships m
                 where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s)
-            select u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
-            from page m join users u on u.id = m.user_id order by m.created_at, m.id""",
+            select {total}, o.max_users, t.default_max_users,
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+            from organizations o
+            left join tiers t on t.id = o.tier_id
+            left join (page m join users u on u.id = m.user_id) on true
+            where o.id = %(org_id)s order by m.created_at, m.id""",
             org_id=org_id,
             role=role,
             limit=page.limit,
             offset=page.offset,
         )
-
-    async def count(self, org_id: UUID, role: Role) -> int:
-        return (
-            await self._one(
-                lambda row: int(row[0]),
-                "select count(*) from memberships where org_id = %(org_id)s and role = %(role)s",
-                org_id=org_id,
-                role=role,
-            )
-            or 0
-        )
+        if not rows:
+            return None
+        count, own_limit, tier_limit = rows[0][:3]
+        return MembersPage([to_listed_member(row[3:]) for row in rows if row[3] is not None], count, effective_limit(own_limit, tier_limit))
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(

@@ -12,8 +12,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.members_rules import AlreadyMember, ListedMember, MembersPage
+from core.tenancy.organizations_rules import Limit, LimitSource, Membership
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
 
@@ -29,6 +29,14 @@ async def join(storage: Postgres, *memberships: Membership) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in memberships:
             await tx.members.add(one)
+
+
+async def listed(storage: Postgres, org: UUID, role: Role | None, page: Page) -> tuple[list[Membership], int]:
+    """Return the memberships on a page and its total."""
+    async with storage.reading() as read:
+        result = await read.members.page(org, role, page)
+    assert result is not None
+    return [member.membership for member in result.members], result.total
 
 
 async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
@@ -52,8 +60,10 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
     assert await all_rows(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.members.lock(org, user.id) == one
-        assert await tx.members.page(org, None, ALL) == [ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)]
-        assert await tx.members.page(org, role, ALL) == [ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)]
+        listed = ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)
+        expected = MembersPage([listed], 1, Limit(100, LimitSource.TIER))
+        assert await tx.members.page(org, None, ALL) == expected
+        assert await tx.members.page(org, role, ALL) == expected
 
 
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
@@ -81,31 +91,41 @@ async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: 
     memberships = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
     await join(storage, *memberships, *(membership(other_tenant, person.id, Role.ADMIN) for person in people))
     expected = sorted(memberships, key=lambda one: (one.created_at, one.id.bytes))
+    for number, of_page in ((1, expected[:4]), (2, expected[4:]), (3, []), (2**31 - 1, [])):
+        assert await listed(storage, acme, None, Page(number, 4)) == (of_page, 6)
+    for role in Role:
+        of_role = [one for one in expected if one.role is role]
+        assert await listed(storage, acme, role, ALL) == (of_role, len(of_role))
+        assert await listed(storage, acme, role, Page(2, 1)) == (of_role[1:2], len(of_role))
+    emails = {person.id: person.email for person in people}
     async with storage.reading() as read:
-        pages = [[member.membership for member in await read.members.page(acme, None, Page(number, 4))] for number in (1, 2, 3)]
-        assert pages == [expected[:4], expected[4:], []]
-        for role in Role:
-            of_role = [one for one in expected if one.role is role]
-            assert [member.membership for member in await read.members.page(acme, role, ALL)] == of_role
-            assert [member.membership for member in await read.members.page(acme, role, Page(2, 1))] == of_role[1:2]
-        emails = {person.id: person.email for person in people}
-        for member in await read.members.page(acme, None, ALL):
+        page = await read.members.page(acme, None, ALL)
+        assert page is not None
+        for member in page.members:
             assert (member.user_id, member.email) == (member.membership.user_id, emails[member.user_id])
-        assert await read.members.page(uuid4(), None, ALL) == []
-        assert await read.members.page(acme, None, Page(2**31 - 1, 100)) == []
+        assert await read.members.page(uuid4(), None, ALL) is None
 
 
-async def test_count_counts_one_role_in_one_organization(storage: Postgres, pool: Pool) -> None:
+async def test_a_page_has_the_total_of_its_own_organization(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(5)]
     await add(storage, *people)
     acme, other_tenant, empty = [await add_organization(pool, slug) for slug in ("acme", "twin", "empty")]
     roles = [Role.OWNER, Role.ADMIN, Role.ADMIN, Role.MEMBER, Role.MEMBER]
     await join(storage, *(membership(acme, person.id, role) for person, role in zip(people, roles, strict=True)))
     await join(storage, *(membership(other_tenant, person.id) for person in people))
-    async with storage.reading() as read:
-        assert [await read.members.count(acme, role) for role in Role] == [1, 2, 2]
-        assert [await read.members.count(other_tenant, role) for role in Role] == [0, 0, 5]
-        assert [await read.members.count(empty, role) for role in Role] == [0, 0, 0]
+    for org, expected in ((acme, [1, 2, 2, 5]), (other_tenant, [0, 0, 5, 5]), (empty, [0, 0, 0, 0])):
+        assert [(await listed(storage, org, role, Page(9, 1)))[1] for role in (*Role, None)] == expected
+
+
+async def test_a_page_has_the_limit_of_the_organization_or_its_tier(storage: Postgres, pool: Pool) -> None:
+    acme = await add_organization(pool, "acme")
+    await run_sql(pool, "update organizations set tier_id = (select id from tiers order by default_max_users desc limit 1)")
+    [(of_tier,)] = await run_sql(pool, "select max(default_max_users) from tiers")
+    for own, expected in ((None, Limit(of_tier, LimitSource.TIER)), (3, Limit(3, LimitSource.ORGANIZATION))):
+        await run_sql(pool, "update organizations set max_users = %s::int", own)
+        async with storage.reading() as read:
+            page = await read.members.page(acme, None, ALL)
+        assert page == MembersPage([], 0, expected)
 
 
 async def test_a_user_has_one_membership_per_organization(storage: Postgres, pool: Pool) -> None:

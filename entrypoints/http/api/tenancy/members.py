@@ -75,11 +75,11 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
     The members who joined first come first. The response also has the maximum number of members.
     """
     page = query_args.page_request()
-    listed, limit = await members.list_page(ports(), acting_member(), query_args.role, page)
+    listed = await members.list_page(ports(), acting_member(), query_args.role, page)
     return MemberListResponse(
-        members=[_to_response(item) for item in listed.items],
+        members=[_to_response(item) for item in listed.members],
         pagination=pagination(page, listed.total),
-        limits=MemberLimitResponse(max_users=limit.value, source=limit.source),
+        limits=MemberLimitResponse(max_users=listed.limit.value, source=listed.limit.source),
     )
 
 
