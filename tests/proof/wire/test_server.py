@@ -18,10 +18,11 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
+from entrypoints.http.edge.client_socket import SEND_WITHIN
 from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
-from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
+from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, BindError, listen, serve_http
 from entrypoints.settings import KEEP_ALIVE
-from tests.proof.wire.wire import Client, serving
+from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
 
 LARGE = 320 * 65536  # more than the kernel buffers for a connection
@@ -140,6 +141,27 @@ async def test_pipelined_requests_are_answered_in_order(app: App) -> None:
         await client.send(echoes)
         assert [(await client.reply()).body for _ in range(8)] == [b"%d" % number for number in range(8)]
         assert len(await server.observed(8)) == 8
+
+
+async def test_pipelined_requests_do_not_hold_up_other_tasks() -> None:
+    events: list[str] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        events.append("request")
+        await say(send)
+
+    async def note_turns() -> None:
+        while True:
+            events.append("turn")
+            await trio.lowlevel.checkpoint()
+
+    async with serving(bare(answer)) as server, server.client() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(note_turns)
+        await client.send(HIDDEN * 20)
+        for _ in range(20):
+            await client.reply()
+        nursery.cancel_scope.cancel()
+    assert ["request"] * 3 not in [events[i : i + 3] for i in range(len(events))]  # Trio shuffles each batch, so two can follow each other
 
 
 @pytest.mark.parametrize("path", ["/api/quick", "/api/nowhere", "/api/broken"])
@@ -655,6 +677,34 @@ async def test_invalid_response_headers_do_not_hang() -> None:
         await client.send(HIDDEN)
         assert b"a\r\nb" not in await client.rest()
         assert (await server.observed())[0].error is not None
+
+
+@pytest.mark.parametrize("length", [b"1", b"3"])
+async def test_a_body_that_differs_from_its_content_length_ends_the_connection(length: bytes) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with serving(bare(answer)) as server, server.client() as client:
+        await client.send(HIDDEN)
+        assert await client.rest() == b""
+        assert isinstance((await server.observed())[0].error, RuntimeError)
+
+
+async def test_the_rest_of_a_body_is_not_the_next_request() -> None:
+    """The server does not rely on the middleware for this."""
+    calls: list[str] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        calls.append(scope["path"])
+        await say(send)
+
+    async with serving_without_middleware(bare(answer)) as server, server.client() as client:
+        await client.send(POST + b"Content-Length: %d\r\n\r\n" % len(HIDDEN))
+        assert (await client.reply()).status == 200
+        await client.send(HIDDEN)
+        assert await client.is_closed()
+    assert calls == ["/api/echo"]
 
 
 # Shutdown

@@ -9,7 +9,7 @@ import trio
 
 from entrypoints.http.app import Application
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, RequestRecord
-from entrypoints.http.edge.server import listen, serve_http
+from entrypoints.http.edge.server import Malformed, listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE
@@ -154,25 +154,28 @@ def serving(
     options: dict[str, Any] = {"body_limit": lambda path: 256 * 1024, **outer}
     layered = EdgeMiddleware(app, routes=Paths(), observe=exchanges.append, options=EdgeOptions(**options))
     timeouts = {"headers_within": headers_within, "send_within": send_within, "keep_alive": keep_alive}
-    return _serving(layered, layered, exchanges, shutdown_grace=shutdown_grace, **timeouts)
+    return _serving(layered, layered.malformed, exchanges, shutdown_grace=shutdown_grace, **timeouts)
 
 
 def serving_gatehouse(app: Application) -> AbstractAsyncContextManager[Served]:
     """Serve the whole application on a socket."""
     asgi = cast("App", app)
-    return _serving(asgi, app.middleware, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
+    return _serving(asgi, app.middleware.malformed, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
+
+
+def serving_without_middleware(app: App) -> AbstractAsyncContextManager[Served]:
+    """Serve the application alone on a socket."""
+    return _serving(app, None, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
 
 
 @asynccontextmanager
-async def _serving(app: App, middleware: EdgeMiddleware, exchanges: list[RequestRecord], **options: float) -> AsyncIterator[Served]:
+async def _serving(app: App, malformed: Malformed | None, exchanges: list[RequestRecord], **options: float) -> AsyncIterator[Served]:
     listening = listen("127.0.0.1:0")
     served = Served(listening.getsockname()[1], exchanges)
     started = trio.Event()
 
     async def serve() -> None:
-        await serve_http(
-            app, listening, shutdown=served.shutdown, on_started=started.set, malformed=middleware.malformed, **cast("Any", options)
-        )
+        await serve_http(app, listening, shutdown=served.shutdown, on_started=started.set, malformed=malformed, **cast("Any", options))
         served.finished.set()
 
     async with trio.open_nursery() as nursery:
