@@ -1,14 +1,16 @@
 """The dispatch of requests: the parts of Quart that are left out, and those that must still work."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 from quart import Response, has_app_context, has_request_context, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.dispatch import LONGEST_KEPT_PATH, LeanQuart, check_hooks
-from tests.support.direct import PEER, ask
+from tests.support.direct import PATIENCE, PEER, ask
 
 
 def add_routes(app: QuartTrio) -> None:
@@ -62,18 +64,34 @@ async def test_no_context_is_left_after_a_request(app: QuartTrio, path: str) -> 
     assert not has_app_context()
 
 
-async def test_a_body_in_memory_is_one_message(app: QuartTrio) -> None:
-    sent: list[Any] = []
+async def exchange(app: QuartTrio, method: str, path: str, *headers: tuple[bytes, bytes], received: Sequence[Any] = ()) -> list[Any]:
+    """Return the messages that the application sends."""
+    incoming, sent = iter(received), list[Any]()
+
+    async def receive() -> Any:
+        for message in incoming:
+            return message
+        await trio.sleep_forever()
+        raise AssertionError
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def receive() -> Any:
-        raise AssertionError("the view reads no body")
-
     scope = {
-        "type": "http", "http_version": "1.1", "asgi": {"version": "3.0"}, "method": "GET", "scheme": "http", "path": "/health",
-        "raw_path": b"/health", "query_string": b"", "root_path": "", "headers": [(b"host", b"test")], "client": None, "server": None,
+        "type": "http", "http_version": "1.1", "asgi": {"version": "3.0"}, "method": method, "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers, "client": None, "server": None,
     }  # fmt: skip
     await app.asgi_app(scope, receive, send)  # type: ignore[arg-type]
+    return sent
+
+
+async def test_a_body_in_memory_is_one_message(app: QuartTrio) -> None:
+    sent = await exchange(app, "GET", "/health")
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_a_request_ends_if_its_client_disconnects_before_the_end_of_the_body(app: QuartTrio) -> None:
+    headers = ((b"content-length", b"9"), (b"content-type", b"application/json"))
+    pieces = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    with trio.fail_after(PATIENCE):
+        assert await exchange(app, "POST", "/api/auth/login", *headers, received=pieces) == []
