@@ -105,11 +105,12 @@ async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres,
 
 async def test_counting_an_attempt_leaves_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
     sign_in = await begin(storage)
-    before = await run_sql(pool, "show synchronous_commit")
-    async with storage.autocommit() as count:
-        subject = attempt_subject(sign_in.user_id)
-        assert await count.pre_auths.count_attempt(sign_in.id, sign_in.user_id, MAX_CODE_ATTEMPTS, subject, AttemptLimit(12, TTL), NOW)
-    assert await run_sql(pool, "show synchronous_commit") == before
+    await run_sql(pool, "set synchronous_commit = on")  # it is off in the tests
+    try:
+        assert await count_attempt(storage, sign_in) == sign_in
+        assert await run_sql(pool, "show synchronous_commit") == [("on",)]
+    finally:
+        await run_sql(pool, "reset synchronous_commit")
 
 
 async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_attempt_does_not(storage: Postgres, pool: Pool) -> None:
