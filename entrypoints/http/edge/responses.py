@@ -33,8 +33,8 @@ def returns(model: type[M], *statuses: int) -> Callable[[View[P, M]], Callable[P
         async def respond(*args: P.args, **kwargs: P.kwargs) -> Response:
             result: Any = await view(*args, **kwargs)
             value, status, headers = (*result, None)[:3] if isinstance(result, tuple) else (result, statuses[0], None)
-            # An instance of the model passes without another validation.
-            body = adapter.dump_json(adapter.validate_python(value))
+            # An instance of the model passes without another validation. The line break is for terminals.
+            body = adapter.dump_json(adapter.validate_python(value)) + b"\n"
             return Response(body, status, headers, content_type=JSON)
 
         for status in statuses:
