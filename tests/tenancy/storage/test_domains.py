@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM
-from core.kernel.values import Domain, Email
+from core.kernel.values import Domain
 from core.tenancy.domains_rules import DomainClaim, DomainTaken
 from tests.support.builders import add_organization, run_during, run_sql
 from tests.support.rows import HOUR, NOW, SECOND, account, add, within
@@ -52,17 +52,6 @@ async def test_verification_and_removal_affect_one_organization(storage: Postgre
     assert await all_of(storage, acme, other_tenant) == [replace(acme_claim, verified_at=NOW), twin_claim]
     await within(storage, lambda tx: tx.domains.remove(acme))
     assert await all_of(storage, acme, other_tenant) == [None, twin_claim]
-
-
-async def test_the_owner_of_a_domain_is_looked_up_without_planning_each_time(storage: Postgres, pool: Pool) -> None:
-    await put(storage, claim(acme := await add_organization(pool, "acme"), verified_at=NOW))
-    async with storage.transaction(by=SYSTEM) as tx:
-        for host in ("acme.example", "mail.acme.example", "example") * 5:
-            assert await tx.domains.verified_owner(Email(f"ada@{host}")) == (None if host == "example" else acme)
-        plans = "select custom_plans, generic_plans from pg_prepared_statements where statement like '%%order by number limit 1)'"
-        [(custom, generic)] = await tx.connection.rows(plans)
-    assert custom <= 5, "PostgreSQL compares so many plans with the generic one"
-    assert generic > 0
 
 
 async def test_many_organizations_claim_a_domain_and_one_verifies_it(storage: Postgres, pool: Pool) -> None:
