@@ -294,7 +294,7 @@ class EventingTransaction(Protocol):
 
 
 class EventingAutocommit(Protocol):
-    """The repositories of eventing whose statements each commit by themselves."""
+    """The repositories of eventing outside transactions. Each statement commits by itself."""
 
     @property
     def audit(self) -> AuditOutcomes: ...

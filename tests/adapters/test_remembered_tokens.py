@@ -1,4 +1,4 @@
-"""Access tokens that were verified before: what is checked again, and when they are forgotten (docs/adr/0024)."""
+"""Access tokens that were verified before: the checks at each use, and the end of their cache entries (docs/adr/0024)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -95,7 +95,7 @@ class ClientSocket:
         self.is_gone = True
 
     async def linger(self) -> None:
-        """End the responses, and discard what the client still sends.
+        """End the responses, and discard data that the client still sends.
 
         Closing at once would reset the connection and destroy the response that the client has not
         read (RFC 9112 section 9.6).
