@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.message import EmailMessage as MimeMessage
 from enum import StrEnum
 from functools import cache
 from typing import IO, Final, Self
@@ -146,12 +145,12 @@ class SmtpClient(smtplib.SMTP):
         self._aborted = False
         self.stage = SmtpStage.CONNECTING
 
-    def deliver(self, message: MimeMessage, recipient: str) -> None:
+    def deliver(self, message: bytes, sender: str, recipient: str) -> None:
         """Connect, authenticate and send one message."""
         try:
             self._begin()
             self.stage = SmtpStage.SENDING
-            self.send_message(message, to_addrs=[recipient])
+            self.sendmail(sender, [recipient], message)
             self._quit()
         finally:
             self.close()
