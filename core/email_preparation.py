@@ -54,7 +54,10 @@ EXPIRED = EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED)
 
 
 async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, EmailMessage] | EmailResult:
-    """Return a claimed email and its message, or its result if it must not be sent. The result is already recorded."""
+    """Return a claimed email and its message, or its result if it must not be sent. The result is already recorded.
+
+    An email that was withdrawn, or claimed again after its lease expired, is not sent.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         design = welcome = None  # read together with the first statement of `_prepare`
@@ -70,6 +73,9 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
         # The organization's own server must not see a token that proves the mailbox.
         if email.org_id is not None and invitation is not None and invitation.invitation.inviter_token_hash is None:
             prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
+        is_claimed = tx.email_queue.is_claimed_deferred(email)  # read together with the commit
+    if not is_claimed.value:
+        return DROPPED
     prepared = replace(prepared, design=design.value if design else None, welcome=welcome.value if welcome else None)
     return prepared, ports.email_templates.compose(prepared)
 
@@ -125,6 +131,9 @@ async def _add_token(
 ) -> PreparedEmail | None:
     """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
     locked = tx.accounts.lock_by_email_deferred(email.address)
+    is_replaced = None
+    if purpose is TokenPurpose.RESET_PASSWORD:
+        is_replaced = tx.one_time_tokens.newer_exists_deferred(email.address, purpose, email.created_at)
     own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
     is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
     account = locked.value
@@ -135,10 +144,10 @@ async def _add_token(
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
-    if purpose is TokenPurpose.RESET_PASSWORD:
+    if is_replaced is not None:
         # A new reset link cancels earlier ones (security A-5). The order is that of the requests,
         # because another process may already have sent a later one.
-        if await tx.one_time_tokens.newer_exists(account.id, purpose, email.created_at):
+        if is_replaced.value:
             return None
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
@@ -152,7 +161,8 @@ async def _add_token(
         org_id=email.org_id,
         continuation=await _continuation(tx, email, purpose, account.id, welcome),
     )
-    return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token)
 
 
 async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
@@ -178,8 +188,7 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
             await tx.email_queue.save_token(email, None, now)  # counts against the limit
             return DROPPED
         await tx.email_sign_ins.issue(email.id, account.id, digest(token), code)
-        if not await tx.email_queue.save_token(email, token, now):
-            return DROPPED
+        await tx.email_queue.save_token(email, token, now)
     assert code is not None, "an email with a token has a code"
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
 
@@ -242,7 +251,8 @@ async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEm
         await tx.one_time_tokens.add(
             digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
         )
-    return replace(email, token=token, link_until=until) if await tx.email_queue.save_token(email, token, now) else DROPPED
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token, link_until=until)
 
 
 async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:
@@ -278,7 +288,10 @@ async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, 
     if email.token_at is not None:
         return True
     await tx.email_queue.lock_recipient(email.address)
-    return not await _limit_is_reached(ports, tx, email, kinds, now) and await tx.email_queue.save_token(email, email.token, now)
+    if await _limit_is_reached(ports, tx, email, kinds, now):
+        return False
+    await tx.email_queue.save_token(email, email.token, now)
+    return True
 
 
 async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:

@@ -356,11 +356,15 @@ class EmailQueue(EmailLeases, Protocol):
         """Drop the organization's unsent emails of this kind to this address."""
         ...
 
-    async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> bool:
+    async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:
         """Store the token for further attempts, and count the email against the recipient's limit.
 
-        Return False, and change nothing, if the email was claimed again or withdrawn.
+        Change nothing if the email was claimed again or withdrawn (see `is_claimed_deferred`).
         """
+        ...
+
+    def is_claimed_deferred(self, email: QueuedEmail) -> Deferred[bool]:
+        """Return whether the email is still claimed as given, and not claimed again or withdrawn, available after the next statement."""
         ...
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
@@ -504,8 +508,8 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         """Return the continuation of the user's sign-up with this address, or None if they did not sign up on our page."""
         ...
 
-    async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:
-        """Return whether the user has an unused token that was requested later."""
+    def newer_exists_deferred(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Deferred[bool]:
+        """Return whether the account with this address has an unused token that was requested later, available after the next statement."""
         ...
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:

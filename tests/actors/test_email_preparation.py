@@ -52,6 +52,19 @@ async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> No
     assert row["token"] is None
 
 
+@pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED])
+async def test_an_email_that_was_claimed_again_is_not_sent(ports: Ports, pool: Pool, clock: FakeClock, kind: EmailKind) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, kind, ADA)
+    stale = await claim_one(ports)
+    clock.advance(email_queue_rules.LEASE)
+    current = await claim_one(ports)
+    assert await email_preparation.prepare(ports, stale) == EmailResult(EmailOutcome.DROPPED)
+    [row] = await rows(pool)
+    assert (row["outcome"], row["token"]) == (None, None)
+    assert not isinstance(await email_preparation.prepare(ports, current), EmailResult)
+
+
 @pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
 async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
     await queue(ports, kind, ADA)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.kernel.values import Email
 
@@ -71,12 +71,14 @@ class OneTimeTokens(Repository):
             email=email,
         )
 
-    async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:
-        return await self._exists(
+    def newer_exists_deferred(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(
+            lambda row: bool(row[0]),
             """
-            select 1 from one_time_tokens
-            where user_id = %(user_id)s and purpose = %(purpose)s and created_at > %(created_at)s and used_at is null""",
-            user_id=user_id,
+            select exists (
+                select 1 from one_time_tokens t join users u on u.id = t.user_id
+                where u.email = %(email)s and t.purpose = %(purpose)s and t.created_at > %(created_at)s and t.used_at is null)""",
+            email=email,
             purpose=purpose,
             created_at=created_at,
         )

@@ -159,7 +159,9 @@ async def test_a_withdrawn_email_is_dropped_and_gets_no_token(storage: Postgres,
         assert await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
         await tx.email_queue.withdraw(EmailKind.WELCOME, ADA, org, NOW + SECOND)
         assert not await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
-        assert not await tx.email_queue.save_token(replace(withdrawn_email, claims=1), "the token", NOW + SECOND)
+        await tx.email_queue.save_token(replace(withdrawn_email, claims=1), "the token", NOW + SECOND)
+        is_claimed = tx.email_queue.is_claimed_deferred(replace(withdrawn_email, claims=1))
+    assert not is_claimed.value
     rows = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
     assert rows == [(sent.id, "sent", NOW, None), (withdrawn_email.id, "dropped", NOW + SECOND, None)]
 
@@ -169,10 +171,12 @@ async def test_a_stale_claim_saves_no_token_and_can_only_record_sent(storage: Po
     [stale] = await claim(storage)
     [current] = await claim(storage, now=NOW + HOUR)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.email_queue.save_token(current, "current", NOW)
-        assert not await tx.email_queue.save_token(stale, "stale", NOW)
+        await tx.email_queue.save_token(current, "current", NOW)
+        await tx.email_queue.save_token(stale, "stale", NOW)
+        claims = [tx.email_queue.is_claimed_deferred(email) for email in (current, stale)]
         for outcome in (EmailOutcome.DROPPED, EmailOutcome.GIVEN_UP):
             await tx.email_queue.finish(stale, outcome, NOW)
+    assert [is_claimed.value for is_claimed in claims] == [True, False]
     assert await run_sql(pool, "select outcome, finished_at from mails") == [(None, None)]
     [third] = await claim(storage, now=NOW + 2 * HOUR)
     assert third.token == "current"
@@ -278,3 +282,15 @@ async def test_emails_of_a_directory_are_spread_over_days_and_only_due_ones_noti
     assert await due(NOW + DAY - MICROSECOND) == set()
     assert await due(NOW + DAY) == {third.id, fourth.id}
     assert await due(NOW + 2 * DAY) == {fifth.id}
+
+
+async def test_claims_and_outcomes_leave_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
+    await run_sql(pool, "set synchronous_commit = on")  # it is off in the tests
+    try:
+        await queue(storage, mail())
+        [claimed] = await claim(storage)
+        assert await run_sql(pool, "show synchronous_commit") == [("on",)]
+        await within(storage, lambda tx: tx.email_queue.finish(claimed, EmailOutcome.SENT, NOW))
+        assert await run_sql(pool, "show synchronous_commit") == [("on",)]
+    finally:
+        await run_sql(pool, "reset synchronous_commit")
