@@ -60,7 +60,8 @@ class _Duplicate(Exception):
 async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     """Record the event, and call its handler. Raises: UnreadableObject, _Duplicate."""
     # If another process is handling the same event, the record waits for it, and the event is new
-    # if the other process fails.
+    # if the other process fails. The object of a repeated event is not read: the provider would send
+    # a refused event again for days.
     if event.type in SUBSCRIPTION_HANDLERS:
         read_id, on_subscription = SUBSCRIPTION_HANDLERS[event.type]
         id_ = read_id(event.subject)
@@ -72,8 +73,11 @@ async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
             return await on_subscription(tx, event, locked, now)
     if not await tx.billing.record_event(event.id, now):
         raise _Duplicate
-    handler = HANDLERS.get(event.type)
-    return Effect.NOT_MANAGED_HERE if handler is None else await handler(tx, event, now)  # None: the invoice of a one-time purchase
+    if event.type in HANDLERS:
+        return await HANDLERS[event.type](tx, event, now)
+    if event.type.startswith("customer.subscription."):
+        raise UnreadableObject  # it has no usable id
+    return Effect.NOT_MANAGED_HERE  # the invoice of a one-time purchase
 
 
 # Subscriptions
@@ -188,12 +192,12 @@ async def _on_checkout_completed(tx: Transaction, event: BillingEvent, now: date
     return Effect.DONE
 
 
-def _subscription_id(subject: Mapping[str, Any]) -> str:
-    return parse_subscription(subject).id
+def _subscription_id(subject: Mapping[str, Any]) -> str | None:
+    return parse_subscription_id(subject.get("id"))
 
 
-# Events about one subscription: the function that reads its id, and the handler, which gets the
-# locked subscription.
+# Events about one subscription: the function that returns its id or None, and the handler, which gets
+# the locked subscription.
 SUBSCRIPTION_HANDLERS: Final = {
     "customer.subscription.created": (_subscription_id, _on_subscription),
     "customer.subscription.updated": (_subscription_id, _on_subscription),

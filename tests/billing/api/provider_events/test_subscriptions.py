@@ -142,6 +142,15 @@ async def test_a_repeated_event_has_no_further_effect(till: Till, pool: Pool) ->
     assert await till.recorded() == ["subscription.created", "subscription.updated"]
 
 
+async def test_a_repeated_event_changes_no_row_even_if_its_object_is_unreadable(till: Till) -> None:
+    one = event(CREATED, till.subscription(), till.now)
+    assert await till.send_for_status(one) == 200
+    before = await till.stored_rows()
+    for subject in (till.subscription(), {}, {"id": "../customers", "status": "active"}, {"id": "sub_1"}):
+        assert await till.send_for_status({**one, "data": {"object": subject}}) == 200, subject
+    assert await till.stored_rows() == before
+
+
 async def test_a_failed_event_leaves_no_trace_and_can_be_repeated(till: Till, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
