@@ -76,6 +76,15 @@ async def test_a_session_that_ends_during_the_request_cannot_change_an_organizat
     assert await stored_rows(pool) == before
 
 
+async def test_a_request_waits_for_a_transaction_that_ends_its_session(acme: Tenant, pool: Pool) -> None:
+    """It waits for nothing else: the change is written, and only the commit is left."""
+    before = await stored_rows(pool)
+    changes = [("update sessions set ended_at = now() where user_id = %s", (acme.people["owner"].id,))]
+    answer = await run_during(pool, changes, lambda: acme.api.patch(acme.path, {"name": "New"}, token=acme.token("owner")))
+    assert refused(answer) == UNAUTHORIZED
+    assert await stored_rows(pool) == before
+
+
 @pytest.mark.parametrize("name", PLATFORM_REQUESTS)
 async def test_a_session_that_ends_during_the_request_cannot_change_the_platform(
     platform: Platform, ports: Ports, pool: Pool, name: str
