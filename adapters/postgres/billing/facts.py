@@ -20,8 +20,6 @@ log = structlog.get_logger("storage")
 FACTS: Final = """
     provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
     paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
-
-
 RECORD_EVENT: Final = """
     insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1"""
 # The update changes only the time. It locks an existing row, and returns the values that other

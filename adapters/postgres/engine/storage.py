@@ -85,7 +85,8 @@ class Transaction(Repositories):
             return
         now = self._clock.now()
         # Lock order: the session comes after all other locks except the totals of the audit log. So
-        # there is no deadlock with a transaction that ends sessions and holds other locks.
+        # there is no deadlock with a transaction that ends sessions and holds other locks. A SAML
+        # sign-on locks its session itself (`SamlSignOns.lock_session_deferred`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
         self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)

@@ -13,6 +13,9 @@ from core.tenancy.organizations_rules import Membership, effective_limit
 # In the order that `to_membership` expects.
 COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
 
+# Callers append SQL for the id of the organization.
+CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
+
 
 def to_membership(row: Row) -> Membership:
     return Membership(id=row[0], org_id=row[1], user_id=row[2], role=Role(row[3]), created_at=row[4], confirmed_at=row[5])
@@ -115,9 +118,4 @@ class Members(Repository):
         )
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update memberships set confirmed_at = %(now)s where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is null",
-            org_id=org_id,
-            user_id=user_id,
-            now=now,
-        )
+        await self._run(CONFIRM + "%(org_id)s", org_id=org_id, user_id=user_id, now=now)

@@ -81,8 +81,8 @@ async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, rec
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    async with ports.storage.autocommit() as storage:
-        is_new = await storage.saml_sign_ons.add(sign_on)
+    async with ports.storage.autocommit() as statements:
+        is_new = await statements.saml_sign_ons.add(sign_on)
     if not is_new:
         await saml.load_provider(ports, received.org_slug, received.service_slug)  # raises if the service was deleted
         raise AuthnRequestReplayed

@@ -10,6 +10,7 @@ from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
+from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.accounts_rules import Account
 from core.applications.services_rules import Service
 from core.federation.saml.configuration_rules import NameIdFormat, SamlSetup
@@ -164,14 +165,11 @@ class SamlSignOns(SealingRepository):
     def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> DeferredRow[Account]:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
-        confirmed = f"""
-            with confirmed as (
-                update memberships set confirmed_at = %(now)s
-                where org_id = {ORGANIZATION} and user_id = %(user_id)s and confirmed_at is null)"""
+        confirm = f"with confirmed as ({CONFIRM}{ORGANIZATION})" if confirm_membership else ""
         self._one_deferred(
             lambda _: True,
             f"""
-            {confirmed if confirm_membership else ""}
+            {confirm}
             select 1 from memberships where org_id = {ORGANIZATION} and user_id = %(user_id)s for no key update""",
             org_slug=org_slug,
             user_id=user_id,
@@ -180,7 +178,9 @@ class SamlSignOns(SealingRepository):
         return self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id)
 
     def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        # Lock order: after this only rows of the session itself and totals are locked.
+        # Lock order: later locks are on rows of the session, on the user's name at the service, and on
+        # totals of logins and of the audit log. A transaction that locks one of these before the session
+        # has locked the account first, so there is no deadlock.
         return self._one_deferred(
             lambda _: True,
             f"""
