@@ -160,7 +160,7 @@ def _document(results: Sequence[Result], facts: Sequence[str]) -> str:
 Written by `./run bench`. The columns of the table:
 
 - **raw**: the work without the service, such as a bare ASGI app or a bare Argon2 verification. For requests about a large organization or
-  service: the same request about a small one.
+  service: the same request about a small one. For two workers: one worker.
 - **ours**: the work as the service does it, measured in the same run.
 - **figure**: ours divided by raw. If the bar has a unit, the figure is ours itself. It is the median of the rounds.
 - **bar**: the value that the figure must reach. `./run bench` fails if a figure misses its bar.

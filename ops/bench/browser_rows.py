@@ -17,7 +17,7 @@ UNKNOWN: Final = Wrk(connections=REQUESTS.connections, refused=True)
 
 
 class Document(BareAppRow):
-    """A page or a document that is the same for everyone."""
+    """A page or a document that needs no session."""
 
     path: str
     contains: str  # a part of the response
@@ -56,8 +56,13 @@ class UnknownPath(BareAppRow):
     description = "GET of a path without a route, which returns 404, with 1 worker / a bare ASGI app on Hypercorn"
     goal = Goal(bar=0.45, aim=0.60)
 
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        self.request = Request("GET", "/api/nothing")
+        check_body(self.service, self.request, "NOT_FOUND", status=404)
+
     def ours(self, seconds: int) -> Sample:
-        return measure(self.service, UNKNOWN, [Request("GET", "/api/nothing")], seconds)
+        return measure(self.service, UNKNOWN, [self.request], seconds)
 
 
 class SignInForm(LoginsOnBuild):

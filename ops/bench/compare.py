@@ -14,10 +14,8 @@ from statistics import median
 from ops.bench import service
 from ops.bench.processes import MeasurementFailed
 from ops.bench.row import Row, Run
+from ops.bench.service import DATABASE_TIME, WORKER_TIME
 from ops.bench.table import Sample, number, values, with_unit
-
-WORKER_TIME = "CPU {} ms per request"
-DATABASE_TIME = "in PostgreSQL {} ms more"
 
 
 @dataclass(frozen=True, slots=True)

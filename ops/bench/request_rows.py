@@ -92,7 +92,7 @@ class DeviceList(BareAppRow):
 
 
 class SamlResponses(Row):
-    """Complete responses with two signatures each, compared with bare signatures, which are most of their cost."""
+    """Complete responses with two signatures each, compared with bare signatures."""
 
     name = "saml-responses"
     description = "signed SAML responses with 1 worker / pairs of bare xmlsec signatures in 1 process, RSA 2048"

@@ -30,6 +30,10 @@ START_TIMEOUT: Final = 60.0  # seconds
 
 ARGON2_MEMORY_KIB, ARGON2_TIME_COST, ARGON2_PARALLELISM = 19456, 2, 1
 
+# The processor time per request, among the further values of a sample
+WORKER_TIME: Final = "CPU {} ms per request"
+DATABASE_TIME: Final = "in PostgreSQL {} ms more"
+
 # Everything else has its default: fsync, access log and metrics are on.
 SETTINGS: Final = {
     "SSO_RATE_LIMITS": "100000",  # the limits are checked, but refuse no request: the benchmark is a single client
@@ -66,8 +70,8 @@ class Usage:
     def since(self, before: "Usage", requests: int) -> dict[str, float]:
         """Return the processor time per request since `before`. Database processes that have ended since are not counted."""
         return {
-            "CPU {} ms per request": 1000 * (self.service - before.service) / requests,
-            "in PostgreSQL {} ms more": 1000 * (self.database - before.database) / requests,
+            WORKER_TIME: 1000 * (self.service - before.service) / requests,
+            DATABASE_TIME: 1000 * (self.database - before.database) / requests,
         }
 
 

@@ -16,12 +16,13 @@ import pytest
 from psycopg import sql
 
 from ops.bench import end_users
-from ops.bench.compare import WORKER_TIME, Comparison, comparison_table
+from ops.bench.compare import Comparison, comparison_table
 from ops.bench.end_users import SMALL_USERS, Application
 from ops.bench.plans import executed
 from ops.bench.processes import MeasurementFailed, RequirementMissing
 from ops.bench.row import Run
 from ops.bench.rows import ROWS
+from ops.bench.service import WORKER_TIME
 from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table
 from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, Tenant, fill
 from ops.bench.wrk import Request, load_from
