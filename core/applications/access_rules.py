@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.billing.subscriptions_rules import Entitlement
+    from core.kernel.deferred import Deferred
+    from core.kernel.principals import ServiceContext
     from core.kernel.values import Email
 
 
@@ -76,6 +79,14 @@ class AccessSettings:
         """Check the settings. Raises: LaunchUrlInvalid."""
         if self.launch_url is not None and not uris.is_web_url(self.launch_url):
             raise LaunchUrlInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredEnrollment:
+    """The results of the statements that enroll a user in a service and then read the service."""
+
+    is_enrolled: Deferred[bool]  # None if the service refuses the user, or is being deleted
+    service: Deferred[tuple[ServiceContext, Entitlement]]  # as it is now, and the user's entitlement to it
 
 
 @dataclass(frozen=True, slots=True)

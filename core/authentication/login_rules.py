@@ -91,6 +91,7 @@ class RedeemedGrant:
     provider: str  # how the user signed in to the browser session
     device_id: UUID | None
     grant: Grant
+    entitlement: Entitlement  # to the service
     new_device: Device | None = None  # the device that redeemed a device code
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.applications.access_rules import NoAccessToService
+from core.applications.access_rules import DeferredEnrollment, NoAccessToService
 from core.applications.services_rules import ServiceNotFound
 from core.authentication.login_rules import NeedsCodeFlow
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -48,13 +48,27 @@ async def require_service_access(read: Reading | Transaction, org_id: UUID, serv
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
     """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it.
 
-    The statement that enrolls the user applies this rule, so that the usual case needs no further query.
+    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
+    """
+    enrollment = DeferredEnrollment(
+        tx.end_users.enroll_deferred(service.id, user_id, now), tx.services.context_and_entitlement_deferred(service.id, user_id, now)
+    )
+    await tx.send_deferred()
+    return await require_enrolled(tx, service, user_id, enrollment, now)
+
+
+async def require_enrolled(
+    tx: Transaction, service: ServiceContext, user_id: UUID, enrollment: DeferredEnrollment, now: datetime
+) -> tuple[ServiceContext, Entitlement]:
+    """Return the service as it is now and the user's entitlement to it if the enrollment succeeded.
+
+    The statement that enrolls the user applies the rule of this module, so that the usual case
+    needs no further query.
 
     Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
     """
-    is_enrolled = tx.end_users.enroll_deferred(service.id, user_id, now)
-    current, entitlement = await tx.services.context_and_entitlement(service.id, user_id, now) or refuse(ServiceNotFound)
-    if is_enrolled.value is None:
+    current, entitlement = enrollment.service.value or refuse(ServiceNotFound)
+    if enrollment.is_enrolled.value is None:
         await require_service_access(tx, service.org_id, service.id, user_id, now)
         raise ServiceNotFound  # it is being deleted
     if current.status is not OrganizationStatus.ACTIVE:

@@ -57,14 +57,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
 
 
 async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
-    """Start the session of an application that redeemed an authorization code or a device code.
-
-    Raises: the errors of `enroll_end_user`.
-    """
+    """Start the session of an application that redeemed an authorization code or a device code. Its service has enrolled the user."""
     account, service, provider, device = redeemed.account, redeemed.service, redeemed.provider, redeemed.new_device
-    entitlement = NO_ENTITLEMENT
-    if service is not None:
-        _, entitlement = await enroll_end_user(tx, service, account.id, now)
     start = SessionStart(
         id=redeemed.person.session_id,
         user_id=account.id,
@@ -80,7 +74,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))
-    return SignedIn(session, account.email, account.email_verified_at is not None, entitlement, secret, None)
+    return SignedIn(session, account.email, account.email_verified_at is not None, redeemed.entitlement, secret, None)
 
 
 def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:

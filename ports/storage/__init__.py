@@ -63,6 +63,10 @@ class Transaction(
         """Set the user who causes the recorded events, if the user becomes known only during the transaction."""
         ...
 
+    async def send_deferred(self) -> None:
+        """Execute the deferred statements now, if their results are needed before any other statement."""
+        ...
+
     def record(self, event: Event) -> None:
         """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
 

@@ -27,10 +27,6 @@ class ServicesRead(Protocol):
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None: ...
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None: ...
 
-    async def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
-        """Return the service and the plan that this user has there."""
-        ...
-
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None: ...
     async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
 
@@ -67,6 +63,12 @@ class Services(ServicesRead, Protocol):
         This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
         service. Sweep.DELETED_SERVICES deletes its logins later.
         """
+        ...
+
+    def context_and_entitlement_deferred(
+        self, service_id: UUID, user_id: UUID, now: datetime
+    ) -> Deferred[tuple[ServiceContext, Entitlement]]:
+        """Return the service and the plan that this user has there. The result is available after the next statement. It needs no lock."""
         ...
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:

@@ -11,6 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import Account
+from core.applications.access_rules import DeferredEnrollment
 from core.applications.services_rules import Service
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
@@ -41,7 +42,7 @@ class AuthorizationCodes(Protocol):
         """Lock the account of the code with the next statement, if it allows sign-ins at all. The code may be used or expired."""
         ...
 
-    async def redeem(
+    def redeem_deferred(
         self,
         code_hash: bytes,
         service: ServiceContext | None,
@@ -51,13 +52,20 @@ class AuthorizationCodes(Protocol):
         now: datetime,
         *,
         registered: bool,
-    ) -> RedeemedAuthorizationCode | None:
-        """Redeem the code for this session. Return None if that is not possible.
+    ) -> Deferred[RedeemedAuthorizationCode]:
+        """Redeem the code for this session with the next statement. The result is None if that is not possible.
 
         The code must be unused and not expired, and the browser session that got it must be alive.
         The redirect URI and the challenge must be those of the authorization request. If that
         request had no redirect URI, the token request may have a registered one (`registered`).
         Only one of several parallel calls can redeem the code.
+        """
+        ...
+
+    def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
+        """Enroll the user of the code in the service with the next statement, as `EndUsers.enroll_deferred` does.
+
+        The code must have been redeemed for this session. Otherwise no user is enrolled.
         """
         ...
 

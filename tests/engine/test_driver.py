@@ -151,6 +151,20 @@ async def test_a_deferred_row_is_set_after_the_next_statement(blank: str) -> Non
             await connection.rollback()
 
 
+async def test_pending_statements_can_be_sent_without_another_one(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            some = connection.pipeline_next("select %(n)s::int, 'a'", {"n": 1})
+            await connection.send_pending()
+            assert some.row == (1, "a")
+            await connection.send_pending()  # nothing is left to send
+            connection.run_with_next("select 1 / 0")
+            with pytest.raises(errors.DivisionByZero):
+                await connection.send_pending()
+            await connection.rollback()
+
+
 async def test_a_statement_skipped_after_an_error_does_not_count_as_prepared(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):

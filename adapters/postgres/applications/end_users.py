@@ -107,7 +107,7 @@ def to_identity(row: Row) -> LinkedIdentity:
 # `by_membership` is true in a new row for a member who is assigned, or who signs in with SAML. It
 # becomes false when the user signs in by any other means. Then they stay a user of the service after
 # the membership ends. It never becomes true again.
-def _enroll(
+def enroll_sql(
     which: LiteralString,
     *,
     users: LiteralString = "a.id = %(user_id)s",
@@ -150,18 +150,19 @@ def _enroll(
 
 
 HAS_MEMBERSHIP: Final = has_membership("held.org_id", "a.id")
-ENROLL: Final = _enroll("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
-ENROLL_BY_SAML: Final = _enroll(
+ENROLL: Final = enroll_sql("id = %(service_id)s", admits=may_use("services", "%(user_id)s"))
+ENROLL_BY_SAML: Final = enroll_sql(
     "org_id = (select id from organizations where slug = %(org_slug)s) and slug = %(slug)s",
     admits=may_sign_on("services", "%(user_id)s"),
     by_membership=HAS_MEMBERSHIP,
 )
 # Enrollments without a sign-in
-ASSIGN: Final = _enroll("org_id = %(org_id)s and id = %(service_id)s", users="a.id = any(%(user_ids)s)", by_membership=HAS_MEMBERSHIP)
+ASSIGN: Final = enroll_sql("org_id = %(org_id)s and id = %(service_id)s", users="a.id = any(%(user_ids)s)", by_membership=HAS_MEMBERSHIP)
 
 
-def _enrollment(user_id: UUID, now: datetime) -> dict[str, object]:
-    return {"user_id": user_id, "now": now, "login_at": now, "origin": EnrollmentOrigin.SELF}
+def enrollment_parameters(now: datetime) -> dict[str, object]:
+    """Return the parameters of `enroll_sql` for a user who is signing in."""
+    return {"now": now, "login_at": now, "origin": EnrollmentOrigin.SELF}
 
 
 class EndUsers(Repository):
@@ -232,7 +233,9 @@ class EndUsers(Repository):
         )
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now))
+        return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, user_id=user_id, **enrollment_parameters(now))
 
     def enroll_by_saml_deferred(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ENROLL_BY_SAML, org_slug=org_slug, slug=service_slug, **_enrollment(user_id, now))
+        return self._one_deferred(
+            lambda _: True, ENROLL_BY_SAML, org_slug=org_slug, slug=service_slug, user_id=user_id, **enrollment_parameters(now)
+        )

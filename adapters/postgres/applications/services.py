@@ -1,12 +1,12 @@
 """Services, which are the applications of organizations."""
 
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
@@ -83,6 +83,17 @@ def to_client(row: Row) -> tuple[Service, ServiceContext]:
     return to_service(row), to_context(row[COLUMN_COUNT:])
 
 
+def context_and_entitlement_sql(user_id: LiteralString) -> LiteralString:
+    """Return a query for the service with the id `service_id`, and for the plan that this user has there."""
+    return f"""
+        select {CONTEXT}, n.name, n.status, n.features from services v join organizations vo on vo.id = v.org_id
+        left join lateral ({entitlement("v.id", user_id)}) n on true where v.id = %(service_id)s"""
+
+
+def to_context_and_entitlement(row: Row) -> tuple[ServiceContext, Entitlement]:
+    return to_context(row), NO_ENTITLEMENT if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])
+
+
 class Services(Repository):
     """Implements `ports.storage.applications.Services`."""
 
@@ -118,12 +129,12 @@ class Services(Repository):
             service_id=service_id,
         )
 
-    async def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
-        return await self._one(
-            lambda row: (to_context(row), NO_ENTITLEMENT if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])),
-            f"""
-            select {CONTEXT}, n.name, n.status, n.features from services v join organizations vo on vo.id = v.org_id
-            left join lateral ({entitlement("v.id", "%(user_id)s")}) n on true where v.id = %(service_id)s""",
+    def context_and_entitlement_deferred(
+        self, service_id: UUID, user_id: UUID, now: datetime
+    ) -> DeferredRow[tuple[ServiceContext, Entitlement]]:
+        return self._one_deferred(
+            to_context_and_entitlement,
+            context_and_entitlement_sql("%(user_id)s"),
             service_id=service_id,
             user_id=user_id,
             now=now,

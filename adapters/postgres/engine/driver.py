@@ -104,6 +104,13 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._append(text, parameters, answer)
         return answer
 
+    async def send_pending(self) -> None:
+        """Send the statements that wait for the next one now, and fill their answers."""
+        if self._batch:
+            await self._run_batch()
+        else:
+            await trio.lowlevel.checkpoint()
+
     @property
     def prepared_count(self) -> int:
         """The number of prepared statements that the server keeps for this session."""
@@ -129,7 +136,12 @@ class Connection(psycopg.AsyncConnection[Row]):
         if name is not None and not self._batch:
             (result,) = await self.wait(self._single_gen(name, statement))
             return result
-        batch, self._batch = [*self._batch, statement], []
+        self._batch.append(statement)
+        return await self._run_batch()
+
+    async def _run_batch(self) -> pq.abc.PGresult:
+        """Send the batch, fill its answers, and return the result of its last statement."""
+        batch, self._batch = self._batch, []
         self._in_flight = len(batch)
         try:
             results = await self.wait(self._batch_gen(batch))

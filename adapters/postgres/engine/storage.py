@@ -79,6 +79,10 @@ class Transaction(Repositories):
     def record(self, event: Event) -> None:
         self._events.append(event)
 
+    async def send_deferred(self) -> None:
+        with translated():
+            await self.connection.send_pending()
+
     async def write_events(self) -> None:
         """Write the recorded events in one statement, together with the commit, which raises SessionEnded if the session has ended."""
         if not self._events:

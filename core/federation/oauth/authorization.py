@@ -20,8 +20,16 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
+from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
-from core.authentication.sessions_rules import UNNAMED_PRESENTER, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
+from core.authentication.sessions_rules import (
+    NO_ENTITLEMENT,
+    UNNAMED_PRESENTER,
+    Grant,
+    Presenter,
+    RefreshTokenInvalid,
+    RefreshTokenNotYours,
+)
 from core.federation.oauth.authorization_rules import (
     AUTHORIZE_PATH,
     CODE_TTL,
@@ -47,8 +55,13 @@ from core.kernel.principals import OrganizationStatus, Person
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
     from core.applications.services_rules import Service
     from core.authentication.sessions_rules import TokenPair
+    from core.billing.subscriptions_rules import Entitlement
+    from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
     from core.kernel.principals import Caller, ServiceContext, Visitor
     from ports import Ports
     from ports.storage import Reading
@@ -235,41 +248,52 @@ async def _redeem(
     elif client.relies_on_pkce:
         raise AuthorizationCodeInvalid
     now, is_registered = ports.clock.now(), redirect_uri in _registered_uris(ports, client)
-    session_id, signed_in = new_id(), None
+    service, session_id, signed_in = client.context, new_id(), None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            locked = tx.authorization_codes.lock_account_deferred(code_hash, client.context)
-            redeemed = await tx.authorization_codes.redeem(
-                code_hash, client.context, redirect_uri, challenge, session_id, now, registered=is_registered
-            )
-            account = locked.value or refuse(AuthorizationCodeInvalid)
+            codes = tx.authorization_codes
+            locked = codes.lock_account_deferred(code_hash, service)
+            redemption = codes.redeem_deferred(code_hash, service, redirect_uri, challenge, session_id, now, registered=is_registered)
+            enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
+            await tx.send_deferred()
+            account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                person = Person(
-                    user_id=account.id,
-                    email=account.email,
-                    email_verified=account.email_verified_at is not None,
-                    session_id=session_id,
-                    service=client.context,
-                    address=redeemed.address,
-                    agent=redeemed.agent,
-                )
-                tx.acts_as(person)
-                grant = RedeemedGrant(
-                    person=person,
-                    account=account,
-                    service=client.context,
-                    provider=redeemed.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
-                    device_id=redeemed.browser.device_id,
-                    grant=Grant.AUTHORIZATION_CODE,
-                )
+                entitlement = NO_ENTITLEMENT
+                if service is not None and enrollment is not None:
+                    _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
+                grant = _grant_of(account, service, session_id, redeemed, entitlement)
+                tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
-            elif (started := await tx.authorization_codes.session_started_by(code_hash, client.context)) is not None:
+            elif (started := await codes.session_started_by(code_hash, service)) is not None:
                 await tx.sessions.end(started, now)
     except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
     return issue_first_tokens(ports, signed_in)
+
+
+def _grant_of(
+    account: Account, service: ServiceContext | None, session_id: UUID, redeemed: RedeemedAuthorizationCode, entitlement: Entitlement
+) -> RedeemedGrant:
+    person = Person(
+        user_id=account.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        session_id=session_id,
+        service=service,
+        address=redeemed.address,
+        agent=redeemed.agent,
+    )
+    return RedeemedGrant(
+        person=person,
+        account=account,
+        service=service,
+        provider=redeemed.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+        device_id=redeemed.browser.device_id,
+        grant=Grant.AUTHORIZATION_CODE,
+        entitlement=entitlement,
+    )
 
 
 def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...]:

@@ -19,7 +19,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.service_access import require_service_access
+from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import Grant
 from core.federation.oauth import authorization as oauth
@@ -157,7 +157,7 @@ async def _start_session(
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
-    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `start_granted_session`.
+    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `enroll_end_user`.
     """
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
     async with ports.storage.transaction(by=person, in_session=False) as tx:
@@ -171,6 +171,7 @@ async def _start_session(
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
         await devices.remember_device(tx, match, now)
+        _, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
         grant = RedeemedGrant(
             person=person,
             account=locked,
@@ -178,6 +179,7 @@ async def _start_session(
             provider=poll.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
             device_id=match.device.id,
             grant=Grant.DEVICE_CODE,
+            entitlement=entitlement,
             new_device=match.device,
         )
         return await start_granted_session(ports, tx, grant, now)

@@ -43,7 +43,9 @@ class StoredCode:
             "now": NOW,
             "registered": True,
         }
-        return await within(self.storage, lambda tx: tx.authorization_codes.redeem(**{**defaults, **changes}))
+        async with self.storage.transaction(by=SYSTEM) as tx:
+            redeemed = tx.authorization_codes.redeem_deferred(**{**defaults, **changes})
+        return redeemed.value
 
     async def started_session(self, service: ServiceContext | None) -> UUID | None:
         """Return the session that the code was redeemed for, as this service sees it."""
@@ -144,6 +146,21 @@ async def test_a_second_redemption_finds_the_session_of_the_first(stored_code: S
         assert await stored_code.started_session(shop) == first.id
     await within(stored_code.storage, lambda tx: tx.sessions.end(first.id, NOW + SECOND))
     assert await run_sql(pool, "select id, ended_at from sessions where browser_hash is null") == [(first.id, NOW + SECOND)]
+
+
+async def test_only_the_redemption_of_a_code_enrolls_its_user(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
+    async def enroll(session_id: UUID) -> tuple[bool | None, bool]:
+        async with stored_code.storage.transaction(by=SYSTEM) as tx:
+            enrollment = tx.authorization_codes.enroll_redeemer_deferred(CODE, shop.id, session_id, NOW)
+        return enrollment.is_enrolled.value, enrollment.service.value is not None
+
+    session_id = uuid4()
+    assert (await enroll(session_id))[0] is None, "the code is unused"
+    assert await stored_code.redeem(session_id=session_id)
+    assert (await enroll(uuid4()))[0] is None, "another session"
+    assert await run_sql(pool, "select * from service_users") == []
+    assert await enroll(session_id) == (True, True)
+    assert await run_sql(pool, "select user_id, service_id from service_users") == [(stored_code.code.user_id, shop.id)]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,13 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SELECT, to_account
+from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
+from adapters.postgres.applications.service_access import may_use
+from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.accounts_rules import Account
+from core.applications.access_rules import DeferredEnrollment
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.principals import BrowserSession, ServiceContext
 
@@ -19,6 +23,13 @@ def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
 # Only codes of the client that presents one, so that it cannot find those of other organizations.
 # The platform's frontend has neither an organization nor a service, so both ids are null.
 BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
+
+# The user of the code that was redeemed for this session. Without such a code, no user is enrolled.
+REDEEMER: Final = "(select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and c.session_id = %(session_id)s)"
+ENROLL: Final = enroll_sql(
+    "id = %(service_id)s", users=f"a.id = {REDEEMER}", admits=f"{REDEEMER} is not null and {may_use('services', REDEEMER)}"
+)
+ENTITLEMENT: Final = context_and_entitlement_sql(REDEEMER)
 
 
 def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
@@ -63,7 +74,7 @@ class AuthorizationCodes(Repository):
             **client_parameters(service),
         )
 
-    async def redeem(
+    def redeem_deferred(
         self,
         code_hash: bytes,
         service: ServiceContext | None,
@@ -73,10 +84,10 @@ class AuthorizationCodes(Repository):
         now: datetime,
         *,
         registered: bool,
-    ) -> RedeemedAuthorizationCode | None:
+    ) -> DeferredRow[RedeemedAuthorizationCode]:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
-        return await self._one(
+        return self._one_deferred(
             to_redeemed_code,
             f"""
             update authorization_codes c set session_id = %(session_id)s
@@ -93,6 +104,12 @@ class AuthorizationCodes(Repository):
             session_id=session_id,
             now=now,
             **client_parameters(service),
+        )
+
+    def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
+        values = {"code_hash": code_hash, "service_id": service_id, "session_id": session_id, **enrollment_parameters(now)}
+        return DeferredEnrollment(
+            self._one_deferred(lambda _: True, ENROLL, **values), self._one_deferred(to_context_and_entitlement, ENTITLEMENT, **values)
         )
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
