@@ -16,6 +16,7 @@ from core.applications.services_rules import Service, ServiceSummary, ServiceTyp
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
+from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
 
 
@@ -44,6 +45,19 @@ class ServicesRead(Protocol):
         ...
 
     async def count(self, org_id: UUID) -> int: ...
+
+
+class ClientCharges(Protocol):
+    """The rate limits of OAuth clients (decision 100)."""
+
+    async def charge_client(
+        self, client_id: UUID, secret_hash: bytes, buckets: tuple[Bucket, ...], now: datetime
+    ) -> tuple[Service, ServiceContext, float | None] | None:
+        """Return the client, and take a token from each of its buckets if this is the hash of its secret.
+
+        The last value is the wait in seconds, as in `Rates.charge`, or None if the secret is wrong.
+        """
+        ...
 
 
 class Services(ServicesRead, Protocol):
@@ -377,5 +391,7 @@ class ApplicationsTransaction(Protocol):
 class ApplicationsAutocommit(Protocol):
     """The statements of applications that commit by themselves."""
 
+    @property
+    def services(self) -> ClientCharges: ...
     @property
     def api_keys(self) -> ApiKeyUse: ...

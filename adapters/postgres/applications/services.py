@@ -7,12 +7,14 @@ from uuid import UUID
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 
 # Columns of `services v` and `organizations vo`, in the order in which `to_context` reads them
@@ -145,6 +147,20 @@ class Services(Repository):
 
     async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
+
+    async def charge_client(
+        self, client_id: UUID, secret_hash: bytes, buckets: tuple[Bucket, ...], now: datetime
+    ) -> tuple[Service, ServiceContext, float | None] | None:
+        return await self._one(
+            lambda row: (*to_client(row), row[COLUMN_COUNT + CONTEXT_WIDTH]),
+            f"""
+            with client as ({CLIENT} where v.client_id = %(client_id)s),
+            charged as ({charge_sql(len(buckets), "from client where client_secret_hash = %(secret_hash)s")})
+            select client.*, charged.wait from client left join charged on true""",
+            client_id=client_id,
+            secret_hash=secret_hash,
+            **charge_parameters(f"client {client_id}", buckets, now),
+        )
 
     async def list_after(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int

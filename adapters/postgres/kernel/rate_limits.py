@@ -22,20 +22,22 @@ class Rates(Repository):
     """
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
-        values: dict[str, object] = {}
-        for number, bucket in enumerate(buckets):
-            values[f"name_{number}"] = bucket.name
-            values[f"period_{number}"] = bucket.period
-            values[f"ahead_{number}"] = (bucket.burst - 1) * bucket.period
-        return (
-            await self._one(lambda row: float(row[0]), charge_statement(len(buckets)), client=client, seconds=now.timestamp(), **values)
-            or 0.0
-        )
+        return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
+
+
+def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
+    """Return the parameters of `charge_sql`."""
+    values: dict[str, object] = {"client": client, "seconds": now.timestamp()}
+    for number, bucket in enumerate(buckets):
+        values[f"name_{number}"] = bucket.name
+        values[f"period_{number}"] = bucket.period
+        values[f"ahead_{number}"] = (bucket.burst - 1) * bucket.period
+    return values
 
 
 @cache
-def charge_statement(count: int) -> LiteralString:
-    """Return the statement that charges `count` buckets.
+def charge_sql(count: int, source: LiteralString = "") -> LiteralString:
+    """Return the statement that charges `count` buckets if `source`, a FROM clause, has a row. It returns the wait in seconds.
 
     It has separate parameters for each bucket, because with arrays and aggregates it takes twice as long.
     """
@@ -47,7 +49,7 @@ def charge_statement(count: int) -> LiteralString:
     wait = f"greatest(0, {', '.join(f'{base} - %(seconds)s - %(ahead_{n})s::float8' for n, base in enumerate(bases))})"
     return f"""
         insert into rates as r (client, tats, wait, expires_at)
-        values (%(client)s, {_tats(first)}, 0, {_expiry(first)})
+        select %(client)s, {_tats(first)}, 0, {_expiry(first)} {source}
         on conflict (client) do update set
             tats = case when {wait} = 0 then r.tats || {_tats(next_)} else r.tats end,
             wait = {wait},

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from core.billing.subscriptions_rules import Entitlement
     from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
     from core.kernel.principals import Caller, ServiceContext, Visitor
+    from core.kernel.rate_limits import Bucket
     from ports import Ports
     from ports.storage import Reading
 
@@ -193,10 +194,13 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 # The application
 
 
-async def identify_client(ports: Ports, client_id: str | None, client_secret: str | None) -> OAuthClient | None:
+async def identify_client(
+    ports: Ports, client_id: str | None, client_secret: str | None, limit: tuple[Bucket, ...] = ()
+) -> OAuthClient | None:
     """Return the client with these credentials, or None if the request has none.
 
-    A client secret is verified even if the client needs none (RFC 6749 section 2.3).
+    A client secret is verified even if the client needs none (RFC 6749 section 2.3). If it is right,
+    the request is counted against `limit`, the client's own limit (decision 100).
 
     Raises: ClientInvalid.
     """
@@ -205,14 +209,20 @@ async def identify_client(ports: Ports, client_id: str | None, client_secret: st
     if client_id == FRONTEND_CLIENT_ID and client_secret is None and ports.policy.frontend_url is not None:
         return OAuthClient(None, None, authenticated=True, relies_on_pkce=True)
     service_client_id = parse_id(client_id) or refuse(ClientInvalid)
-    async with ports.storage.reading() as read:
-        service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
-    if client_secret is None:
+    secret_hash, wait = None if client_secret is None else digest(client_secret), None
+    if secret_hash is None or not limit:
+        async with ports.storage.reading() as read:
+            service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
+    else:  # look up the client and charge its limit in one round trip
+        async with ports.storage.autocommit() as statements:
+            client = await statements.services.charge_client(service_client_id, secret_hash, limit, ports.clock.now())
+        service, context, wait = client or refuse(ClientInvalid)
+    if secret_hash is None:
         needs_no_secret = context.is_public or service.pkce_without_secret
         return OAuthClient(service, context, authenticated=needs_no_secret, relies_on_pkce=True)
-    if not compare_digest(digest(client_secret), service.client_secret_hash or b""):
+    if not compare_digest(secret_hash, service.client_secret_hash or b""):
         raise ClientInvalid
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False)
+    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
 async def exchange_code(

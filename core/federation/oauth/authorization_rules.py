@@ -147,13 +147,15 @@ class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
     `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if
-    it sent no secret.
+    it sent no secret. `wait` is the number of seconds until the client may send a request, or None if
+    the request was not counted against the client's own limit.
     """
 
     service: Service | None
     context: ServiceContext | None
     authenticated: bool
     relies_on_pkce: bool
+    wait: float | None = None
 
     @property
     def service_id(self) -> UUID | None:

@@ -45,14 +45,6 @@ async def take_token(own: tuple[Bucket, ...]) -> None:
     await _take(app_context().limits.of(rule.rule, own))
 
 
-async def take_client_token(client_id: UUID) -> None:
-    """Take a token from the bucket of an authenticated OAuth client, whatever its address (decision 100).
-
-    Raises: Limited.
-    """
-    await _take(app_context().limits.of_client, f"client {client_id}")
-
-
 async def take_directory_token(org_id: UUID) -> None:
     """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens.
 

@@ -17,12 +17,13 @@ from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import device_flow
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient
-from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, Limited, refuse
+from core.kernel.rate_limits import Bucket
 from entrypoints.http.edge.access import application, operations
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.limits import take_client_token, take_poll_token, take_token
+from entrypoints.http.edge.limits import take_poll_token, take_token
 from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.responses import returns
 
@@ -110,7 +111,8 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """
     async with _limited_if_refused():
         body = await parameters(TokenRequest)
-        grant, client = _grant(body), await _identify_client(body)
+        grant = _grant(body)
+        client = await _identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
     await (take_poll_token() if grant == "device_code" else _count_request(client))
     pair = await _exchange(grant, body, client)
     tokens = TokenResponse(access_token=pair.access_token, expires_in=pair.expires_in, refresh_token=pair.refresh_token)
@@ -142,7 +144,7 @@ async def revoke() -> Response:
     """
     async with _limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await _identify_client(body)
+        client = await _identify_client(body, app_context().limits.of_client)
     await _count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
@@ -224,13 +226,13 @@ async def _limited_if_refused() -> AsyncIterator[None]:
         raise
 
 
-async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClient | None:
-    """Return the client that the Authorization header or the body names.
+async def _identify_client(body: TokenRequest | RevocationRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:
+    """Return the client that the Authorization header or the body names. If it sends its secret, charge its `limit`.
 
     Raises: CredentialsRepeated, ClientInvalid.
     """
     client_id, client_secret = client_credentials(body.client_id, body.client_secret)
-    client = await oauth.identify_client(ports(), client_id, client_secret)
+    client = await oauth.identify_client(ports(), client_id, client_secret, limit)
     if client is not None:
         request_record().caller = client_id
         request_record().organization = client.context.org_slug if client.context else None
@@ -238,16 +240,16 @@ async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClien
 
 
 async def _count_request(client: OAuthClient | None) -> None:
-    """Count the request against the limit of its client or of its IP address (decision 100).
+    """Count the request against the limit of its IP address, unless its client has its own (decision 100).
 
-    A client has its own limit if it sent its secret.
+    A client has its own limit if it sent its secret. `_identify_client` has charged it.
 
     Raises: Limited.
     """
-    if client is not None and client.client_id is not None and not client.relies_on_pkce:
-        await take_client_token(client.client_id)
-    else:
+    if client is None or client.wait is None:
         await take_token(())
+    elif client.wait > 0:
+        raise Limited(client.wait)
 
 
 def client_credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:
