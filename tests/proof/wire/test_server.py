@@ -143,6 +143,18 @@ async def test_pipelined_requests_are_answered_in_order(app: App) -> None:
         assert len(await server.observed(8)) == 8
 
 
+async def note_turns(events: list[str]) -> None:
+    while True:
+        events.append("turn")
+        await trio.lowlevel.checkpoint()
+
+
+def assert_other_tasks_have_turns(events: list[str], step: str) -> None:
+    """Check that no four steps follow each other. Trio shuffles each batch of tasks, so two can, and the last step can follow at once."""
+    assert events.count(step) > 10
+    assert [step] * 4 not in [events[i : i + 4] for i in range(len(events))]
+
+
 async def test_pipelined_requests_do_not_hold_up_other_tasks() -> None:
     events: list[str] = []
 
@@ -150,18 +162,52 @@ async def test_pipelined_requests_do_not_hold_up_other_tasks() -> None:
         events.append("request")
         await say(send)
 
-    async def note_turns() -> None:
-        while True:
-            events.append("turn")
-            await trio.lowlevel.checkpoint()
-
     async with serving(bare(answer)) as server, server.client() as client, trio.open_nursery() as nursery:
-        nursery.start_soon(note_turns)
+        nursery.start_soon(note_turns, events)
         await client.send(HIDDEN * 20)
         for _ in range(20):
             await client.reply()
         nursery.cancel_scope.cancel()
-    assert ["request"] * 3 not in [events[i : i + 3] for i in range(len(events))]  # Trio shuffles each batch, so two can follow each other
+    assert_other_tasks_have_turns(events, "request")
+
+
+async def test_a_large_body_does_not_hold_up_other_tasks() -> None:
+    events: list[str] = []
+    arrived = trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await arrived.wait()
+        more = True
+        while more:
+            more = (await receive())["more_body"]
+            events.append("part")
+        await say(send)
+
+    async with serving(bare(answer), body_limit=lambda _: 1_000_000) as server, server.client() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.send, POST + b"Content-Length: 1000000\r\n\r\n" + b"x" * 1_000_000)
+        await trio.testing.wait_all_tasks_blocked()  # the kernel has as much of the body as it takes
+        nursery.start_soon(note_turns, events)
+        arrived.set()
+        await client.reply()
+        nursery.cancel_scope.cancel()
+    assert_other_tasks_have_turns(events, "part")
+
+
+async def test_a_long_response_does_not_hold_up_other_tasks() -> None:
+    events: list[str] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(20):
+            await send({"type": "http.response.body", "body": b"part", "more_body": number < 19})
+            events.append("part")
+
+    async with serving(bare(answer)) as server, server.client() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(note_turns, events)
+        await client.send(HIDDEN)
+        assert (await client.reply()).body == b"part" * 20
+        nursery.cancel_scope.cancel()
+    assert_other_tasks_have_turns(events, "part")
 
 
 @pytest.mark.parametrize("path", ["/api/quick", "/api/nowhere", "/api/broken"])
@@ -487,6 +533,16 @@ async def test_a_client_reads_the_413_while_it_still_sends(application: SmallApp
         assert (reply.status, json.loads(reply.body)["error_code"]) == (413, "PAYLOAD_TOO_LARGE")
         assert await client.is_closed()
         nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_reads_only_after_its_upload_gets_the_early_response(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(POST + b"Content-Length: 600000\r\n\r\n")
+        await server.observed()
+        for _ in range(60):
+            await client.send(b"x" * 10_000)  # raises if the server has closed the connection
+        assert (await client.reply()).status == 413
+        assert await client.is_closed()
 
 
 async def test_a_response_before_the_end_of_the_body_closes_the_connection(app: App) -> None:
