@@ -61,7 +61,7 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
     libraries = LibraryCheck()  # it runs during the imports
-    gc.disable()  # until the service runs: a quarter of its start was garbage collections during the imports
+    gc.disable()  # until everything is imported: collections took a quarter of the start
     from entrypoints.main import run_service
 
     sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password))
