@@ -60,7 +60,7 @@ class Argon2Passwords:
         return await self._threads.run(partial(_derive, secret.encode(), salt))
 
     def close(self) -> None:
-        """End the threads now instead of a minute after the last hash. For tests, which create many instances."""
+        """End the threads as soon as no hash waits. For tests, which create many instances."""
         self._threads.close()
 
     @staticmethod

@@ -55,15 +55,13 @@ async def ask(
         "asgi": {"spec_version": "2.1", "version": "3.0"},
         "method": method,
         "scheme": "http",
-        "path": unquote(path.decode("ascii")),  # as Hypercorn does it
+        "path": unquote(path.decode("ascii")),
         "raw_path": path,
         "query_string": query,
         "root_path": "",
         "headers": sent,
         "client": (peer, 50000),
         "server": ("127.0.0.1", 8080),
-        "state": {},
-        "extensions": {},
     }
     incoming: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
     outgoing: list[Message] = []

@@ -22,7 +22,6 @@ from entrypoints.http.edge.context import request_record
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
 
-
 # Longer paths are not kept with their route, so that a client cannot fill the memory with them.
 LONGEST_KEPT_PATH: Final = 256
 
