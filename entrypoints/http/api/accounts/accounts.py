@@ -169,7 +169,6 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 @routes.get("/api/user")
 @person_with_profile(applications=True)
-@refuses(404)  # documented, but never sent
 @returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
