@@ -2,8 +2,6 @@
 
 import io
 
-import segno
-
 
 def qr_svg(content: str, title: str) -> str:
     """Return a QR code as an SVG document, which can also be embedded in a page.
@@ -11,6 +9,8 @@ def qr_svg(content: str, title: str) -> str:
     The image loads no other files and scales to any size. It is always black on white, which
     cameras read best. Screen readers announce it as an image named `title`.
     """
+    import segno  # here, because most processes never need its 2 MB
+
     buffer = io.BytesIO()
     segno.make(content, error="m", micro=False).save(
         buffer, kind="svg", xmldecl=False, svgclass=None, lineclass=None, omitsize=True, light="#fff", title=title, nl=False
