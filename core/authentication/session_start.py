@@ -47,10 +47,9 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if method.in_browser:
-        await tx.sessions.begin_in_browser(session, digest(secret))
+        await tx.logins.begin_browser_session(session, digest(secret), device)
     else:
-        await tx.sessions.begin(session, digest(secret))
-    await tx.logins.record_success(session, method.provider, device)
+        await tx.logins.begin_session(session, digest(secret), device)
     await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, method.provider, method.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
@@ -69,8 +68,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         grant=redeemed.grant,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
-    await tx.sessions.begin(session, digest(secret))
-    await tx.logins.record_success(session, provider, device)
+    await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))

@@ -198,6 +198,14 @@ class RefreshTokenRotation(Protocol):
 class Logins(Protocol):
     """Login records."""
 
+    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
+        """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does."""
+        ...
+
+    async def begin_browser_session(self, session: Session, browser_hash: bytes, device: Device | None) -> None:
+        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login."""
+        ...
+
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         """Record the login that started this session, with the risk and the location of the device.
 

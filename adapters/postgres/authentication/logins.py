@@ -1,9 +1,10 @@
 """Storage of login records, and of the daily login totals of services."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID, uuid4
 
+from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
 from adapters.postgres.engine.statements import Repository
 from core.accounts.devices_rules import Device, Location
 from core.authentication.sessions_rules import Session
@@ -12,26 +13,66 @@ from core.authentication.sessions_rules import Session
 # each other's commit.
 SHARDS: Final = 8
 
+COLUMNS: Final = """
+    id, user_id, session_id, org_id, service_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at"""
+RISK: Final = "%(risk_score)s, %(risk_factors)s::text[], %(city)s, %(country)s"
+# Count the inserted row `login` in the total. Its day is in UTC, whatever the time zone of the
+# connection is.
+COUNT_LOGIN: Final = f"""
+    insert into login_totals as t (org_id, service_id, day, provider, shard, total)
+    select org_id, service_id, (created_at at time zone 'UTC')::date, provider, floor(random() * {SHARDS}), 1
+    from login where service_id is not null
+    on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + 1"""
+
+
+def begin_session_sql(of_secret: LiteralString = "") -> LiteralString:
+    """Return the statement that adds a session and the record of its login. `of_secret` is a further CTE that reads `begun`."""
+    return f"""
+        with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {of_secret}
+        login as (
+            insert into login_events ({COLUMNS})
+            select gen_random_uuid(), user_id, id, case when service_id is not null then org_id end, service_id, provider, true, address,
+                   agent, {RISK}, created_at
+            from begun
+            returning org_id, service_id, provider, created_at)
+        {COUNT_LOGIN}"""
+
+
+BEGIN_SESSION: Final = begin_session_sql(f"tokens as ({START_ROTATION}),")
+BEGIN_BROWSER_SESSION: Final = begin_session_sql()
+
+
+def _risk_values(device: Device | None) -> dict[str, object]:
+    """Return the parameters of RISK."""
+    location = device.location if device else None
+    return {
+        "risk_score": device.risk.score if device else 0,
+        "risk_factors": list(device.risk.factors) if device else [],
+        "city": location.city if location else None,
+        "country": location.country if location else None,
+    }
+
 
 class Logins(Repository):
     """Implements `ports.storage.authentication.Logins` and `FailedLogins`."""
 
+    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
+        await self._write(
+            BEGIN_SESSION, **session_parameters(session), refresh_hash=refresh_hash, browser_hash=None, **_risk_values(device)
+        )
+
+    async def begin_browser_session(self, session: Session, browser_hash: bytes, device: Device | None) -> None:
+        await self._write(BEGIN_BROWSER_SESSION, **session_parameters(session), browser_hash=browser_hash, **_risk_values(device))
+
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
-        # The same statement updates the total. Its day is in UTC, whatever the time zone of the
-        # connection is.
         await self._write(
             f"""
             with login as (
-                insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, risk_score,
-                                          risk_factors, city, country, created_at)
-                values (%(id)s, %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(provider)s, true, %(address)s, %(agent)s,
-                        %(risk_score)s, %(risk_factors)s, %(city)s, %(country)s, %(now)s)
+                insert into login_events ({COLUMNS})
+                values (gen_random_uuid(), %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(provider)s, true, %(address)s,
+                        %(agent)s, {RISK}, %(now)s)
                 returning org_id, service_id, provider, created_at)
-            insert into login_totals as t (org_id, service_id, day, provider, shard, total)
-            select org_id, service_id, (created_at at time zone 'UTC')::date, provider, floor(random() * {SHARDS}), 1
-            from login where service_id is not null
-            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + 1""",
-            id=uuid4(),
+            {COUNT_LOGIN}""",
             user_id=session.user_id,
             session_id=session.id,
             org_id=session.service.org_id if session.service else None,
@@ -39,11 +80,8 @@ class Logins(Repository):
             provider=provider,
             address=session.address,
             agent=session.agent,
-            risk_score=device.risk.score if device else 0,
-            risk_factors=list(device.risk.factors) if device else [],
-            city=device.location.city if device and device.location else None,
-            country=device.location.country if device and device.location else None,
             now=session.created_at,
+            **_risk_values(device),
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:

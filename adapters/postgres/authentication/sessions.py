@@ -121,6 +121,8 @@ BEGIN: Final = """
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
             %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
             %(browser_hash)s)"""
+START_ROTATION: Final = """
+    insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
     {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {SESSION_JOINS}
@@ -209,7 +211,8 @@ def _presenter_values(presenter: Presenter) -> dict[str, object]:
     return {"is_named": presenter.is_named, "named_service_id": presenter.service_id, "is_authenticated": presenter.is_authenticated}
 
 
-def _columns(session: Session) -> dict[str, object]:
+def session_parameters(session: Session) -> dict[str, object]:
+    """Return the parameters of BEGIN, except `browser_hash`."""
     return {
         "id": session.id,
         "user_id": session.user_id,
@@ -340,15 +343,14 @@ class Sessions(Repository):
         await self._write(
             f"""
             with begun as ({BEGIN} returning id, created_at)
-            insert into refresh_tokens (token_hash, session_id, generation, created_at)
-            select %(refresh_hash)s, id, 1, created_at from begun""",
-            **_columns(session),
+            {START_ROTATION}""",
+            **session_parameters(session),
             refresh_hash=refresh_hash,
             browser_hash=None,
         )
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
-        await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
+        await self._write(BEGIN, **session_parameters(session), browser_hash=browser_hash)
 
     async def rotate(
         self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER

@@ -12,11 +12,14 @@ from adapters.postgres.authentication.logins import SHARDS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
+from core.accounts.devices_rules import Location
+from core.accounts.risk import LoginRisk
 from core.authentication.sessions_rules import Session
 from core.kernel.principals import ServiceContext
+from core.kernel.values import digest
 from core.maintenance.housekeeping_rules import Sweep
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_organization, make_vault, run_concurrently, run_during, run_sql
+from tests.support.builders import add_organization, make_device, make_vault, run_concurrently, run_during, run_sql
 from tests.support.rows import (
     DAY,
     EVE,
@@ -73,6 +76,31 @@ async def test_a_login_to_a_service_is_stored_with_the_service_and_organization(
         (user, new_session.id, shop.org_id, shop.id, "codehost", True, new_session.address, new_session.agent, new_session.created_at)
     ]
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "codehost", 1)]
+
+
+@pytest.mark.parametrize("in_browser", [False, True])
+async def test_the_session_of_a_login_is_stored_with_its_record(
+    storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID, in_browser: bool
+) -> None:
+    service = None if in_browser else shop
+    new_session = session(user, service=service, provider="codehost", created_at=NOW)
+    device = replace(make_device(user, NOW), location=Location("Berlin", "DE"), risk=LoginRisk(40, ("new_device",)))
+    secret = digest("secret")
+    if in_browser:
+        await within(storage, lambda tx: tx.logins.begin_browser_session(new_session, secret, device))
+    else:
+        await within(storage, lambda tx: tx.logins.begin_session(new_session, secret, device))
+    org_id, service_id = (shop.org_id, shop.id) if service else (None, None)
+    columns = "user_id, org_id, service_id, provider, address, agent, created_at"
+    row = (user, org_id, service_id, "codehost", new_session.address, new_session.agent, NOW)
+    assert await run_sql(pool, f"select id, browser_hash, {columns} from sessions") == [  # noqa: S608
+        (new_session.id, secret if in_browser else None, *row)
+    ]
+    query = f"select session_id, {columns}, success, risk_score, risk_factors, city, country from login_events"  # noqa: S608
+    assert await run_sql(pool, query) == [(new_session.id, *row, True, 40, ["new_device"], "Berlin", "DE")]
+    tokens = await run_sql(pool, "select token_hash, session_id, generation, created_at from refresh_tokens")
+    assert tokens == ([] if in_browser else [(secret, new_session.id, 1, NOW)])
+    assert await totals(pool) == ([] if in_browser else [(shop.org_id, shop.id, TODAY, "codehost", 1)])
 
 
 async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, user: UUID) -> None:
