@@ -232,32 +232,31 @@ async def _verify_backup_code(ports: Ports, user_id: UUID, enrollment: MfaEnroll
     return VerifiedCode(code_hash=code_hash) if unused else None
 
 
-def redeem_code(tx: Transaction, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
+def redeem_code(
+    tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime
+) -> Deferred[RedeemedCode]:
     """Lock the account and consume the pending sign-in and the code that `check_code` verified.
 
-    The statement runs with the transaction's next one. The result is None if the sign-in is no
-    longer pending. Pass it to `accept_code`.
+    This also logs the verification and clears the failed attempts. The statement runs with the
+    transaction's next one. The result is None if the sign-in is no longer pending. Pass it to
+    `accept_code`.
     """
     if code.step is not None and code.setup_at is not None:
-        return tx.mfa.redeem_step_deferred(pre_auth_id, user_id, code.setup_at, code.step, now)
+        return tx.mfa.redeem_step_deferred(pre_auth_id, user_id, code.setup_at, code.step, caller, now)
     assert code.code_hash is not None, "a verified code has a step or a hash"
-    return tx.mfa.redeem_backup_code_deferred(pre_auth_id, user_id, code.code_hash, now)
+    return tx.mfa.redeem_backup_code_deferred(pre_auth_id, user_id, code.code_hash, caller, now)
 
 
-async def accept_code(tx: Transaction, caller: Caller, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
-    """Finish the verification of a code: log it, clear the failed attempts, and return the locked account.
+async def accept_code(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
+    """Return the locked account if the code was used up. Queue an email about a backup code.
 
     Raises: CodeWrong if another request used the code first, or the second factor was replaced.
     """
     account = redeemed.account
     if not redeemed.code_taken:
         raise CodeWrong
-    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
     if code.code_hash is not None:
-        log.append(MfaEvent.BACKUP_CODE_USED)
         await tx.email_queue.add(new_email(EmailKind.BACKUP_CODE_USED, account.email, now))
-    await tx.mfa.log(account.id, log, caller, now)
-    await tx.attempt_limits.clear(SecretKind.MFA, attempt_subject(account.id))
     return account
 
 

@@ -282,9 +282,9 @@ async def _complete_second_factor(
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
         # Every operation that ends pending sign-ins holds the lock on the account, so `redeem_code`
         # sees its result.
-        redeemed = mfa.redeem_code(tx, account.id, pending.id, proof, now)
+        redeemed = mfa.redeem_code(tx, person, account.id, pending.id, proof, now)
         device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
-        account = await mfa.accept_code(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
+        account = await mfa.accept_code(tx, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
         if identity is not None and not await identities.link_pending(tx, identity, account.id, now):

@@ -9,7 +9,8 @@ from adapters.postgres.accounts.accounts import COLUMN_COUNT as ACCOUNT_COLUMN_C
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
-from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
 from core.kernel.principals import Caller, Person
 from ports.crypto import SecretContext, Vault
 
@@ -18,6 +19,12 @@ TAKE_STEP: Final = """
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
+# The times are one microsecond apart, so that the log keeps the order of the events.
+LOG: Final = """
+    insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
+    select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s, %(agent)s,
+           %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
+    from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
 ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
 ENROLLMENT_COLUMN_COUNT: Final = 5
 
@@ -34,30 +41,33 @@ def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
     return MfaEnrollment(vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
 
 
+def log_parameters(
+    user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, reason: str | None = None
+) -> dict[str, object]:
+    """Return the parameters of LOG."""
+    person = caller if isinstance(caller, Person) else None
+    return {
+        "user_id": user_id,
+        "events": [event.value for event in events],
+        "success": FAILURES.isdisjoint(events),
+        "actor_id": person.user_id if person and person.user_id != user_id else None,
+        "impersonator_id": person.impersonator_id if person else None,
+        "reason": reason,
+        "address": caller.address,
+        "agent": caller.agent,
+        "now": now,
+    }
+
+
 class MfaLog(Repository):
     """Implements `ports.storage.accounts.MfaLog`."""
 
     __slots__ = ()
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        # The times are one microsecond apart, so that the log keeps the order of the events.
-        person = caller if isinstance(caller, Person) else None
         await self._write(
-            """
-            insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
-            select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
-                   %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
-            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)
-            cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there""",
-            user_id=user_id,
-            events=[event.value for event in events],
-            success=FAILURES.isdisjoint(events),
-            actor_id=person.user_id if person and person.user_id != user_id else None,
-            impersonator_id=person.impersonator_id if person else None,
-            reason=reason,
-            address=caller.address,
-            agent=caller.agent,
-            now=now,
+            f"{LOG} cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there",
+            **log_parameters(user_id, events, caller, now, reason),
         )
 
 
@@ -104,14 +114,20 @@ class Mfa(MfaLog, SealingRepository):
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
     def redeem_step_deferred(
-        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime
+        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
     ) -> DeferredRow[RedeemedCode]:
-        return self._redeem(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
+        log = log_parameters(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now)
+        return self._redeem(TAKE_STEP, pre_auth_id, attempt_subject(user_id), log, setup_at=setup_at, step=step)
 
-    def redeem_backup_code_deferred(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[RedeemedCode]:
-        return self._redeem(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
+    def redeem_backup_code_deferred(
+        self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
+    ) -> DeferredRow[RedeemedCode]:
+        log = log_parameters(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now)
+        return self._redeem(USE_CODE, pre_auth_id, attempt_subject(user_id), log, code_hash=code_hash)
 
-    def _redeem(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:
+    def _redeem(
+        self, take: LiteralString, pre_auth_id: UUID, attempts: bytes, log: dict[str, object], **code: object
+    ) -> DeferredRow[RedeemedCode]:
         # Each CTE depends on the one before. While this statement waits for the account's lock,
         # other transactions may commit. PostgreSQL then evaluates updated and deleted rows again.
         # It does not see new rows, but this sign-in cannot refer to any.
@@ -122,9 +138,15 @@ class Mfa(MfaLog, SealingRepository):
             redeemed as (
                 delete from pre_auths p using locked
                 where p.id = %(pre_auth_id)s and p.user_id = locked.id and p.expires_at > %(now)s returning 1),
-            taken as ({take} and exists (select 1 from redeemed) returning 1)
+            taken as ({take} and exists (select 1 from redeemed) returning 1),
+            logged as ({LOG} cross join taken),
+            cleared as (delete from guesses where secret = %(secret)s and subject = %(subject)s and exists (select 1 from taken))
             select {ACCOUNT}, exists (select 1 from taken) from locked u cross join redeemed""",
-            **parameters,
+            pre_auth_id=pre_auth_id,
+            secret=SecretKind.MFA,
+            subject=attempts,
+            **log,
+            **code,
         )
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:

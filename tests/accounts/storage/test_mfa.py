@@ -8,7 +8,8 @@ import pytest
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.mfa_rules import MfaEvent, MfaStatus
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.mfa_rules import MfaEvent, MfaStatus, attempt_subject
 from core.kernel.principals import SYSTEM, Anonymous, Person
 from core.kernel.values import Email
 from ports.crypto import SealBroken
@@ -114,10 +115,29 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     pending = waiting(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
-        accepted = tx.mfa.redeem_backup_code_deferred(pending.id, user, code, NOW)
+        accepted = tx.mfa.redeem_backup_code_deferred(pending.id, user, code, SYSTEM, NOW)
     assert accepted.value is not None
     assert accepted.value.account.id == user
     return accepted.value.code_taken
+
+
+async def test_a_redeemed_code_is_logged_and_clears_the_failed_attempts(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await start_setup(storage, user)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
+    limit = AttemptLimit(12, timedelta(hours=1))
+    for subject in (attempt_subject(user), attempt_subject(uuid4())):
+        async with storage.autocommit() as statements:
+            await statements.attempt_limits.count_attempt(SecretKind.MFA, subject, limit, NOW)
+    events = "select event_type, success, created_at from mfa_events order by created_at"
+    before = await run_sql(pool, events)
+    assert not await use_code(storage, user, b"another")
+    assert await run_sql(pool, events) == before
+    assert await run_sql(pool, "select count(*) from guesses") == [(2,)]
+    assert await use_code(storage, user, HASHES[0])
+    names = ("mfa_verify_attempt", "mfa_verify_success", "backup_code_used")
+    assert await run_sql(pool, events) == [*before, *((name, True, NOW + n * MICROSECOND) for n, name in enumerate(names))]
+    assert await run_sql(pool, "select count(*) from guesses where subject = %s", attempt_subject(user)) == [(0,)]
+    assert await run_sql(pool, "select count(*) from guesses") == [(1,)]
 
 
 async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, user: UUID) -> None:

@@ -142,7 +142,7 @@ async def complete(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, 
     """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(sign_in.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step_deferred(sign_in.id, sign_in.user_id, NOW, step, at)
+        accepted = tx.mfa.redeem_step_deferred(sign_in.id, sign_in.user_id, NOW, step, SYSTEM, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 
