@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zoneinfo
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, Self
 
@@ -62,8 +62,7 @@ class Profile:
 
     def changed_fields(self, new: Profile) -> list[str]:
         """Return the names of the fields that differ."""
-        present, other = asdict(self), asdict(new)
-        return [name for name in present if present[name] != other[name]]
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]
 
 
 NO_PROFILE: Final = Profile()

@@ -99,16 +99,19 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
 
 async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
     now = ports.clock.now()
+    profile = ProfileChanges.valid_parts(NO_PROFILE, to_account_profile(data.profile)).apply_to(NO_PROFILE)
+    account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id, profile=profile)
+    # The organization creates the account, so the membership is confirmed from the start
+    # (docs/specification/security.md, Terms).
+    membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
+    user = _new_user(account, data.profile)
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
-        profile = ProfileChanges.valid_parts(NO_PROFILE, to_account_profile(data.profile)).apply_to(NO_PROFILE)
-        account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id, profile=profile)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         domain_owner = tx.domains.verified_owner_deferred(account.email)
         is_taken = tx.scim_users.claim_user_name_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
-        # The organization creates the account, so the membership is confirmed from the start
-        # (docs/specification/security.md, Terms).
-        membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
+        if data.active is not False:  # before the checks, so that it is sent together with them
+            await user_changes.queue_email(ports, tx, EmailKind.WELCOME, account.email, caller.org_id, now)
         await tx.scim_users.provision(account, membership, data.profile)
         organization = locked_organization()
         if domain_owner.value not in (None, caller.org_id):
@@ -121,11 +124,9 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         for event in events.user_provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
-        user = _new_user(account, data.profile)
         if data.active is False:
             await user_changes.deactivate(tx, user, organization, now)
             return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
-        await user_changes.queue_email(ports, tx, EmailKind.WELCOME, account.email, organization.id, now)
     return user
 
 

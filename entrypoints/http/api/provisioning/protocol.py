@@ -181,8 +181,9 @@ class Projection:
 
     def __init__(self, schema: ScimSchema) -> None:
         self._schema = schema
-        self._included = self._parse(request.args.get("attributes"))
-        self._excluded = self._parse(request.args.get("excludedAttributes")) if self._included is None else None
+        names: Mapping[str, str] = request.args if request.query_string else {}  # a missing argument costs an exception in werkzeug
+        self._included = self._parse(names.get("attributes"))
+        self._excluded = self._parse(names.get("excludedAttributes")) if self._included is None else None
         self._always = {attribute.name.lower() for attribute in schema.attributes if attribute.returned is Returned.ALWAYS}
 
     def _parse(self, text: str | None) -> dict[str, set[str] | None] | None:
