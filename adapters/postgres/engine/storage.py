@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
+# Writes a record to the write-ahead log. Its commit waits until the disk has it and all earlier records.
+FLUSH: Final = "select pg_logical_emit_message(true, 'gatehouse', 'flush')"
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
 
 
@@ -72,6 +74,12 @@ class Transaction(Repositories):
         self._webhook_delay = webhook_delay
         self._events: list[Event] = []
         self._queued: Deferred[QueuedWork] | None = None
+        self.releases_locks_early = False
+
+    def release_locks_early(self) -> None:
+        # The end of the block waits for the disk (docs/adr/0029).
+        self.connection.run_with_next("select set_config('synchronous_commit', 'off', true)")
+        self.releases_locks_early = True
 
     def acts_as(self, person: Person) -> None:
         self._caller = person
@@ -148,6 +156,8 @@ class _OpenTransaction:
                 await self._transaction.write_events()
                 with translated(Sessions.constraints):
                     await self._connection.commit()
+                    if self._transaction.releases_locks_early:
+                        await self._connection.row(FLUSH)
                 self._transaction.send_signals()
         except BaseException as raised:
             error = raised
