@@ -183,18 +183,22 @@ class _Parent:
         for worker in self._workers:
             if worker.pid is None and worker.start_at <= now and self._stop_by is None:
                 worker.since = now
-                worker.pid = self._fork()
+                try:
+                    worker.pid = self._fork()
+                except OSError as error:  # no memory or no process is left
+                    log.error("worker_not_started", reason=error.strerror)  # noqa: TRY400 (the traceback adds nothing)
+                    self._delay_start(worker, 1)
 
     def _fork(self) -> int:
         # Before its reset, the worker would report a signal to the parent.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        pid = os.fork()
-        if pid == 0:
-            self._signals.reset()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._signals.reset()
+        finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._become_worker()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return pid
+        return pid or self._become_worker()
 
     def _become_worker(self) -> NoReturn:
         """Work until the end of this process, which must not clean up what belongs to the parent."""
@@ -208,9 +212,11 @@ class _Parent:
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)  # also if the reader of the output has gone
 
     def _record_death(self, worker: _Worker, pid: int, code: int) -> None:
         worker.pid = None
@@ -224,14 +230,19 @@ class _Parent:
             worker.failures = 0
             worker.start_at = now
         else:
-            worker.failures += 1
-            worker.start_at = now + min(BACKOFF * 2 ** (worker.failures - 1), BACKOFF_MAX)
-            if worker.failures >= GIVE_UP_AFTER and not any(now - other.since >= HEALTHY_AFTER for other, _ in self._running()):
-                log.error("workers_do_not_start", exit_code=code)
-                self._exit_code = code if code > 0 else 128 - code if code < 0 else 1
-                self._stop(signal.SIGTERM)
-                return
-        log.warning("worker_died", pid=pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
+            self._delay_start(worker, code)
+        if self._stop_by is None:
+            log.warning("worker_died", pid=pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
+
+    def _delay_start(self, worker: _Worker, code: int) -> None:
+        """Count a failure to start. Stop if it was the last attempt, and no other worker is healthy."""
+        now = time.monotonic()
+        worker.failures += 1
+        worker.start_at = now + min(BACKOFF * 2 ** (worker.failures - 1), BACKOFF_MAX)
+        if worker.failures >= GIVE_UP_AFTER and not any(now - other.since >= HEALTHY_AFTER for other, _ in self._running()):
+            log.error("workers_do_not_start", exit_code=code)
+            self._exit_code = code if code > 0 else 128 - code if code < 0 else 1
+            self._stop(signal.SIGTERM)
 
     def _stop(self, number: signal.Signals) -> None:
         # While any process has the socket open, the kernel accepts connections that no process

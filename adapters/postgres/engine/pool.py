@@ -63,8 +63,8 @@ class Pool:
     """Up to `size` connections, opened when they are needed.
 
     A connection is closed if it is returned broken, in a transaction, in the middle of a statement,
-    or with too many prepared statements. Before a task gets an idle connection, the pool checks whether the server has closed
-    it, for example in a restart.
+    or with too many prepared statements. Before a task gets an idle connection, the pool checks
+    whether the server has closed it, for example in a restart.
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
     holds locks for seconds, and the tasks that wait for these locks must not use up all

@@ -4,17 +4,21 @@ Every response is the id of the worker's process. Events are printed on standard
 """
 
 import argparse
+import errno
 import os
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
 from entrypoints.http.edge.server import listen, serve_http
+
+fork = os.fork
 
 
 async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None:
@@ -58,6 +62,11 @@ def start_slowly() -> None:
     time.sleep(0.5)  # a signal arrives before the worker has other handlers than its parent
 
 
+def fail_once() -> int:
+    os.fork = fork
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
 def print_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())  # whole lines, even if several processes write at once
 
@@ -67,16 +76,23 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2)
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--broken", action="store_true")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
     workers.BACKOFF = 0.02
     if options.slow:
         workers.SECOND_INT_GRACE = 0.1
         os.register_at_fork(after_in_child=start_slowly)
+    if options.no_memory:
+        os.fork = fail_once
     with listen("127.0.0.1:0") as listening:
         print_line(f"port {listening.getsockname()[1]}")
 
         def start(parent: int) -> int:
+            if options.full:
+                sys.stdout = Path("/dev/full").open("w")  # noqa: SIM115 (until the process ends)
+                sys.stdout.write("this cannot be flushed")
             if options.broken:
                 return 3
             trio.run(lambda: work(listening, parent, stubborn=options.stubborn))

@@ -150,3 +150,17 @@ async def test_workers_that_cannot_start_end_the_service_with_their_exit_code() 
     async with service("--broken", "--count", "1") as several:
         assert await several.wait() == 3
         assert len(await several.wait_for_lines("dead", 5)) == 5
+
+
+async def test_a_worker_that_cannot_write_its_output_ends_only_itself() -> None:
+    async with service("--full", "--broken", "--count", "1") as several:
+        assert await several.wait() == 3  # 1, if a worker ran on as the parent
+        assert len(await several.wait_for_lines("dead", 5)) == 5
+
+
+async def test_a_worker_that_cannot_be_forked_is_started_later() -> None:
+    async with service("--no-memory", "--count", "2") as several:
+        pids = await several.wait_for_lines("up", 2)
+        assert (await several.ask("/")).decode() in pids
+        several.process.send_signal(signal.SIGTERM)
+        assert await several.wait() == 0
