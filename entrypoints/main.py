@@ -25,7 +25,7 @@ from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
 from core.authentication import owner_recovery, signing_keys
 from core.demo_rules import Demo
-from core.kernel.errors import Refusal, StorageDown
+from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
@@ -201,6 +201,8 @@ async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
         )
     except PlatformOwnerExists:
         return False
+    except Invalid as refusal:
+        raise SettingsInvalid(f"SSO_PLATFORM_OWNER_PASSWORD is not usable: {refusal.message}") from None
     log.info("platform_owner_created", email=settings.platform_owner_email)
     return True
 

@@ -26,14 +26,15 @@ _LOCAL = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
-# Control characters (C0, C1), Unicode line breaks, bidirectional overrides and lone surrogates.
+# Control characters (C0, C1), Unicode line breaks, bidirectional overrides, lone surrogates, and the
+# two noncharacters U+FFFE and U+FFFF, which XML excludes.
 # PostgreSQL, XML and email headers refuse some of them, and users cannot see the others (security
 # E-4, N-5).
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def is_printable(text: str) -> bool:
-    """Return whether the text has no control characters, line breaks, bidirectional overrides or lone surrogates."""
+    """Return whether the text has no control characters, line breaks, bidirectional overrides, lone surrogates, U+FFFE or U+FFFF."""
     return _FORBIDDEN.search(text) is None
 
 

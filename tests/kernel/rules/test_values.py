@@ -8,6 +8,7 @@ from string import ascii_letters, digits
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from lxml import etree
 
 from core.kernel.values import (
     Domain,
@@ -24,6 +25,15 @@ from core.kernel.values import (
     new_secret,
     parse_id,
 )
+
+
+def test_printable_text_can_be_part_of_an_xml_document() -> None:
+    element = etree.Element("text")
+    printable = [chr(code) for code in range(0x110000) if is_printable(chr(code))]
+    element.text = "".join(printable)
+    element.set("name", element.text)
+    assert len(printable) > 1_100_000
+
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 

@@ -120,6 +120,7 @@ def test_a_wrong_encryption_key_is_reported(service: Start, own_database: dict[s
 
 def test_a_too_short_password_of_the_owner_is_reported(service: Start, own_database: dict[str, str]) -> None:
     message = sentence(service(**own_database, SSO_PLATFORM_OWNER_EMAIL="owner@example.com", SSO_PLATFORM_OWNER_PASSWORD="S3cret").launch())
+    assert "SSO_PLATFORM_OWNER_PASSWORD" in message
     assert "8" in message
     assert "S3cret" not in message
 
