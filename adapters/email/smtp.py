@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.message import EmailMessage as MimeMessage
 from enum import StrEnum
 from functools import cache
 from typing import IO, Final, Self
@@ -145,12 +146,12 @@ class SmtpClient(smtplib.SMTP):
         self._aborted = False
         self.stage = SmtpStage.CONNECTING
 
-    def deliver(self, message: bytes, sender: str, recipient: str) -> None:
+    def deliver(self, message: MimeMessage, recipient: str) -> None:
         """Connect, authenticate and send one message."""
         try:
             self._begin()
             self.stage = SmtpStage.SENDING
-            self.sendmail(sender, [recipient], message)
+            self.send_message(message, to_addrs=[recipient])
             self._quit()
         finally:
             self.close()

@@ -61,7 +61,7 @@ class SmtpTransport:
     async def send(self, message: EmailMessage) -> None:
         """Send an email. Raises: MailRefused."""
         mime = to_mime(message, self._sender)
-        await self._run(lambda client: client.deliver(mime, self._sender.addr_spec, message.to), message.to)
+        await self._run(lambda client: client.deliver(mime, message.to), message.to)
 
     async def check(self) -> None:
         """Connect and authenticate, but send nothing. Raises: MailRefused."""
@@ -107,7 +107,7 @@ class OrganizationSmtp:
         mime = to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
         try:
             with trio.fail_after(self._session_deadline):
-                await self._run(server, lambda client: client.deliver(mime, server.from_email, message.to), self._threads)
+                await self._run(server, lambda client: client.deliver(mime, message.to), self._threads)
         except (TargetRefused, SmtpFailed) as failure:
             raise MailRefused(f"the organization's server: {failure}") from None
         except trio.TooSlowError:
@@ -174,7 +174,7 @@ class FolderTransport:
         mail_id = re.sub(r"[^A-Za-z0-9.-]", "_", message.message_id.strip("<>").partition("@")[0])
         name = f"{message.date.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{mail_id}.eml"
         try:
-            await trio.to_thread.run_sync(self._write, name, mime)
+            await trio.to_thread.run_sync(self._write, name, mime.as_bytes())
         except OSError as error:
             raise MailRefused(f"{self._directory}: {error.strerror or type(error).__name__}") from None
 

@@ -116,8 +116,8 @@ def test_a_hostile_name_changes_no_markup_and_no_header(kind: EmailKind, name: s
     assert (page.links, page.images, page.attributes, page.headings) == (plain.links, plain.images, plain.attributes, plain.headings)
     assert message.html.count("</title>") == message.html.count("</style>") == 1
     mime = to_mime(message, Address("Gatehouse", addr_spec="signin@id.example.com"))
-    read = email.message_from_bytes(mime, policy=policy.default)
-    assert read.keys() == ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type"]
+    read = email.message_from_bytes(bytes(mime), policy=policy.default)
+    assert read.keys() == mime.keys()
     assert read["Subject"].strip() == message.subject.replace("=?", "= ?")
     for part, body in zip(read.iter_parts(), (message.text, message.html), strict=True):
         assert part.get_content().splitlines() == body.splitlines()
