@@ -65,7 +65,8 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
         return await acme.remove("admin", "owner")
 
     answers = await run_concurrently(20, act)
-    assert {answer.status for answer in answers} <= {200, 400, 403, 404}
+    # 401: the former owner was removed before the request arrived.
+    assert {answer.status for answer in answers} <= {200, 400, 401, 403, 404}
     removals = sum(answer.status == 200 and answer.json.get("message") == "The member was removed." for answer in answers)
     roles = await acme.check()
     assert len(roles) == 12 - removals
