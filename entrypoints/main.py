@@ -261,9 +261,13 @@ def _freeze_objects() -> None:
 
 
 def _collect_rarely() -> None:
-    """Exclude the objects of this process too, and collect garbage less often than Python by default."""
+    """Exclude the objects of this process too, and visit old objects less often than Python by default.
+
+    Young objects are visited almost as often, because 20,000 of them would take 6 MB, and visiting
+    them less often saves no measurable time.
+    """
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(1_000, 20, 50)
 
 
 async def _load_keys(wired: Wired) -> bool:

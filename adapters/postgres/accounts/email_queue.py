@@ -8,7 +8,7 @@ from uuid import UUID
 import structlog
 
 from adapters.postgres.engine.locks import RECIPIENTS
-from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.one_time_tokens import LinkContinuation
 from core.kernel.values import Email
@@ -24,10 +24,6 @@ NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
         order by m.directory_number desc limit 1))"""
-
-# The commit of a claim or an outcome does not wait for the disk. A crash of the database can take
-# back the last ones, and then the same messages are sent again, as after a crash of the mailer.
-HURRY: Final = "hurry as (select set_config('synchronous_commit', 'off', true))"
 
 
 def secret_context(mail_id: UUID) -> SecretContext:
@@ -122,11 +118,14 @@ class EmailQueue(SealingRepository):
         )
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
+        # A crash of the database can take back the last claims and outcomes. Then the same messages are
+        # sent again, as after a crash of the mailer.
+        #
         # Keep the CTE `due`: without it the planner may update more rows than the limit.
         return await self._all(
             self._to_email,
             f"""
-            with {HURRY},
+            with {ASYNC_COMMIT},
             due as (
                 select id from mails
                 where finished_at is null and due_at <= %(now)s
@@ -136,7 +135,7 @@ class EmailQueue(SealingRepository):
                 order by due_at limit %(limit)s for update skip locked),
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
-                from due cross join hurry where m.id = due.id
+                from due cross join async_commit where m.id = due.id
                 returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
                           m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id)
             select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id, next_path,
@@ -189,12 +188,12 @@ class EmailQueue(SealingRepository):
         # The goodbye is the last row with the address of a deleted account.
         await self._run(
             f"""
-            with {HURRY}
+            with {ASYNC_COMMIT}
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null, next_path = null, browser_hash = null,
                              address = case when kind = 'account_deleted' then 'anonymized@deleted.local' else address end,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
-            from hurry
+            from async_commit
             where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",
             mail_id=email.id,
             claims=email.claims,

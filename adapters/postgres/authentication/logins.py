@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID, uuid4
 
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
 from core.accounts.devices_rules import Device, Location
 from core.authentication.sessions_rules import Session
 
@@ -107,11 +107,11 @@ class Logins(Repository):
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         await self._run(
-            """
-            with hurry as (select set_config('synchronous_commit', 'off', true))
+            f"""
+            with {ASYNC_COMMIT}
             insert into login_events (id, user_id, provider, success, address, agent, city, country, created_at)
             select %(id)s, there.id, %(provider)s, false, %(address)s, %(agent)s, %(city)s, %(country)s, %(now)s
-            from hurry cross join (
+            from async_commit cross join (
                 select id from users where id = %(user_id)s and anonymized_at is null for key share) there""",
             id=uuid4(),
             user_id=user_id,

@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.identities import sealed
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingRepository
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication.identities_rules import PendingIdentity
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
@@ -29,9 +29,9 @@ COLUMN_COUNT: Final = 6 + 9  # COLUMNS and IDENTITY_COLUMNS
 # for the pending sign-in. The commit does not wait for the disk, so a crash can take back the last
 # counts, as it does with all other counters (docs/adr/0002).
 COUNT_ATTEMPT: Final = f"""
-    with hurry as (select set_config('synchronous_commit', 'off', true)),
+    with {ASYNC_COMMIT},
     waiting as (
-        select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths cross join hurry
+        select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths cross join async_commit
         where id = %(id)s and user_id = %(user_id)s and failures < %(tries)s and expires_at > %(now)s for update of pre_auths),
     charged as ({count_attempt_sql("%(subject)s::bytea", "from waiting")}),
     tried as (

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Generic, LiteralString, TypeVar
+from typing import Any, ClassVar, Final, Generic, LiteralString, TypeVar
 
 from adapters.postgres.engine.driver import Answer
 from adapters.postgres.engine.pool import translated
@@ -10,6 +10,11 @@ from adapters.postgres.engine.scope import Scope
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+
+# An asynchronous commit of the current transaction: it does not wait for the disk, so a crash of
+# the database can take it back. The second form is a CTE, which the statement must read.
+SET_ASYNC_COMMIT: Final = "select set_config('synchronous_commit', 'off', true)"
+ASYNC_COMMIT: Final = f"async_commit as ({SET_ASYNC_COMMIT})"
 
 
 class Repository:

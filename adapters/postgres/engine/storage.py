@@ -16,6 +16,7 @@ from adapters.postgres.billing.repositories import BillingRepositories
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals, repository
+from adapters.postgres.engine.statements import SET_ASYNC_COMMIT
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
 from adapters.postgres.eventing.repositories import EventingRepositories
 from adapters.postgres.federation.repositories import FederationRepositories
@@ -78,7 +79,7 @@ class Transaction(Repositories):
 
     def release_locks_early(self) -> None:
         # The end of the block waits for the disk (docs/adr/0029).
-        self.connection.run_with_next("select set_config('synchronous_commit', 'off', true)")
+        self.connection.run_with_next(SET_ASYNC_COMMIT)
         self.releases_locks_early = True
 
     def acts_as(self, person: Person) -> None:
