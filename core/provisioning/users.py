@@ -106,7 +106,6 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
     user = _new_user(account, data.profile)
     async with ports.storage.transaction(by=caller) as tx:
-        tx.release_locks_early()  # the other creates of the organization wait for its lock
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         domain_owner = tx.domains.verified_owner_deferred(account.email)

@@ -67,10 +67,6 @@ class Transaction(
         """Execute the deferred statements now, if their results are needed before any other statement."""
         ...
 
-    def release_locks_early(self) -> None:
-        """Release the locks of this transaction at its commit, before the disk has it. The end of the block still waits for the disk."""
-        ...
-
     def record(self, event: Event) -> None:
         """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
 

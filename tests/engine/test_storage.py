@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, email_changes
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
@@ -53,23 +53,6 @@ async def test_a_transaction_that_failed_in_the_database_can_be_left(storage: Po
     with pytest.raises(EmailTaken):
         await add(storage, account())
     await add(storage, account(EVE))
-
-
-async def test_a_transaction_that_releases_its_locks_early_ends_when_the_disk_has_it(storage: Postgres, pool: Pool) -> None:
-    await run_sql(pool, "set synchronous_commit = on")  # it is off in the tests
-    try:
-        async with storage.transaction(by=SYSTEM) as tx:
-            assert isinstance(tx, Transaction)
-            tx.release_locks_early()
-            await tx.accounts.add(account())
-            row = await tx.connection.row("select pg_current_wal_insert_lsn()::text, current_setting('synchronous_commit')")
-            assert row is not None
-            assert row[1] == "off"
-        # The commit follows this position in the log.
-        flushed = await run_sql(pool, "select pg_current_wal_flush_lsn() > %s::pg_lsn, current_setting('synchronous_commit')", row[0])
-        assert flushed == [(True, "on")]
-    finally:
-        await run_sql(pool, "reset synchronous_commit")
 
 
 async def test_autocommit_statements_survive_the_refusal_that_follows(storage: Postgres, pool: Pool) -> None:

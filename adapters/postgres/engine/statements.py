@@ -11,10 +11,9 @@ from adapters.postgres.engine.scope import Scope
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# An asynchronous commit of the current transaction: it does not wait for the disk, so a crash of
-# the database can take it back. The second form is a CTE, which the statement must read.
-SET_ASYNC_COMMIT: Final = "select set_config('synchronous_commit', 'off', true)"
-ASYNC_COMMIT: Final = f"async_commit as ({SET_ASYNC_COMMIT})"
+# A CTE that makes the commit asynchronous if the statement reads it: the commit does not wait for
+# the disk, so a crash of the database can take it back.
+ASYNC_COMMIT: Final = "async_commit as (select set_config('synchronous_commit', 'off', true))"
 
 
 class Repository:

@@ -16,7 +16,6 @@ from adapters.postgres.billing.repositories import BillingRepositories
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals, repository
-from adapters.postgres.engine.statements import SET_ASYNC_COMMIT
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
 from adapters.postgres.eventing.repositories import EventingRepositories
 from adapters.postgres.federation.repositories import FederationRepositories
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
-# Writes a record to the write-ahead log. Its commit waits until the disk has it and all earlier records.
-FLUSH: Final = "select pg_logical_emit_message(true, 'gatehouse', 'flush')"
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
 
 
@@ -75,12 +72,6 @@ class Transaction(Repositories):
         self._webhook_delay = webhook_delay
         self._events: list[Event] = []
         self._queued: Deferred[QueuedWork] | None = None
-        self.releases_locks_early = False
-
-    def release_locks_early(self) -> None:
-        # The end of the block waits for the disk (docs/adr/0029).
-        self.connection.run_with_next(SET_ASYNC_COMMIT)
-        self.releases_locks_early = True
 
     def acts_as(self, person: Person) -> None:
         self._caller = person
@@ -157,8 +148,6 @@ class _OpenTransaction:
                 await self._transaction.write_events()
                 with translated(Sessions.constraints):
                     await self._connection.commit()
-                    if self._transaction.releases_locks_early:
-                        await self._connection.row(FLUSH)
                 self._transaction.send_signals()
         except BaseException as raised:
             error = raised
