@@ -277,7 +277,7 @@ async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoU
 
 
 async def _ensure_application(seeding: _Seeding, caller: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
-    refused_uris = () if service_type.is_public else mobile_only_uris(seeding.redirect_uris)
+    refused_uris = () if service_type.is_native else mobile_only_uris(seeding.redirect_uris)
     redirect_uris = tuple(uri for uri in seeding.redirect_uris if uri not in refused_uris)
     settings = ServiceSettings(redirect_uris=redirect_uris or (MOBILE_URIS if service_type.is_public else WEB_URIS))
     service = await seeding.tx.services.by_slug(caller.acts_in.id, slug)

@@ -61,13 +61,14 @@ class ActivationUriInvalid(Invalid):
 
 
 class NoClientSecret(Invalid):
-    """Mobile and desktop services have no client secret because they cannot keep one. Use PKCE instead."""
+    """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
 class ServiceType(StrEnum):
     """The type of an application, which decides whether it is a public or a confidential client."""
 
     WEB = "web"
+    SPA = "spa"  # runs in a browser, without a server of its own
     MOBILE = "mobile"
     DESKTOP = "desktop"
     API = "api"
@@ -75,6 +76,11 @@ class ServiceType(StrEnum):
     @property
     def is_public(self) -> bool:
         """Return whether the application is a public client: users can read its memory, so it has no secret and uses PKCE."""
+        return self is ServiceType.SPA or self.is_native
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether the application is a program on the user's device, outside a browser (RFC 8252)."""
         return self in (ServiceType.MOBILE, ServiceType.DESKTOP)
 
 
@@ -175,14 +181,14 @@ def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
 
 
 def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:
-    """Check the redirect URIs of a service. Public clients may also use private schemes.
+    """Check the redirect URIs of a service. Native applications may also use private-use schemes, which contain a dot (RFC 8252).
 
     Raises: RedirectUriInvalid, DuplicateRedirectUri.
     """
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
     for uri in redirect_uris:
-        if not uris.is_web_url(uri) and not (service_type.is_public and uris.has_private_scheme(uri)):
+        if not uris.is_web_url(uri) and not (service_type.is_native and uris.has_private_scheme(uri)):
             raise RedirectUriInvalid
 
 

@@ -131,7 +131,7 @@ class ServiceContext:
     id: UUID
     slug: str
     client_id: UUID
-    is_public: bool  # a mobile or desktop application, which cannot keep a secret
+    is_public: bool  # a single-page, mobile or desktop application, which cannot keep a secret
     org_id: UUID
     org_slug: str
     status: OrganizationStatus  # of the organization

@@ -50,7 +50,7 @@ from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
-from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
+from entrypoints.http.edge.openapi import allows_any_origin, changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import (
     account,
     account_access,
@@ -267,6 +267,8 @@ class RouteTable:
     def __init__(self, app: QuartTrio) -> None:
         self._views = app.view_functions
         self._match = app.url_map.bind("localhost")
+        rules = list(app.url_map.iter_rules())
+        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if allows_any_origin(app.view_functions[rule.endpoint]))
         self.methods = lru_cache(maxsize=1024)(self._methods)
         self.view = lru_cache(maxsize=1024)(self._view)
 
@@ -285,6 +287,9 @@ class RouteTable:
     def changes_state(self, path: str) -> bool:
         view = self.view(path, "GET")
         return view is not None and changes_state(view)
+
+    def allows_any_origin(self, path: str) -> bool:
+        return path in self._paths_for_any_origin
 
 
 def _render_error(

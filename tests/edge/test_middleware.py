@@ -40,6 +40,7 @@ PATHS = Paths(
         "/docs": {"GET"},
     },
     changing={"/auth/verify-email"},
+    any_origin={"/auth/token"},
 )
 
 
@@ -346,7 +347,7 @@ async def test_head_does_not_run_views_with_side_effects() -> None:
 PREFLIGHT = ("access-control-request-method", "PATCH")
 
 
-@pytest.mark.parametrize("path", ["/api/user", "/api/auth/login", "/auth/token"])
+@pytest.mark.parametrize("path", ["/api/user", "/api/auth/login"])
 async def test_the_frontend_can_read_api_responses(path: str) -> None:
     answer = await ask(RecordingApp(status=401), "POST", path, ("origin", FRONTEND))
     assert answer.headers["access-control-allow-origin"] == FRONTEND
@@ -380,6 +381,21 @@ async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(p
     for method in ("GET", "OPTIONS"):
         answer = await ask(RecordingApp(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "vary"]
+
+
+@pytest.mark.parametrize("frontend", [FRONTEND, None])
+async def test_scripts_of_every_origin_can_read_marked_routes(frontend: str | None) -> None:
+    """Errors of the middleware and preflights have the same headers, and nothing depends on the origin (decision 29)."""
+    app = RecordingApp(status=401)
+    for headers in ((), (("origin", "https://shop.example"),), (("origin", "null"),)):
+        for answer in (
+            await ask(app, "POST", "/auth/token", *headers, cors_origin=frontend),
+            await ask(app, "POST", "/auth/token", *headers, ("content-length", "99999999"), cors_origin=frontend),
+            await ask(app, "OPTIONS", "/auth/token", *headers, ("access-control-request-method", "POST"), cors_origin=frontend),
+        ):
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert not {"access-control-allow-credentials", "vary"} & set(answer.headers)
+    assert answer.headers["access-control-allow-headers"].startswith("Authorization, Content-Type")
 
 
 async def test_the_vary_header_of_the_application_is_kept() -> None:

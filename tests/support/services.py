@@ -97,7 +97,7 @@ async def service_context(pool: Pool, service: UUID) -> ServiceContext:
     [row] = await run_sql(
         pool,
         """
-        select v.id, v.slug, v.client_id, v.service_type in ('mobile', 'desktop'), o.id, o.slug, o.status
+        select v.id, v.slug, v.client_id, v.service_type in ('spa', 'mobile', 'desktop'), o.id, o.slug, o.status
         from services v join organizations o on o.id = v.org_id where v.id = %s""",
         service,
     )

@@ -10,7 +10,6 @@ never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
 from __future__ import annotations
 
 import re
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
@@ -33,14 +32,12 @@ from core.authentication.sessions_rules import (
 from core.federation.oauth.authorization_rules import (
     AUTHORIZE_PATH,
     CODE_TTL,
-    FRONTEND_CLIENT_ID,
     MAX_STATE_LENGTH,
     Authorization,
     AuthorizationCode,
     AuthorizationCodeInvalid,
     AuthorizationRequest,
     ClientIdMismatch,
-    OAuthClient,
     OAuthStateInvalid,
     OrgOrServiceMissing,
     RedirectUriNotRegistered,
@@ -49,6 +46,7 @@ from core.federation.oauth.authorization_rules import (
     response_uri,
     s256_challenge,
 )
+from core.federation.oauth.clients_rules import FRONTEND_CLIENT_ID
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import OrganizationStatus, Person
@@ -62,8 +60,8 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import TokenPair
     from core.billing.subscriptions_rules import Entitlement
     from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
+    from core.federation.oauth.clients_rules import OAuthClient
     from core.kernel.principals import Caller, ServiceContext, Visitor
-    from core.kernel.rate_limits import Bucket
     from ports import Ports
     from ports.storage import Reading
 
@@ -192,37 +190,6 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 # The application
-
-
-async def identify_client(
-    ports: Ports, client_id: str | None, client_secret: str | None, limit: tuple[Bucket, ...] = ()
-) -> OAuthClient | None:
-    """Return the client with these credentials, or None if the request has none.
-
-    A client secret is verified even if the client needs none (RFC 6749 section 2.3). If it is right,
-    the request is counted against `limit`, the client's own limit (decision 100).
-
-    Raises: ClientInvalid.
-    """
-    if client_id is None:
-        return None if client_secret is None else refuse(ClientInvalid)
-    if client_id == FRONTEND_CLIENT_ID and client_secret is None and ports.policy.frontend_url is not None:
-        return OAuthClient(None, None, authenticated=True, relies_on_pkce=True)
-    service_client_id = parse_id(client_id) or refuse(ClientInvalid)
-    secret_hash, wait = None if client_secret is None else digest(client_secret), None
-    if secret_hash is None or not limit:
-        async with ports.storage.reading() as read:
-            service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
-    else:  # look up the client and charge its limit in one round trip
-        async with ports.storage.autocommit() as statements:
-            client = await statements.services.charge_client(service_client_id, secret_hash, limit, ports.clock.now())
-        service, context, wait = client or refuse(ClientInvalid)
-    if secret_hash is None:
-        needs_no_secret = context.is_public or service.pkce_without_secret
-        return OAuthClient(service, context, authenticated=needs_no_secret, relies_on_pkce=True)
-    if not compare_digest(secret_hash, service.client_secret_hash or b""):
-        raise ClientInvalid
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
 async def exchange_code(

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.authentication.sessions_rules import Presenter
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
 
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.kernel.principals import BrowserSession, ServiceContext
 
-# The client id of the platform's own frontend, a public client that signs users in to the platform
-# itself (decision 88).
-FRONTEND_CLIENT_ID: Final = "frontend"
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_STATE_LENGTH: Final = 1024
@@ -142,40 +138,11 @@ class RedeemedAuthorizationCode:
     browser: BrowserSession
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthClient:
-    """The client of a token request: a service, or the platform's frontend (`service` is None).
-
-    `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if
-    it sent no secret. `wait` is the number of seconds until the client may send a request, or None if
-    the request was not counted against the client's own limit.
-    """
-
-    service: Service | None
-    context: ServiceContext | None
-    authenticated: bool
-    relies_on_pkce: bool
-    wait: float | None = None
-
-    @property
-    def service_id(self) -> UUID | None:
-        return None if self.service is None else self.service.id
-
-    @property
-    def client_id(self) -> UUID | None:
-        """The client id of the service, or None for the frontend, which uses FRONTEND_CLIENT_ID."""
-        return None if self.service is None else self.service.client_id
-
-    @property
-    def presenter(self) -> Presenter:
-        return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
-
-
 def choose_redirect_uri(service: Service, requested: str | None) -> str:
     """Return the redirect URI for the code: the requested one, or else the only registered one.
 
-    The requested URI must equal a registered one character by character (security O-2). Only public
-    clients may use another port on the loopback interface (RFC 8252 section 7.3).
+    The requested URI must equal a registered one character by character (security O-2). Only native
+    applications may use another port on the loopback interface (RFC 8252 section 7.3).
 
     Raises: RedirectUriMissing, RedirectUriNotRegistered.
     """
@@ -185,7 +152,7 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
         return service.redirect_uris[0]
     if requested in service.redirect_uris:
         return requested
-    if service.service_type.is_public and any(
+    if service.service_type.is_native and any(
         uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
     ):
         return requested

@@ -13,7 +13,7 @@ from core.kernel.values import digest
 from entrypoints.http.edge.access import bearer_token, operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context, page_response, ports
-from entrypoints.http.edge.openapi import describes, describes_page, refuses
+from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.pages import asset, docs, render
 from entrypoints.version import VERSION
@@ -91,6 +91,7 @@ async def metrics() -> Response:
 
 @routes.get("/.well-known/jwks.json")
 @operations
+@any_origin
 @describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
 async def jwks() -> Response:
     """Return the public signing keys.

@@ -179,7 +179,17 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
     return for_people and accepted.best_match(["text/html", "application/json"]) != "application/json"
 
 
-_FOR_PROGRAMS: Final = ("/api/", "/webhooks/", "/auth/token", "/auth/revoke", "/auth/device/", "/health/", "/.well-known/")
+_FOR_PROGRAMS: Final = (
+    "/api/",
+    "/webhooks/",
+    "/auth/token",
+    "/auth/revoke",
+    "/auth/introspect",
+    "/auth/userinfo",
+    "/auth/device/",
+    "/health/",
+    "/.well-known/",
+)
 
 
 def _is_for_people(path: str) -> bool | None:

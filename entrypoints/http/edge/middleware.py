@@ -55,6 +55,9 @@ class Routes(Protocol):
     def changes_state(self, path: str) -> bool:
         """Return whether GET has side effects on this route, such as a verification link."""
 
+    def allows_any_origin(self, path: str) -> bool:
+        """Return whether scripts of every origin may read the responses of this route."""
+
 
 class RequestRecord:
     """The record of one request, for the log and the metrics."""
@@ -200,11 +203,24 @@ class EdgeMiddleware:
         )
 
     def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
-        """Return the state of this request, with the CORS policy of its path."""
-        cors = self._cors_origin is not None and (record.path.startswith("/api/") or record.path == "/auth/token")
-        allowed_origin = self._cors_origin if cors and headers.get(b"origin") == self._cors_origin else None
+        """Return the state of this request, with the CORS policy of its path (decision 29, security G-3)."""
+        only_frontend = record.path.startswith("/api/") and self._cors_origin is not None
+        allowed_origin = None
+        if only_frontend:
+            allowed_origin = self._cors_origin if headers.get(b"origin") == self._cors_origin else None
+        elif self._routes.allows_any_origin(record.path):
+            allowed_origin = b"*"
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
-        return _Call(self, record, receive, send, headers.get(b"accept"), has_body=has_body, cors=cors, allowed_origin=allowed_origin)
+        return _Call(
+            self,
+            record,
+            receive,
+            send,
+            headers.get(b"accept"),
+            has_body=has_body,
+            varies_by_origin=only_frontend,
+            allowed_origin=allowed_origin,
+        )
 
     def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
         """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view (decision 6)."""
@@ -253,7 +269,11 @@ class EdgeMiddleware:
         return headers, body
 
     def with_common_headers(
-        self, headers: Iterable[tuple[bytes, bytes]], record: RequestRecord, cors: bool = False, allowed_origin: bytes | None = None
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        record: RequestRecord,
+        varies_by_origin: bool = False,
+        allowed_origin: bytes | None = None,
     ) -> Headers:
         """Return the headers of a response with the common ones added. Headers that the application set are kept."""
         complete: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
@@ -264,12 +284,12 @@ class EdgeMiddleware:
             complete.append((b"referrer-policy", b"no-referrer"))
         if b"content-security-policy" not in values and not values.get(b"content-type", b"").startswith(b"text/html"):
             complete.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
-        if cors:
+        if varies_by_origin:
             # Set it for other origins too, and without an origin: a cache must not serve those
             # responses to the allowed origin.
             complete.append((b"vary", b"Origin"))
-            if allowed_origin is not None:
-                complete += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
+        if allowed_origin is not None:
+            complete += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
         return complete
 
 
@@ -288,12 +308,12 @@ class _Call:
         "body_refusal",
         "client_gone",
         "complete",
-        "cors",
         "deadline",
         "has_body",
         "record",
         "remaining_bytes",
         "started",
+        "varies_by_origin",
     )  # fmt: skip
 
     def __init__(
@@ -305,7 +325,7 @@ class _Call:
         accept: bytes | None,
         *,
         has_body: bool,
-        cors: bool,
+        varies_by_origin: bool,
         allowed_origin: bytes | None,
     ) -> None:
         self._middleware = middleware
@@ -314,7 +334,7 @@ class _Call:
         self.record = record
         self.accept = accept
         self.has_body = has_body
-        self.cors = cors
+        self.varies_by_origin = varies_by_origin
         self.allowed_origin = allowed_origin
         self.body_received = False  # completely
         self.started = False  # the response has started
@@ -364,7 +384,9 @@ class _Call:
         if message["type"] == "http.response.start":
             self.started = True
             self.record.status = message["status"]
-            headers = self._middleware.with_common_headers(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
+            headers = self._middleware.with_common_headers(
+                message.get("headers", ()), self.record, self.varies_by_origin, self.allowed_origin
+            )
             closes = (b"connection", b"close")
             if self.has_body and not self.body_received and closes not in headers and not await self._skip_body():
                 headers.append(closes)

@@ -63,6 +63,7 @@ class RouteDocs:
     form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
     errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
     for_oauth: bool = False
+    any_origin: bool = False
     for_both: bool = False  # programs and browsers
     succeeds_with_page: bool = False
 
@@ -72,11 +73,8 @@ class RouteDocs:
         return None if self.for_both else self.content_type == PAGE
 
 
-_NO_DOCS: Final = RouteDocs()
-
-
 def _docs_of(view: Callable[..., Any] | None) -> RouteDocs:
-    docs: RouteDocs = getattr(view, _DOCS, _NO_DOCS)
+    docs: RouteDocs = getattr(view, _DOCS, RouteDocs())
     return docs
 
 
@@ -123,6 +121,11 @@ def speaks_oauth(view: V) -> V:
     return _document(for_oauth=True)(view)
 
 
+def any_origin(view: V) -> V:
+    """Let scripts of every origin call a route that has no path parameters and reads no cookies (decision 29, security G-3)."""
+    return _document(any_origin=True)(view)
+
+
 def is_page(view: Callable[..., Any]) -> bool | None:
     """Return whether this route is a page for browsers, or None if programs call it too."""
     return _docs_of(view).is_page
@@ -131,6 +134,11 @@ def is_page(view: Callable[..., Any]) -> bool | None:
 def changes_state(view: Callable[..., Any]) -> bool:
     """Return whether GET on this route has side effects."""
     return _docs_of(view).changes_state
+
+
+def allows_any_origin(view: Callable[..., Any]) -> bool:
+    """Return whether scripts of every origin may read the responses of this route."""
+    return _docs_of(view).any_origin
 
 
 def is_oauth(view: Callable[..., Any] | None) -> bool:

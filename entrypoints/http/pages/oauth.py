@@ -33,7 +33,7 @@ REQUEST_PARAMETERS: Final = {
     "client_id": "The client id of the application, instead of `org` and `service`.",
     "redirect_uri": "The registered redirect URI that receives the code. Optional if only one is registered.",
     "state": "Returned unchanged with the code. At most 1024 characters.",
-    "code_challenge": "The PKCE challenge. Required for mobile and desktop applications.",
+    "code_challenge": "The PKCE challenge. Required for applications without a client secret.",
     "code_challenge_method": "`S256`, together with `code_challenge`.",
 }
 PARAMETERS: Final = {

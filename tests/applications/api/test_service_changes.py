@@ -194,8 +194,8 @@ async def test_plain_members_and_inactive_organizations_are_refused(shops: Works
 # Types and client secrets
 
 
-@pytest.mark.parametrize("old", ["web", "mobile", "desktop", "api"])
-@pytest.mark.parametrize("new", ["web", "mobile", "desktop", "api"])
+@pytest.mark.parametrize("old", ["web", "spa", "mobile", "desktop", "api"])
+@pytest.mark.parametrize("new", ["web", "spa", "mobile", "desktop", "api"])
 async def test_the_client_secret_depends_on_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
     await set_service_type(shops, old)
     before, secret = (await shops.get()).json, await secret_of(shops)
@@ -203,7 +203,7 @@ async def test_the_client_secret_depends_on_the_type(shops: Workshop, acme: Tena
     new_secret = answer.pop("client_secret", None)
     assert answer == {**before, "service_type": new} == (await shops.get()).json
     now = await secret_of(shops)
-    if new in ("mobile", "desktop"):
+    if new not in ("web", "api"):
         assert new_secret is now is None
     elif old in ("web", "api"):
         assert new_secret is None
@@ -220,7 +220,7 @@ async def test_unchanged_redirect_uris_are_checked_against_the_new_type(shops: W
     await set_service_type(shops, "mobile")
     assert body_of(await shops.update(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
     before = await shops.stored_rows()
-    for kind in ("web", "api"):
+    for kind in ("web", "api", "spa"):
         assert refused(await shops.update(service_type=kind)) == BAD
         assert refused(await shops.update(service_type=kind, redirect_uris=[*NATIVE, URI])) == BAD
     assert await shops.stored_rows() == before

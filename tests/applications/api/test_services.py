@@ -74,7 +74,7 @@ async def test_optional_fields_are_empty_by_default(shops: Workshop) -> None:
         assert [service[name] for name in FIELDS[6:11]] == [None, None, None, [], None]
 
 
-@pytest.mark.parametrize(("kind", "confidential"), [("web", True), ("api", True), ("mobile", False), ("desktop", False)])
+@pytest.mark.parametrize(("kind", "confidential"), [("web", True), ("api", True), ("spa", False), ("mobile", False), ("desktop", False)])
 async def test_confidential_clients_get_a_secret_that_is_stored_as_a_hash(
     shops: Workshop, acme: Tenant, kind: str, confidential: bool
 ) -> None:
@@ -139,7 +139,8 @@ INVALID: list[dict[str, Any]] = [
     *({name: scopes} for name in FIELDS[6:9] for scopes in SCOPES),
     *({"redirect_uris": uris} for uris in URIS),
     *({"device_activation_uri": page} for page in PAGES),
-    *({"service_type": kind, "redirect_uris": ["com.example.app:/callback"]} for kind in ("web", "api")),
+    *({"service_type": kind, "redirect_uris": ["com.example.app:/callback"]} for kind in ("web", "api", "spa")),
+    {"service_type": "spa", "redirect_uris": ["http://shop.example.com/"]},
 ]
 
 
@@ -162,11 +163,11 @@ async def test_the_refusal_of_an_unknown_type_lists_all_types(shops: Workshop) -
         await shops.tenant.api.get(f"{shops.path}?service_type=x", token=shops.tenant.token("member")),
     ):
         assert refused(answer) == BAD
-        assert all(kind in answer.json["error"] for kind in ("web", "mobile", "desktop", "api"))
+        assert all(kind in answer.json["error"] for kind in ("web", "spa", "mobile", "desktop", "api"))
 
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])
-async def test_public_clients_can_use_private_schemes(shops: Workshop, kind: str) -> None:
+async def test_native_applications_can_use_private_schemes(shops: Workshop, kind: str) -> None:
     uris = ["com.example.app:/callback", "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
     assert (await shops.add_service(service_type=kind, redirect_uris=uris))["service"]["redirect_uris"] == uris
     assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=["myapp:/callback"])) == BAD

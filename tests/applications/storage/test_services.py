@@ -60,7 +60,7 @@ async def test_a_slug_can_be_reused_in_other_organizations(storage: Postgres, po
     assert await run_sql(pool, "select count(*) from services") == [(2,)]
 
 
-@pytest.mark.parametrize(("kind", "secret"), [("web", None), ("api", None), ("mobile", b"x"), ("desktop", b"x")])
+@pytest.mark.parametrize(("kind", "secret"), [("web", None), ("api", None), ("spa", b"x"), ("mobile", b"x"), ("desktop", b"x")])
 async def test_the_database_requires_a_secret_of_confidential_clients_only(
     storage: Postgres, pool: Pool, kind: str, secret: bytes | None
 ) -> None:

@@ -95,9 +95,12 @@ class Client:
 class Paths:
     """Routes as the middleware sees them."""
 
-    def __init__(self, routes: dict[str, set[str]] | None = None, changing: set[str] | None = None) -> None:
+    def __init__(
+        self, routes: dict[str, set[str]] | None = None, changing: set[str] | None = None, any_origin: set[str] | None = None
+    ) -> None:
         self._routes = routes or {}
         self._changing = changing or set()
+        self._open = any_origin or set()
 
     def methods(self, path: str) -> frozenset[str] | None:
         methods = self._routes.get(path)
@@ -105,6 +108,9 @@ class Paths:
 
     def changes_state(self, path: str) -> bool:
         return path in self._changing
+
+    def allows_any_origin(self, path: str) -> bool:
+        return path in self._open
 
 
 @dataclass(slots=True)

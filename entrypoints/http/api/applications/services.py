@@ -51,7 +51,7 @@ class ServiceResponse(ResponseModel):
     org_id: UUID = Field(description="The id of the organization.")
     slug: str = Field(description="The name of the service in URLs.", examples=["shop"])
     name: str = Field(description="The name of the service.")
-    service_type: ServiceType = Field(description="The type of the application. `mobile` and `desktop` are public clients.")
+    service_type: ServiceType = Field(description="The type of the application. `spa`, `mobile` and `desktop` are public clients.")
     client_id: UUID = Field(description="The client id for OAuth and OpenID Connect.")
     codehost_scopes: list[str] | None = Field(description="The scopes requested at `codehost`; null for the platform's defaults.")
     websuite_scopes: list[str] | None = Field(description="The scopes requested at `websuite`; null for the platform's defaults.")
@@ -138,7 +138,7 @@ class ServiceRequest(RequestModel):
         examples=["shop"],
     )
     name: Name = Field(description="The name of the service.", examples=["Shop"])
-    service_type: Type = Field(description="The type of the application. `mobile` and `desktop` services have no client secret.")
+    service_type: Type = Field(description="The type of the application. `spa`, `mobile` and `desktop` services have no client secret.")
     codehost_scopes: Texts | None = Field(
         default=None, description="The scopes to request at `codehost`; null for the platform's defaults, an empty array for none."
     )
@@ -170,7 +170,7 @@ class CreatedServiceResponse(ResponseModel):
     default_plan: PlanResponse = Field(description="The free plan of the service.")
     usage: ServiceQuotaResponse = Field(description="The number of services and its limit.")
     client_secret: str | None = Field(
-        description="The client secret, which is returned only once; null for `mobile` and `desktop` services."
+        description="The client secret, which is returned only once; null for `spa`, `mobile` and `desktop` services."
     )
 
 
@@ -278,9 +278,9 @@ class UpdatedServiceResponse(ServiceResponse):
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.
 
-    Only the fields in the request change. A `mobile` or `desktop` service that becomes `web` or
-    `api` gets a client secret, which is returned only once. In the other direction the secret is
-    deleted.
+    Only the fields in the request change. A `spa`, `mobile` or `desktop` service that becomes
+    `web` or `api` gets a client secret, which is returned only once. In the other direction the
+    secret is deleted.
     """
     service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
     return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
@@ -299,8 +299,8 @@ class ClientSecretResponse(ResponseModel):
 async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
     """Replace the client secret.
 
-    The old secret stops working immediately. The new one is returned only once. `mobile` and
-    `desktop` services have no client secret.
+    The old secret stops working immediately. The new one is returned only once. `spa`, `mobile`
+    and `desktop` services have no client secret.
     """
     return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug))
 

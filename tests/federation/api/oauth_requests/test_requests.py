@@ -22,6 +22,7 @@ from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_rely
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, add_account, add_member, run_during, run_sql
 from tests.support.direct import change_ports
+from tests.support.tenants import Tenant
 
 FRONTEND = "https://app.example.com"
 
@@ -121,7 +122,11 @@ async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(m
     assert findings == []
 
 
-async def test_a_web_application_must_use_its_registered_port(relying_party: RelyingParty, user: Account) -> None:
+@pytest.mark.parametrize("service_type", ["web", "api", "spa"])
+async def test_an_application_that_is_not_native_must_use_its_registered_port(
+    acme: Tenant, browser: FakeBrowser, user: Account, service_type: str
+) -> None:
+    relying_party = await add_relying_party(acme, browser, service_type=service_type)
     await sign_in_browser(relying_party, user)
     await relying_party.set_redirect_uris("http://localhost:3000/callback")
     assert (await relying_party.open_request(redirect_uri="http://localhost:3000/callback")).status == 200

@@ -6,8 +6,7 @@ Devices get their tokens at POST /auth/token.
 from pydantic import Field
 from quart import Blueprint
 
-from core.federation.oauth import device_flow, device_flow_rules
-from core.federation.oauth.authorization import identify_client
+from core.federation.oauth import clients, device_flow, device_flow_rules
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VERIFY_PATH
 from core.kernel.rate_limits import DEVICE
@@ -32,7 +31,7 @@ class DeviceCodeRequest(RequestModel):
     org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="Accepted and ignored.")
-    code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for mobile and desktop applications.")
+    code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
 
 
@@ -63,7 +62,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     body = await parameters(DeviceCodeRequest)
     client_id, client_secret = client_credentials(body.client_id, body.client_secret)
     if client_secret is not None:  # not needed, but a wrong one is an error (RFC 6749 section 5.2)
-        await identify_client(ports(), client_id, client_secret)
+        await clients.identify_client(ports(), client_id, client_secret)
     request = AuthorizationRequest(
         org=body.org,
         service=body.service,

@@ -15,8 +15,9 @@ from quart import Blueprint, Response, request
 
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import device_flow
-from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient
+from core.federation.oauth import clients, device_flow
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
+from core.federation.oauth.clients_rules import OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, Limited, refuse
 from core.kernel.rate_limits import Bucket
 from entrypoints.http.edge.access import application, operations
@@ -24,7 +25,7 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, Respo
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_poll_token, take_token
-from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
+from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
@@ -99,6 +100,7 @@ class RevocationRequest(RequestModel):
 @routes.post(TOKEN)
 @application
 @refuses(400, 401, 403, 415, 429)
+@any_origin
 @speaks_oauth
 @takes(TokenRequest)
 @returns(TokenResponse)
@@ -133,6 +135,7 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
 @routes.post(REVOKE)
 @application
 @refuses(400, 401, 415, 429)
+@any_origin
 @speaks_oauth
 @takes(RevocationRequest)
 @describes({200: "The token is revoked, or it was unknown or belongs to another client."})
@@ -171,6 +174,7 @@ class OAuthMetadataResponse(ResponseModel):
 
 @routes.get("/.well-known/oauth-authorization-server")
 @operations
+@any_origin
 @returns(OAuthMetadataResponse)
 async def get_metadata() -> tuple[OAuthMetadataResponse, int, dict[str, str]]:
     """Show the OAuth server metadata.
@@ -232,7 +236,7 @@ async def _identify_client(body: TokenRequest | RevocationRequest, limit: tuple[
     Raises: CredentialsRepeated, ClientInvalid.
     """
     client_id, client_secret = client_credentials(body.client_id, body.client_secret)
-    client = await oauth.identify_client(ports(), client_id, client_secret, limit)
+    client = await clients.identify_client(ports(), client_id, client_secret, limit)
     if client is not None:
         request_record().caller = client_id
         request_record().organization = client.context.org_slug if client.context else None
