@@ -86,6 +86,7 @@ class Settings(BaseModel):
     workers: int = Field(1, ge=1, le=64)
     db_pool_size: int = Field(10, ge=2, le=1000)
     encryption_keys: SecretStr | None = None
+    api_audience: bool = True
     access_token_ttl: int = Field(900, ge=1, le=86400)
     refresh_token_ttl: int = Field(30 * 86400, ge=1, le=TEN_YEARS)
     session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)

@@ -177,7 +177,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         storage=storage,
         passwords=passwords,
         codes=TotpCodes(),
-        tokens=JwtTokens(base_url),
+        tokens=JwtTokens(base_url, api_audience=settings.api_audience),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         email_templates=EmailTemplates(base_url, policy),

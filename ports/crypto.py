@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from core.authentication.openid_rules import IdToken, IdTokenHint
 from core.authentication.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Claims, PreAuthClaims
@@ -88,8 +89,26 @@ class Tokens(Protocol):
         """Return a signed access token."""
         ...
 
-    def read(self, token: str, now: datetime) -> Claims:
+    def sign_stamp(self, subject: bytes, at: datetime) -> str:
+        """Return a signed time for the thing with this hash."""
+        ...
+
+    def read_stamp(self, stamp: str, subject: bytes) -> datetime | None:
+        """Return the time (UTC) that was signed for this subject, or None if the stamp is not valid."""
+        ...
+
+    def read_id_token_hint(self, token: str) -> IdTokenHint | None:
+        """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""
+        ...
+
+    def sign_id_token(self, token: IdToken) -> str:
+        """Return a signed ID token (OpenID Connect Core section 2)."""
+        ...
+
+    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
         """Verify an access token and return its claims (security J-1, J-2, J-3, J-7).
+
+        A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """

@@ -1,4 +1,7 @@
-"""Access tokens and pre-auth tokens: JWTs signed with RS256."""
+"""Access tokens, ID tokens, pre-auth tokens and stamps: JWTs signed with RS256.
+
+The module is longer than 400 lines because all kinds of tokens share their keys and their verification.
+"""
 
 import base64
 import hashlib
@@ -15,14 +18,19 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import Claims, PreAuthClaims
+from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims
 from core.kernel.values import Email, digest
 
 ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of token has its own type (RFC 8725 section 3.11)
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
+STAMP = "stamp+jwt"
+ID_TOKEN = "JWT"  # noqa: S105  # what most clients know; the audience and the claims differ from those of other tokens
+TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP)
+API_PATH = "/api"  # with the base URL, the audience of tokens for our own API
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 MAX_LEEWAY = timedelta(seconds=30)  # security J-3
@@ -58,17 +66,23 @@ class _VerifiedToken:
 class JwtTokens:
     """Implements `ports.crypto.Tokens` with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
-    The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway`
+    The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
+    base URL, as earlier releases spelled it. Both are accepted. `leeway`
     limits how far the clock of the issuing machine can be ahead. A token expires at exactly its
     expiry time, because its holder knows this time (decision 33).
 
     Verified access tokens are remembered until the keys are next loaded (docs/adr/0024).
     """
 
-    def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
+    def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10), *, api_audience: bool = True) -> None:
+        """With `api_audience`, tokens are issued for `<base URL>/api`, or else for the base URL."""
         if not timedelta(0) <= leeway <= MAX_LEEWAY:
             raise ValueError("The leeway of access tokens must be between 0 and 30 seconds.")
         self._base_url = base_url
+        self._audience = base_url + API_PATH if api_audience else base_url
+        self._own_audiences = frozenset({base_url, base_url + API_PATH})
+        self._userinfo = base_url + USERINFO_PATH
+        self._accepted = self._own_audiences | {None, self._userinfo}
         self._leeway = leeway
         # Only this algorithm is enabled, so no symmetric algorithm can ever be used with a public
         # key (RFC 8725 section 3.1).
@@ -105,7 +119,8 @@ class JwtTokens:
         """Return a signed access token. Raises: LookupError if no key can sign."""
         payload: dict[str, Any] = {
             "iss": self._base_url,
-            "aud": self._base_url if claims.client_id is None else str(claims.client_id),
+            "aud": self._audience_of(claims),
+            "client_id": FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
             "sub": str(claims.user_id),
             "email": claims.email,
             "email_verified": claims.email_verified,
@@ -127,9 +142,41 @@ class JwtTokens:
         for name, value in (("plan", claims.plan), ("subscription_status", claims.subscription_status), ("features", claims.features)):
             if value is not None:
                 payload[name] = value
+        if claims.scope:
+            payload["scope"] = " ".join(claims.scope)
+        if claims.auth_time is not None:
+            payload |= {"auth_time": int(claims.auth_time.timestamp()), "acr": claims.acr}
+        if claims.amr:
+            payload["amr"] = claims.amr
         return self._sign(payload, ACCESS_TOKEN)
 
-    def read(self, token: str, now: datetime) -> Claims:
+    def _audience_of(self, claims: Claims) -> str:
+        if claims.scope:
+            return claims.audience or self._userinfo
+        return self._audience if claims.client_id is None else str(claims.client_id)
+
+    def sign_id_token(self, token: IdToken) -> str:
+        """Return a signed ID token. Raises: LookupError if no key can sign."""
+        payload: dict[str, Any] = {
+            **token.claims,
+            "iss": self._base_url,
+            "sub": str(token.user_id),
+            "aud": token.client_id,
+            "azp": token.client_id,
+            "iat": int(token.issued_at.timestamp()),
+            "exp": int(token.expires_at.timestamp()),
+            "auth_time": int(token.authentication.at.timestamp()),
+            "acr": token.authentication.acr,
+            "at_hash": at_hash(token.access_token),
+            "sid": str(token.session_id),
+        }
+        if token.authentication.amr:
+            payload["amr"] = token.authentication.amr
+        if token.nonce is not None:
+            payload["nonce"] = token.nonce
+        return self._sign(payload, ID_TOKEN)
+
+    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
         """Verify an access token and return its claims.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
@@ -142,6 +189,8 @@ class JwtTokens:
             _check_retirement(verified.key, now)
         if verified.not_before > now + self._leeway:
             raise TokenInvalid
+        if not for_any_audience and verified.claims.audience not in self._accepted:
+            raise WrongToken
         if verified.claims.expires_at <= now:  # checked last: only a valid token can expire
             raise TokenExpired
         self._remember(token_hash, verified)
@@ -167,6 +216,34 @@ class JwtTokens:
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
         return self._sign(payload, PRE_AUTH_TOKEN)
+
+    def sign_stamp(self, subject: bytes, at: datetime) -> str:
+        """Return a signed time for the thing with this hash. Raises: LookupError if no key can sign."""
+        return self._sign({"iss": self._base_url, "at": at.timestamp(), "of": subject.hex(), "token_use": "stamp"}, STAMP)
+
+    def read_stamp(self, stamp: str, subject: bytes) -> datetime | None:
+        """Return the time (UTC) that was signed for this subject, or None if the stamp is not valid."""
+        try:
+            payload = self._read_our_own(stamp, STAMP)
+        except (TokenInvalid, WrongToken, UnknownKey):
+            return None
+        if payload.get("iss") != self._base_url or payload.get("token_use") != "stamp" or payload.get("of") != subject.hex():
+            return None
+        return datetime.fromtimestamp(payload["at"], UTC)
+
+    def read_id_token_hint(self, token: str) -> IdTokenHint | None:
+        """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""
+        try:
+            payload = self._read_our_own(token, ID_TOKEN)
+            if payload.get("iss") != self._base_url or "token_use" in payload:
+                return None
+            return IdTokenHint(str(payload["aud"]), _uuid(payload.get("sub")), _uuid(payload.get("sid")))
+        except (TokenInvalid, WrongToken, UnknownKey, KeyError):
+            return None
+
+    def _read_our_own(self, token: str, type_: str) -> dict[str, Any]:
+        """Return the payload of a token with a valid signature, also if its key is retired. The caller checks its times."""
+        return self._verify(token, type_, _NEVER)[0]
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
         """Verify a pre-auth token and return its claims.
@@ -233,7 +310,7 @@ class JwtTokens:
             if not isinstance(loaded, rsa.RSAPrivateKey) or loaded.key_size < _KEY_SIZE:
                 raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
             private = loaded
-            headers = {type_: self._encode(b"", key.kid, loaded, type_).partition(".")[0] for type_ in (ACCESS_TOKEN, PRE_AUTH_TOKEN)}
+            headers = {type_: self._encode(b"", key.kid, loaded, type_).partition(".")[0] for type_ in TYPES}
         return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.created_at, key.retires_at)
 
     def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey, type_: str) -> str:
@@ -249,7 +326,7 @@ class JwtTokens:
         except (jwt.InvalidTokenError, ValueError):
             raise TokenInvalid from None
         kid, type_ = header.get("kid"), header.get("typ")
-        if header.get("alg") != ALGORITHM or type_ not in (ACCESS_TOKEN, PRE_AUTH_TOKEN) or not isinstance(kid, str):
+        if header.get("alg") != ALGORITHM or type_ not in TYPES or not isinstance(kid, str):
             raise TokenInvalid
         if not REFUSED_HEADERS.isdisjoint(header):
             raise TokenInvalid
@@ -276,15 +353,18 @@ class JwtTokens:
             org_id = _uuid(get("org_id"))
             if not org:  # the claims are valid only together (security J-6)
                 raise TokenInvalid
-        # The audience is our base URL, or the client id of an application (security J-3). Tokens of
-        # applications name their service and its organization.
-        service, client_id = get("service", ""), None
-        if not isinstance(service, str):
+        # The audience is our API, or the client id of an application (security J-3). With OpenID
+        # Connect it is the userinfo endpoint or another resource, and the client id is a claim of its
+        # own. Tokens of applications name their service and its organization.
+        service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
+        if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
             raise TokenInvalid
-        if service or get("aud") != self._base_url:
-            client_id = _uuid(get("aud"))
-            if not service or not org:
-                raise TokenInvalid
+        if scope:
+            client_id = None if get("client_id") == FRONTEND_CLIENT_ID else _uuid(get("client_id"))
+        elif service or audience not in self._own_audiences:
+            client_id = _uuid(audience)
+        if (client_id is None) != (not service) or (service and not org):
+            raise TokenInvalid
         issued_at, expires_at = _time(get("iat")), _time(get("exp"))
         claims = Claims(
             user_id=_uuid(get("sub")),
@@ -298,6 +378,8 @@ class JwtTokens:
             org_id=org_id,
             service=service,
             client_id=client_id,
+            audience=audience if scope else None,
+            scope=tuple(scope.split(" ")) if scope else (),
             impersonator_id=_uuid(get("impersonator")) if "impersonator" in payload else None,
         )
         not_before = max(issued_at, _time(get("nbf"))) if "nbf" in payload else issued_at

@@ -43,6 +43,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "provider_states",
     "one_time_tokens",
     "email_changes",  # the emails about them go, too
+    "consents",
     "saml_sign_ons",
     "saml_name_ids",  # a service could recognize the user by these
 )

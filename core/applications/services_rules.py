@@ -105,6 +105,8 @@ class Service:
     updated_at: datetime
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret (decision 92)
     email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
+    is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
+    id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
     access: AccessSettings = field(default_factory=AccessSettings)
 
 
@@ -121,6 +123,8 @@ class ServiceSettings:
     device_activation_uri: str | Keep | None = KEEP
     pkce_without_secret: bool | Keep = KEEP
     email_sign_in: bool | Keep | None = KEEP
+    is_trusted: bool | Keep = KEEP
+    id_token_claims: bool | Keep = KEEP
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import Device, DeviceMatch
     from core.accounts.mfa_rules import MfaEnrollment
     from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.sessions_rules import Grant, Session
+    from core.authentication.sessions_rules import Grant, OpenIdSubject, Session
     from core.billing.subscriptions_rules import Entitlement
     from core.kernel.principals import Person, ServiceContext
     from core.kernel.values import Email
@@ -93,6 +93,10 @@ class RedeemedGrant:
     grant: Grant
     entitlement: Entitlement  # to the service
     new_device: Device | None = None  # the device that redeemed a device code
+    authenticated_at: datetime | None = None  # UTC; when the user signed in to the browser session
+    second_factor: bool = False  # whether that sign-in used it
+    browser_session_id: UUID | None = None
+    openid: OpenIdSubject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +154,4 @@ class SignedIn:
     entitlement: Entitlement  # to the service of the session
     secret: str = field(repr=False)
     device_token: str | None = field(repr=False)
+    openid: OpenIdSubject | None = None

@@ -44,6 +44,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         service=method.service,
         device_id=device.id,
         provider=method.provider,
+        second_factor=sign_in.is_second_factor,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if method.in_browser:
@@ -66,13 +67,17 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         device_id=redeemed.device_id,
         provider=provider,
         grant=redeemed.grant,
+        authenticated_at=redeemed.authenticated_at,
+        second_factor=redeemed.second_factor,
+        browser_session_id=redeemed.browser_session_id,
+        openid=None if redeemed.openid is None else redeemed.openid.grant,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))
-    return SignedIn(session, account.email, account.email_verified_at is not None, redeemed.entitlement, secret, None)
+    return SignedIn(session, account.email, account.email_verified_at is not None, redeemed.entitlement, secret, None, redeemed.openid)
 
 
 def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
@@ -86,6 +91,8 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
         ends_at=session.ends_at,
         service=session.service,
         entitlement=signed_in.entitlement,
+        authentication=session.authentication,
+        openid=signed_in.openid,
     )
     return sessions.issue_tokens(ports, subject, signed_in.secret, session.created_at)
 

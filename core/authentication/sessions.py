@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication import signing_keys
+from core.authentication.openid_rules import IdToken
 from core.authentication.sessions_rules import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
     UNNAMED_PRESENTER,
     LiveSession,
     MembershipEnded,
+    OpenIdSubject,
     Presenter,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
@@ -24,6 +26,7 @@ from core.authentication.sessions_rules import (
 from core.kernel import principals
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, refuse
 from core.kernel.principals import (
+    FRONTEND_CLIENT_ID,
     Capability,
     Claims,
     NotForApplications,
@@ -139,6 +142,10 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         device_id=start.device_id,
         provider=start.provider,
         grant=start.grant,
+        authenticated_at=start.authenticated_at,
+        second_factor=start.second_factor,
+        browser_session_id=start.browser_session_id,
+        openid=start.openid,
     )
 
 
@@ -150,6 +157,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     expires_at, service, entitlement = min(now + ports.policy.access_token_ttl, subject.ends_at), subject.service, subject.entitlement
+    openid, authentication = subject.openid, subject.authentication
     claims = Claims(
         user_id=subject.user_id,
         session_id=subject.session_id,
@@ -166,9 +174,28 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         subscription_status=entitlement.status,
         features=entitlement.features,
         impersonator_id=subject.impersonator_id,
+        audience=openid.grant.resource if openid else None,
+        scope=openid.grant.scope if openid else (),
+        auth_time=authentication.at if authentication else None,
+        acr=authentication.acr if authentication else None,
+        amr=tuple(authentication.amr) if authentication else (),
     )
     ports.metrics.token_issued()
-    return TokenPair(ports.tokens.sign(claims), refresh_token, int(expires_at.timestamp()) - int(now.timestamp()))
+    access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
+    if openid is None or authentication is None:
+        return TokenPair(access_token, refresh_token, expires_in)
+    id_token = IdToken(
+        client_id=FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
+        user_id=claims.user_id,
+        session_id=claims.session_id,
+        issued_at=now,
+        expires_at=expires_at,
+        authentication=authentication,
+        nonce=openid.nonce,
+        access_token=access_token,
+        claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims),
+    )
+    return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)
 
 
 async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER) -> TokenPair:
@@ -199,6 +226,8 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: P
         service=rotated.service,
         entitlement=rotated.entitlement,
         impersonator_id=rotated.impersonator_id,
+        authentication=rotated.authentication,
+        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid, rotated.facts),
     )
     return issue_tokens(ports, subject, successor, now)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.authentication.openid_rules import Authentication
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel import principals
 from core.kernel.errors import Unauthenticated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.authentication.openid_rules import OpenIdGrant, UserFacts
     from core.kernel.principals import Caller, OrganizationStatus, Role, ServiceContext
     from core.kernel.values import Email
 
@@ -59,6 +61,10 @@ class SessionStart:
     provider: str | None = None
     grant: Grant | None = None
     id: UUID = field(default_factory=new_id)
+    authenticated_at: datetime | None = None  # None: the session starts with the authentication
+    second_factor: bool = False  # whether the authentication used it
+    browser_session_id: UUID | None = None  # in which the user authorized the application
+    openid: OpenIdGrant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,14 @@ class Session:
     org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
     provider: str | None = None
     grant: Grant | None = None  # None if the user signed in to the application directly
+    authenticated_at: datetime | None = None  # None: when it was created
+    second_factor: bool = False
+    browser_session_id: UUID | None = None
+    openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
+
+    @property
+    def authentication(self) -> Authentication:
+        return Authentication(self.authenticated_at or self.created_at, self.provider, self.second_factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +113,16 @@ UNNAMED_PRESENTER: Final = Presenter()
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """An access token and its refresh token. `expires_in` is the remaining life of the access token in whole seconds."""
+    """An access token and its refresh token. `expires_in` is the remaining life of the access token in whole seconds.
+
+    With OpenID Connect, there are an ID token and the granted scopes too.
+    """
 
     access_token: str = field(repr=False)
     refresh_token: str = field(repr=False)
     expires_in: int
+    id_token: str | None = field(default=None, repr=False)
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +139,20 @@ class TokenSubject:
     service: ServiceContext | None = None
     entitlement: Entitlement = NO_ENTITLEMENT  # to the service
     impersonator_id: UUID | None = None
+    authentication: Authentication | None = None  # None during an impersonation
+    openid: OpenIdSubject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdSubject:
+    """The OpenID Connect part of a token pair: what was granted, and the facts about the user.
+
+    `facts` is None if the application does not want them in its ID tokens.
+    """
+
+    grant: OpenIdGrant
+    facts: UserFacts | None
+    nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +169,9 @@ class RotatedSession:
     org_slug: str | None
     service: ServiceContext | None
     entitlement: Entitlement  # to the service
+    authentication: Authentication | None = None
+    openid: OpenIdGrant | None = None
+    facts: UserFacts | None = None  # None without OpenID Connect, or if the application does not want them in its ID tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from core.accounts.devices_rules import PresentedDevice
     from core.authentication.login_rules import PreAuthToken
+    from core.federation.oauth.authorization_rules import AuthorizationResponse
     from core.federation.sign_in import BrowserSignIn
     from core.federation.upstream.social_rules import ProviderAnswer
     from core.kernel.principals import Caller
@@ -35,10 +36,10 @@ class ProviderReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorRedirect:
-    """The redirect URI that reports a failed sign-in to the application, and the code of the failure."""
+class ErrorReported:
+    """The response that reports a failed sign-in to the application, and the code of the failure."""
 
-    uri: str
+    response: AuthorizationResponse
     code: str
 
 
@@ -58,7 +59,7 @@ class IdentityLinked:
     has_session: bool
 
 
-CallbackResult: TypeAlias = ErrorRedirect | SignInStep | IdentityLinked
+CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked
 
 
 async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client: PresentedDevice, base_url: str) -> CallbackResult:
@@ -76,10 +77,10 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
         identity = await social.fetch_identity(ports, pending, browser, state, base_url, returned.answer)
     except (ProviderConsentDenied, ProviderFailed) as failure:
         error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
-        uri = await social.error_redirect(ports, pending, error, base_url)
-        if uri is None:
+        response = await social.error_response(ports, pending, error, base_url)
+        if response is None:
             raise
-        return ErrorRedirect(uri, failure.code)
+        return ErrorReported(response, failure.code)
     if pending.user_id is None:
         target = BrowserTarget(pending.after, returned.session_cookie)
         return SignInStep(await sign_in(ports, caller, ProviderCredentials(pending, identity), target, client), pending.after)

@@ -9,7 +9,7 @@ sign-in can continue an OAuth request or a SAML sign-on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from core.applications.access_rules import AccessPolicy
@@ -20,6 +20,7 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation.oauth import authorization as oauth
+from core.federation.oauth import authorization_steps
 from core.federation.oauth.authorization_rules import Authorization, OrgOrServiceMissing
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream import social
@@ -118,6 +119,10 @@ class BrowserTarget:
     next_path: str
     cookie: str | None = field(repr=False)
 
+    def presented(self, client: PresentedDevice) -> PresentedDevice:
+        """Return the device data that counts. If an application asked for this sign-in, a trusted device skips no factor."""
+        return replace(client, token=None) if authorization_steps.is_stamped(self.next_path) else client
+
 
 @dataclass(frozen=True, slots=True)
 class ApiSignIn:
@@ -152,6 +157,7 @@ class SignInOptions:
     needs_fresh_sign_in: bool  # the application does not accept an existing session
     offers_sign_up: bool  # a new user can get access to the application by signing up
     redirect_uri: str | None  # of the OAuth request
+    login_hint: str | None  # the email address to fill in
     email_sign_in: bool  # whether users can sign in by email
 
 
@@ -178,6 +184,8 @@ async def sign_in(
     service = await check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
     in_browser = isinstance(target, BrowserTarget)
+    if isinstance(target, BrowserTarget):
+        client = target.presented(client)
     outcome: SignedIn | PreAuthToken
     match credentials:
         case PasswordCredentials(email, password):
@@ -249,7 +257,7 @@ async def finish_in_browser(ports: Ports, caller: Caller, target: BrowserTarget,
 async def load_options(ports: Ports, next_path: str) -> SignInOptions:
     """Return the contents of the sign-in page that continues at this path of ours."""
     authorization = await oauth.authorization_at(ports, next_path)
-    needs_fresh_sign_in = await saml_pending.fresh_sign_in_since(ports, next_path) is not None
+    needs_fresh_sign_in = await social.fresh_sign_in_since(ports, next_path) is not None
     providers = await social.available_providers(ports, next_path, authorization, fresh_only=needs_fresh_sign_in)
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
@@ -263,6 +271,7 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
         # SAML has no sign-up. Under the other policies, users come by invitation or from the directory.
         offers_sign_up=service is None or (authorization is not None and service.access.policy is AccessPolicy.ANYONE),
         redirect_uri=redirect_uri,
+        login_hint=None if authorization is None else authorization.request.login_hint,
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )
 

@@ -18,6 +18,10 @@ from uuid import UUID
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.values import Email
 
+# The client id of the platform's own frontend, a public client that signs users in to the platform
+# itself (decision 88).
+FRONTEND_CLIENT_ID: Final = "frontend"
+
 
 class Role(StrEnum):
     """Membership roles, from the most to the least powerful."""
@@ -190,6 +194,7 @@ class BrowserSession:
     provider: str | None
     device_id: UUID | None
     created_at: datetime
+    second_factor: bool = False  # whether this sign-in used it; a trusted device skips it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +217,10 @@ class Claims:
 
     `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for
     a later organization with the same slug (security J-6). The token of a service names the
-    service, and its audience is the service's `client_id`. `plan`, `subscription_status` and
-    `features` describe the subscription when the token was issued (decision 37). Gatehouse itself
-    never decides by them.
+    service, and its audience is the service's `client_id`, unless `audience` is set. `plan`,
+    `subscription_status` and `features` describe the subscription when the token was issued
+    (decision 37), and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
+    2.2.1). Gatehouse itself never decides by them.
     """
 
     user_id: UUID
@@ -232,6 +238,11 @@ class Claims:
     subscription_status: str | None = None
     features: tuple[str, ...] | None = None
     impersonator_id: UUID | None = None  # set if the session is an impersonation
+    audience: str | None = None  # of a token with a scope; None: the userinfo endpoint when it is signed, no scope when it was read
+    scope: tuple[str, ...] = ()  # granted with `openid`
+    auth_time: datetime | None = None
+    acr: str | None = None
+    amr: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from entrypoints.http.api.applications import (
 from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.oauth import device_flow
+from entrypoints.http.api.federation.oauth import device_flow, discovery, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
@@ -98,7 +98,9 @@ BLUEPRINTS: Final = (
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
     (saml, "SAML configuration and certificate of a service."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
-    (oauth, "OAuth 2.0: tokens, revocation and metadata."),
+    (oauth, "OAuth 2.0: tokens and revocation."),
+    (userinfo, "OpenID Connect: the claims about the user of an access token."),
+    (discovery, "The metadata of the provider, for OpenID Connect and OAuth."),
     (device_flow, "The OAuth device flow for programs without a browser."),
     (device_pages, "The page that approves a device."),
     (social, "Sign-in through identity providers."),

@@ -285,6 +285,8 @@ class EndUsersRead(Protocol):
         """Return whether the user is an end user or a confirmed member of the organization."""
         ...
 
+    async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool: ...
+
 
 class EndUsers(EndUsersRead, Protocol):
     """Write access to the end users of an organization. Callers lock the account before calling any method.

@@ -16,6 +16,7 @@ from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignI
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
+from core.authentication.openid_rules import OpenIdGrant, UserFacts
 from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
@@ -60,6 +61,19 @@ class SessionsRead(Protocol):
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> tuple[SessionContext, OwnProfile] | None:
         """Return the facts of `load_session_context`, or with a client id those of `load_application_session_context`, and the profile."""
+        ...
+
+    async def load_userinfo(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
+        """Return a live session of OpenID Connect, what was granted, and the facts about its user, as they are now.
+
+        `client_id` is None for the platform's own frontend.
+        """
+        ...
+
+    async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        """Return the facts for an ID token, or None if the service does not want them there."""
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:

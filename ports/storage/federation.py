@@ -6,6 +6,7 @@ SHA-256 of the cookie of a browser. Times are UTC.
 The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -13,6 +14,7 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import DeferredEnrollment
 from core.applications.services_rules import Service
+from core.authentication.openid_rules import Scope, UserFacts
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
@@ -62,6 +64,13 @@ class AuthorizationCodes(Protocol):
         """
         ...
 
+    def user_facts_deferred(self, code_hash: bytes, service: ServiceContext | None, now: datetime) -> Deferred[UserFacts]:
+        """Read the facts for an ID token with the next statement.
+
+        None if the code has no scope `openid`, or if the application does not want them in its ID tokens.
+        """
+        ...
+
     def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
         """Enroll the user of the code in the service with the next statement, as `EndUsers.enroll_deferred` does.
 
@@ -71,6 +80,22 @@ class AuthorizationCodes(Protocol):
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         """Return the session that this code was redeemed for, or None if it is unused."""
+        ...
+
+
+class ConsentsRead(Protocol):
+    """What the users of an organization's applications allowed them to see."""
+
+    async def scope(self, org_id: UUID, service_id: UUID, user_id: UUID) -> frozenset[Scope]:
+        """Return the scopes that this user has agreed to, also those of claims that were asked for by name."""
+        ...
+
+
+class Consents(ConsentsRead, Protocol):
+    """Changes to consents. The account is locked before any of these."""
+
+    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
+        """Add these scopes to the consent. Return whether any is new. The service must exist."""
         ...
 
 
@@ -376,6 +401,8 @@ class FederationReading(Protocol):
     """Read access to the repositories of federation."""
 
     @property
+    def consents(self) -> ConsentsRead: ...
+    @property
     def device_codes(self) -> DeviceCodesRead: ...
     @property
     def saml(self) -> SamlRead: ...
@@ -388,6 +415,8 @@ class FederationTransaction(Protocol):
 
     @property
     def authorization_codes(self) -> AuthorizationCodes: ...
+    @property
+    def consents(self) -> Consents: ...
     @property
     def device_codes(self) -> DeviceCodes: ...
     @property

@@ -4,6 +4,7 @@ import base64
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from adapters.crypto import JwtTokens
 from core.authentication.signing_keys_rules import SigningKey
+from core.kernel.errors import TokenExpired, TokenInvalid
 from core.kernel.principals import Claims
 from core.kernel.values import Email
 
@@ -58,7 +60,8 @@ def unb64(text: str) -> bytes:
 
 PAYLOAD: dict[str, Any] = {
     "iss": BASE_URL,
-    "aud": BASE_URL,
+    "aud": f"{BASE_URL}/api",
+    "client_id": "frontend",
     "sub": "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01",
     "email": "ada@example.com",
     "email_verified": True,
@@ -71,6 +74,34 @@ PAYLOAD: dict[str, Any] = {
     "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
 }
 HEADER: dict[str, Any] = {"alg": "RS256", "kid": "key-in-use", "typ": "at+jwt"}
+# The claims of a token for an application.
+SERVICE_CLAIMS = replace(
+    CLAIMS,
+    service="shop",
+    client_id=uuid.UUID("4f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a05"),
+    plan="Gold",
+    subscription_status="active",
+    features=("exports", "größer"),
+)
+SERVICE_PAYLOAD = PAYLOAD | {
+    "aud": "4f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a05",
+    "client_id": "4f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a05",
+    "service": "shop",
+    "plan": "Gold",
+    "subscription_status": "active",
+    "features": ["exports", "größer"],
+}
+
+
+def refused(token: str, tokens: JwtTokens = TOKENS, now: datetime = NOW) -> bool:
+    """Return whether the token is refused as invalid, and not accepted or refused with another error."""
+    try:
+        tokens.read(token, now)
+    except TokenExpired:
+        return False
+    except TokenInvalid:
+        return True
+    return False
 
 
 def forged(header: object, payload: object, sign: Callable[[bytes], bytes] | None = None) -> str:

@@ -29,7 +29,7 @@ PAYLOAD_OF_PRE_AUTH: dict[str, Any] = {
     "token_use": "preauth",
 }
 WRONG_VALUES: list[Any] = [None, 5.5, True, [], {}, "", "nonsense"]
-REFUSED_HEADERS: list[dict[str, Any]] = [{"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}]
+REFUSED_HEADERS: list[dict[str, Any]] = [{"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "jwt"}]
 
 
 def is_refused(token: str) -> bool:
@@ -52,6 +52,9 @@ def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
         TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
     with pytest.raises(WrongToken):
         TOKENS.read_pre_auth(TOKENS.sign(CLAIMS), NOW)
+    for type_ in ("JWT", "stamp+jwt"):  # ID tokens and stamps
+        with pytest.raises(WrongToken):
+            TOKENS.read_pre_auth(forged(TYPE | {"typ": type_}, PAYLOAD_OF_PRE_AUTH), NOW)
     for header, payload in ((TYPE, PAYLOAD), (HEADER, PAYLOAD_OF_PRE_AUTH)):  # also with the header of the other kind
         token = forged(header, payload)
         with pytest.raises((TokenInvalid, WrongToken)):

@@ -79,6 +79,8 @@ SHARED = [
     ("POST", "/auth/authorize"),
     ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
     ("POST", "/auth/revoke"),
+    ("GET", "/auth/userinfo"),
+    ("POST", "/auth/userinfo"),
 ]
 UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
 

@@ -113,7 +113,14 @@ def _has_schema(schema: dict[str, Any]) -> bool:
     return bool(schema.get("properties") or schema.get("items")) or schema.get("title") == "Empty"
 
 
-OAUTH_OPERATIONS: Final = {"device_flow_request_codes", "oauth_exchange", "oauth_revoke"}  # errors in the format of OAuth (decision 94)
+# Errors in the format of OAuth (decision 94).
+OAUTH_OPERATIONS: Final = {
+    "device_flow_request_codes",
+    "oauth_exchange",
+    "oauth_revoke",
+    "userinfo_get_userinfo",
+    "userinfo_post_userinfo",
+}
 
 
 def test_every_error_has_the_standard_body() -> None:
@@ -182,6 +189,8 @@ PATCH  /api/user                                                  400 401 403 40
 DELETE /api/user                                                  401 403 429
 POST   /api/user/set-password                                     400 401 403 404 429
 POST   /api/user/change-password                                  400 401 403 404 429
+GET    /auth/userinfo                                                 401 403 429
+POST   /auth/userinfo                                                 400 401 403 429
 POST   /auth/device/code                                          400 401 403 404 429
 GET    /auth/device/verify                                        400 429
 POST   /auth/device/verify                                        400 401 403 429

@@ -129,7 +129,10 @@ PAGES: dict[str, dict[str, object]] = {
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
         "email": "ada@example.org",
+        "scopes": ["email", "offline_access", "openid", "org", "profile", "roles"],
+        "selects_account": False,
     },
+    "form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
     "link.html": {"provider": "Codehost", "email": "ada@example.com", "url": "https://codehost.example/authorize"},
     "linked.html": {"provider": "Codehost"},
     "saml_response.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
@@ -143,7 +146,7 @@ PAGES: dict[str, dict[str, object]] = {
     "forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
     "forgot_password_done.html": {**LINKS},
     "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "This code does not exist."},
-    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", **DEVICE_REQUEST},
+    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "scopes": [], **DEVICE_REQUEST},
     "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
     "account.html": {
         **ACCOUNT,
@@ -214,8 +217,8 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
 }
-# This page also works without its script. Its nonce allows only this script.
-SCRIPTED = {"saml_response.html"}
+# These pages also work without their script. Their nonce allows only this script.
+SCRIPTED = {"form_post.html", "saml_response.html"}
 PARTS = {"base.html", "ui.html", "docs.html", "account_layout.html"}
 
 
@@ -270,6 +273,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "verified.html": {"is_signed_in": True},
     "email_changed.html": {"is_own": True},
     "device_done.html": {"approved": False},
+    "authorize.html": {"scopes": [], "selects_account": True},
     "account_organizations.html": {"organizations": []},
     "account_applications.html": {"applications": []},
     "account_devices.html": {"devices": []},

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from adapters.prometheus import JOB_TYPES, PrometheusMetrics
+from core.authentication.openid_rules import USER_CLAIMS
 from core.kernel import rate_limits
 from core.kernel.rate_limits import Bucket
 
@@ -29,8 +30,10 @@ def test_the_metrics_page_names_every_metric_and_job_type(tmp_path: Path) -> Non
 
 def test_the_claims_page_names_every_claim() -> None:
     tree = ast.parse((ROOT / "adapters/crypto/tokens.py").read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in {"sign", "sign_pre_auth"}]
-    assert len(functions) == 2
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in {"sign", "sign_pre_auth", "sign_id_token"}
+    ]
+    assert len(functions) == 3
     keys = {
         node.value
         for function in functions
@@ -38,8 +41,9 @@ def test_the_claims_page_names_every_claim() -> None:
         for node in (each.keys if isinstance(each, ast.Dict) else [each.slice] if isinstance(each, ast.Subscript) else [])
         if isinstance(node, ast.Constant)
     }
-    # The three claims of a subscription are set in a loop over a tuple of names.
-    keys |= {"plan", "subscription_status", "features"}
+    # The three claims of a subscription are set in a loop over a tuple of names, and those about the
+    # user in an ID token are those of its scopes.
+    keys |= {"plan", "subscription_status", "features"} | USER_CLAIMS
     page = (PAGES / "claims.md").read_text()
     claims = {name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert claims == keys

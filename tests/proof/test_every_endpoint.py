@@ -88,8 +88,11 @@ ADDITIONS: Final = {
     "GET /scim/v2/Schemas/{}": "decision 123",
     **{f"{method} /scim/v2/{name}": "decision 123" for method in METHODS for name in ("Me", "Bulk")},
     "GET /auth/authorize": "decision 88",
-    "POST /auth/authorize": "decision 176: the form of that page",
+    "POST /auth/authorize": "decision 176: the form of that page, or an authorization request of an application",
     "POST /auth/revoke": "decision 35: the endpoint of RFC 7009",
+    "GET /auth/userinfo": "decision 35: the userinfo endpoint of OpenID Connect Core",
+    "POST /auth/userinfo": "decision 35: the same, with the token in a form",
+    "GET /.well-known/openid-configuration": "decision 35: the metadata of OpenID Connect Discovery",
     "GET /.well-known/oauth-authorization-server": "decision 34: the endpoint of RFC 8414",
     "POST /auth/device/verify": "decision 97: approve or deny a device without the page",
     "GET /app/invitations/accept": "decision 196: the invitation page for installations without a frontend",
@@ -181,8 +184,16 @@ ADDED_FIELDS: Final = {
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
     "saml-config-get": {"slo_certificate": "decision 183"},
-    "service-get": {"pkce_without_secret": "decision 92", "email_sign_in": "decision 56"},
-    "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92", "email_sign_in": "decision 56"},
+    **{
+        f"service-{operation}": {
+            "pkce_without_secret": "decision 92",
+            "email_sign_in": "decision 56",
+            "is_trusted": "decision 35",
+            "id_token_claims": "decision 35",
+            **added,
+        }
+        for operation, added in (("get", {}), ("update", {"client_secret": "decision 158"}))
+    },
     **{
         f"scim-users-{operation}": dict.fromkeys(
             ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "photos", ENTERPRISE_URN), "decision 128"
@@ -193,8 +204,8 @@ ADDED_FIELDS: Final = {
 }
 # Fields that some responses lack.
 OPTIONAL_FIELDS: Final = {
-    "service-get": {"pkce_without_secret", "email_sign_in"},
-    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in"},
+    "service-get": {"pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims"},
+    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims"},
     "auth-login": {"mfa_required", "redirect_url"},
 }
 

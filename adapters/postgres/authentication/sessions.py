@@ -19,9 +19,11 @@ from adapters.postgres.authentication.live_sessions import (
     SESSION_IS_LIVE,
     SESSION_NOT_ENDED,
 )
-from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant, to_user_facts, user_facts_sql
+from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.profile_rules import OwnProfile
+from core.authentication.openid_rules import Authentication, OpenIdGrant, UserFacts
 from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
@@ -68,15 +70,23 @@ LOAD_WITH_PROFILE: Final = f"{SESSION_CONTEXT}, {OWN_PROFILE} {SESSION_JOINS} {I
 # The session must be of the service in the token's audience, and the service must exist.
 APPLICATION_SESSION_CONTEXT: Final = f"""
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}"""
-APPLICATION_SESSION_JOINS: Final = f"""
+APPLICATION_SESSION_TABLES: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
     {IMPERSONATOR_JOIN}
-    left join service_users r on r.service_id = v.id and r.user_id = u.id
-    {IS_LIVE_SESSION_OF_TOKEN}"""
+    left join service_users r on r.service_id = v.id and r.user_id = u.id"""
+APPLICATION_SESSION_JOINS: Final = APPLICATION_SESSION_TABLES + IS_LIVE_SESSION_OF_TOKEN
 LOAD_APPLICATION_SESSION: Final = APPLICATION_SESSION_CONTEXT + APPLICATION_SESSION_JOINS
 LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"{APPLICATION_SESSION_CONTEXT}, {OWN_PROFILE} {APPLICATION_SESSION_JOINS}"
+
+# Only sessions of OpenID Connect.
+USERINFO: Final = f"{grant_columns('s')}, f.*"
+FACTS: Final = f"join lateral ({user_facts_sql('s.user_id', 's.service_id')}) f on s.scope is not null"
+LOAD_USERINFO: Final = f"{SESSION_CONTEXT}, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
+LOAD_USERINFO_OF_SERVICE: Final = (
+    f"{APPLICATION_SESSION_CONTEXT}, {USERINFO} {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"
+)
 
 # SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
 # as live, for example if users end all their sessions in an organization.
@@ -115,17 +125,23 @@ MAY_USE_SERVICE: Final = f"""
     exists (select 1 from services v join service_users r on r.service_id = v.id
             where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")})"""
 
+# Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
+FACTS_FOR_ID_TOKEN: Final = user_facts_sql("e.user_id", "e.service_id", "e.scope is not null and coalesce(v.id_token_claims, true)")
+FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", "coalesce(v.id_token_claims, true)")
+
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
-                          created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash)
+                          created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash, authenticated_at,
+                          second_factor, browser_session_id, scope, id_token_claims, userinfo_claims, resource)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
             %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
-            %(browser_hash)s)"""
+            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(browser_session_id)s, %(scope)s::text[],
+            %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s)"""
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {SESSION_JOINS}
+    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at, s.second_factor {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
@@ -178,6 +194,8 @@ def to_application_session_context(row: Row) -> SessionContext:
 
 
 def to_rotated_session(row: Row) -> RotatedSession:
+    grant, context = row[11:], row[11 + GRANT_WIDTH :]
+    plan, facts = context[CONTEXT_WIDTH:], context[CONTEXT_WIDTH + ENTITLEMENT_WIDTH :]
     return RotatedSession(
         session_id=row[0],
         user_id=row[1],
@@ -187,8 +205,11 @@ def to_rotated_session(row: Row) -> RotatedSession:
         impersonator_id=row[5],
         org_id=row[6],
         org_slug=row[7],
-        service=None if row[8] is None else to_context(row[8:]),
-        entitlement=NO_ENTITLEMENT if row[8 + CONTEXT_WIDTH] is None else to_entitlement(row[8 + CONTEXT_WIDTH :]),
+        service=None if context[0] is None else to_context(context),
+        entitlement=NO_ENTITLEMENT if plan[0] is None else to_entitlement(plan),
+        authentication=None if row[5] is not None else Authentication(*row[8:11]),
+        openid=to_grant(grant),
+        facts=None if facts[0] is None else to_user_facts(facts),
     )
 
 
@@ -229,6 +250,10 @@ def session_parameters(session: Session) -> dict[str, object]:
         "agent": session.agent,
         "provider": session.provider,
         "grant": session.grant,
+        "authenticated_at": session.authenticated_at,
+        "second_factor": session.second_factor,
+        "browser_session_id": session.browser_session_id,
+        **grant_parameters(session.openid),
     }
 
 
@@ -287,6 +312,22 @@ class Sessions(Repository):
             user_id=user_id,
             now=now,
         )
+
+    async def load_userinfo(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
+        statement, width = (LOAD_USERINFO, SESSION_CONTEXT_WIDTH) if client_id is None else (LOAD_USERINFO_OF_SERVICE, 6 + CONTEXT_WIDTH)
+        to_context = to_session_context if client_id is None else to_application_session_context
+
+        def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts]:
+            grant = to_grant(row[width:])
+            assert grant is not None, "the statement selects only sessions with a grant"
+            return to_context(row), grant, to_user_facts(row[width + GRANT_WIDTH :])
+
+        return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
+
+    async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        return await self._one(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
@@ -377,14 +418,16 @@ class Sessions(Repository):
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
-                          s.service_id, spent.generation),
+                          s.service_id, spent.generation, coalesce(s.authenticated_at, s.created_at) as authenticated_at, s.provider,
+                          s.second_factor, {grant_columns("s")}),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended)
-            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug, {CONTEXT},
-                   n.name, n.status, n.features
+            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug,
+                   e.authenticated_at, e.provider, e.second_factor, {grant_columns("e")}, {CONTEXT}, n.name, n.status, n.features, f.*
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
-            left join lateral ({entitlement("v.id", "e.user_id")}) n on true""",
+            left join lateral ({entitlement("v.id", "e.user_id")}) n on true
+            left join lateral ({FACTS_FOR_ID_TOKEN}) f on true""",
             old_hash=old_hash,
             new_hash=new_hash,
             now=now,

@@ -107,6 +107,9 @@ def to_subscription(row: Row) -> Subscription:
     )
 
 
+ENTITLEMENT_WIDTH: Final = 3
+
+
 def to_entitlement(row: Row) -> Entitlement:
     return Entitlement(row[0], None if row[1] is None else SubscriptionStatus(row[1]), tuple(row[2]))
 

@@ -2,6 +2,7 @@
 
 from adapters.postgres.engine.scope import Scope, repository
 from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
+from adapters.postgres.federation.oauth.consents import Consents
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
 from adapters.postgres.federation.saml.configuration import Saml
 from adapters.postgres.federation.saml.logout import SamlLogouts
@@ -13,6 +14,7 @@ class FederationRepositories(Scope):
     """The repositories of federation, for every kind of access."""
 
     authorization_codes = repository(AuthorizationCodes)
+    consents = repository(Consents)
     device_codes = repository(DeviceCodes)
     provider_states = repository(ProviderStates)
     saml = repository(Saml)

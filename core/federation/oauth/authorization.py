@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl
 
 from core.accounts import own_account
 from core.applications import services
@@ -25,12 +24,13 @@ from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
     Grant,
+    OpenIdSubject,
     Presenter,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
 )
+from core.federation.oauth import consents
 from core.federation.oauth.authorization_rules import (
-    AUTHORIZE_PATH,
     CODE_TTL,
     MAX_STATE_LENGTH,
     Authorization,
@@ -43,13 +43,11 @@ from core.federation.oauth.authorization_rules import (
     RedirectUriNotRegistered,
     check_code_challenge,
     choose_redirect_uri,
-    response_uri,
     s256_challenge,
 )
-from core.federation.oauth.clients_rules import FRONTEND_CLIENT_ID
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
-from core.kernel.principals import OrganizationStatus, Person
+from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 
 if TYPE_CHECKING:
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.applications.services_rules import Service
+    from core.authentication.openid_rules import OpenIdGrant
     from core.authentication.sessions_rules import TokenPair
     from core.billing.subscriptions_rules import Entitlement
     from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
@@ -126,11 +125,11 @@ def _frontend_callback(ports: Ports) -> str | None:
 
 async def authorization_at(ports: Ports, path: str) -> Authorization | None:
     """Return the valid authorization request that continues at this path, or None."""
-    endpoint, _, query = path.partition("?")
-    if endpoint != AUTHORIZE_PATH:
+    request = AuthorizationRequest.from_path(path)
+    if request is None:
         return None
     try:
-        return await validate(ports, AuthorizationRequest.from_fields(dict(parse_qsl(query))))
+        return await validate(ports, request)
     except Refusal:
         return None
 
@@ -138,55 +137,33 @@ async def authorization_at(ports: Ports, path: str) -> Authorization | None:
 # The user in the browser
 
 
-async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
-    """Return whether the user may use the service. Other users get no code."""
-    context = authorization.context
-    if context is None:
-        return True
-    async with ports.storage.reading() as read:
-        return bool(await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()))
+async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, grant: OpenIdGrant | None, *, agreed: bool) -> str:
+    """Issue a code and return it. It works once, within 60 seconds (security O-4).
 
-
-async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
-    """Return whether a page must ask the user before the application gets a code.
-
-    It must ask if the organization does not know the user yet, as an end user or a confirmed
-    member. Otherwise any web page could redirect the user here and so reveal them to the
-    organization. It must also ask if the redirect URI is not https, because any program on the
-    user's machine can claim such a URI (RFC 8252 section 8.6).
-    """
-    context = authorization.context
-    if context is None:
-        return False
-    if not (authorization.redirect_uri or "").startswith("https:"):
-        return True
-    async with ports.storage.reading() as read:
-        return not await read.end_users.is_known(context.org_id, visitor.user_id)
-
-
-async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
-    """Issue a code, and return the redirect URI with this code.
-
-    The code works once, within 60 seconds (security O-4).
+    `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
     Raises: MfaMissing, ServiceNotFound; the errors of `own_account.lock_own_account`.
     """
     principals.require_mfa(visitor)
-    now, code = ports.clock.now(), new_secret()
+    now, code, context = ports.clock.now(), new_secret(), authorization.context
     record = AuthorizationCode(
-        service=authorization.context,
+        service=context,
         user_id=visitor.user_id,
         browser_session_id=visitor.session_id,
         redirect_uri=authorization.request.redirect_uri,
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
+        openid=grant,
+        nonce=None if grant is None else authorization.request.nonce,
     )
     async with ports.storage.transaction(by=visitor) as tx:
         await own_account.lock_own_account(tx, visitor, now)
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
-    return response_uri(authorization, base_url, code=code)
+        if agreed and grant is not None and context is not None:
+            await consents.remember(tx, context, visitor.user_id, grant, now)
+    return code
 
 
 # The application
@@ -231,6 +208,7 @@ async def _redeem(
             codes = tx.authorization_codes
             locked = codes.lock_account_deferred(code_hash, service)
             redemption = codes.redeem_deferred(code_hash, service, redirect_uri, challenge, session_id, now, registered=is_registered)
+            facts = codes.user_facts_deferred(code_hash, service, now)
             enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
@@ -238,7 +216,8 @@ async def _redeem(
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = _grant_of(account, service, session_id, redeemed, entitlement)
+                openid = None if redeemed.openid is None else OpenIdSubject(redeemed.openid, facts.value, redeemed.nonce)
+                grant = _grant_of(account, service, session_id, redeemed, entitlement, openid)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -251,7 +230,12 @@ async def _redeem(
 
 
 def _grant_of(
-    account: Account, service: ServiceContext | None, session_id: UUID, redeemed: RedeemedAuthorizationCode, entitlement: Entitlement
+    account: Account,
+    service: ServiceContext | None,
+    session_id: UUID,
+    redeemed: RedeemedAuthorizationCode,
+    entitlement: Entitlement,
+    openid: OpenIdSubject | None,
 ) -> RedeemedGrant:
     person = Person(
         user_id=account.id,
@@ -270,6 +254,10 @@ def _grant_of(
         device_id=redeemed.browser.device_id,
         grant=Grant.AUTHORIZATION_CODE,
         entitlement=entitlement,
+        authenticated_at=redeemed.browser.created_at,
+        second_factor=redeemed.browser.second_factor,
+        browser_session_id=redeemed.browser.id,
+        openid=openid,
     )
 
 

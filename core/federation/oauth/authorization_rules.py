@@ -10,9 +10,10 @@ import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
@@ -23,12 +24,21 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.services_rules import Service
+    from core.authentication.openid_rules import OpenIdGrant
     from core.kernel.principals import BrowserSession, ServiceContext
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_STATE_LENGTH: Final = 1024
 CODE_TTL: Final = timedelta(seconds=60)
+
+
+class ResponseMode(StrEnum):
+    """How the browser brings the response to the application (OAuth 2.0 Multiple Response Type Encoding Practices)."""
+
+    QUERY = "query"
+    FRAGMENT = "fragment"
+    FORM_POST = "form_post"
 
 
 class OrgOrServiceMissing(Invalid):
@@ -78,6 +88,21 @@ class AuthorizationRequest:
     code_challenge: str | None = None
     code_challenge_method: str | None = None
     client_id: str | None = None
+    response_type: str | None = None
+    response_mode: str | None = None
+    scope: str | None = None
+    nonce: str | None = None
+    prompt: str | None = None
+    max_age: str | None = None
+    login_hint: str | None = None
+    ui_locales: str | None = None
+    acr_values: str | None = None
+    id_token_hint: str | None = None
+    claims: str | None = None
+    resource: str | None = None
+    request: str | None = None
+    request_uri: str | None = None
+    asked: str | None = None  # our own stamp (`authorization_steps`)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
@@ -86,6 +111,12 @@ class AuthorizationRequest:
         Empty and unknown fields are ignored (RFC 6749 section 3.1).
         """
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
+
+    @classmethod
+    def from_path(cls, path: str) -> AuthorizationRequest | None:
+        """Return the request at this path of ours, or None if the path is not that of the authorization endpoint."""
+        endpoint, _, query = path.partition("?")
+        return cls.from_fields(dict(parse_qsl(query))) if endpoint == AUTHORIZE_PATH else None
 
     @property
     def query(self) -> str:
@@ -127,15 +158,19 @@ class AuthorizationCode:
     code_challenge: str | None
     created_at: datetime
     expires_at: datetime
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RedeemedAuthorizationCode:
-    """The browser session that a redeemed code was issued to, with its IP address and user agent."""
+    """The browser session that a redeemed code was issued to, with its IP address and user agent, and what was granted."""
 
     address: str | None
     agent: str | None
     browser: BrowserSession
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
 
 
 def choose_redirect_uri(service: Service, requested: str | None) -> str:
@@ -178,21 +213,36 @@ def s256_challenge(verifier: str) -> str:
     return urlsafe_b64encode(sha256(verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
 
 
-def error_uri(authorization: Authorization, error: str, base_url: str) -> str:
-    """Return the redirect URI with an error code of RFC 6749 section 4.1.2.1.
+@dataclass(frozen=True, slots=True)
+class AuthorizationResponse:
+    """What the browser brings to the application's redirect URI, and how.
 
-    The authorization must have a redirect URI.
+    Sources: RFC 6749 section 4.1.2, RFC 9207, OAuth 2.0 Form Post Response Mode.
     """
-    return response_uri(authorization, base_url, error=error)
+
+    redirect_uri: str
+    mode: ResponseMode
+    parameters: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """The redirect URI with the parameters in its query or fragment."""
+        if self.mode is ResponseMode.FRAGMENT:
+            return f"{self.redirect_uri}#{urlencode(self.parameters)}"
+        return f"{self.redirect_uri}{'&' if '?' in self.redirect_uri else '?'}{urlencode(self.parameters)}"
 
 
-def response_uri(authorization: Authorization, base_url: str, **parameters: str) -> str:
-    """Return the redirect URI with these parameters, the request's state and our issuer.
+def respond(authorization: Authorization, base_url: str, **parameters: str) -> AuthorizationResponse:
+    """Return the response with these parameters, the request's state and our issuer.
 
-    Sources: RFC 6749 section 4.1.2, RFC 9207.
+    The authorization must have a redirect URI. A response mode that does not exist is reported in the query.
     """
     assert authorization.redirect_uri is not None, "callers check this: a sign-in to our own pages has no redirect URI"
     if authorization.request.state is not None:
         parameters["state"] = authorization.request.state
-    separator = "&" if "?" in authorization.redirect_uri else "?"
-    return f"{authorization.redirect_uri}{separator}{urlencode({**parameters, 'iss': base_url})}"
+    mode = authorization.request.response_mode
+    return AuthorizationResponse(
+        authorization.redirect_uri,
+        ResponseMode(mode) if mode in tuple(ResponseMode) else ResponseMode.QUERY,
+        {**parameters, "iss": base_url},
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from core.federation.oauth.clients_rules import FRONTEND_CLIENT_ID, OAuthClient
+from core.federation.oauth.clients_rules import OAuthClient
 from core.kernel.errors import ClientInvalid, refuse
+from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import digest, parse_id
 
 if TYPE_CHECKING:

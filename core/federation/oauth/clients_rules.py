@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from core.authentication.sessions_rules import Presenter
 
@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
     from core.applications.services_rules import Service
     from core.kernel.principals import ServiceContext
-
-# The client id of the platform's own frontend, a public client that signs users in to the platform
-# itself (decision 88).
-FRONTEND_CLIENT_ID: Final = "frontend"
 
 
 @dataclass(frozen=True, slots=True)

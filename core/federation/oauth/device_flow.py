@@ -19,9 +19,10 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
+from core.authentication.openid_rules import OpenIdGrant, Scope, parse_scope
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
-from core.authentication.sessions_rules import Grant
+from core.authentication.sessions_rules import Grant, OpenIdSubject
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth.device_flow_rules import (
@@ -76,7 +77,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         except ServiceNotFound:
             raise ClientInvalid if request.org is None else ServiceNotFound from None
     oauth_rules.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
-    now, device_code = ports.clock.now(), new_secret()
+    now, device_code, scope = ports.clock.now(), new_secret(), parse_scope(request.scope)
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
             user_code = "".join(secrets.choice(USER_CODE_ALPHABET) for _ in range(USER_CODE_LENGTH))
@@ -89,6 +90,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
                 agent=caller.agent,
                 created_at=now,
                 expires_at=now + CODE_TTL,
+                scope=scope if Scope.OPENID in scope else (),
             )
             if await tx.device_codes.add(code):
                 return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
@@ -172,6 +174,10 @@ async def _start_session(
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
         await devices.remember_device(tx, match, now)
         _, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
+        openid = None
+        if poll.scope:
+            facts = await tx.sessions.user_facts_for_id_token(person.user_id, poll.service.id, now)
+            openid = OpenIdSubject(OpenIdGrant(poll.scope), facts)
         grant = RedeemedGrant(
             person=person,
             account=locked,
@@ -181,6 +187,9 @@ async def _start_session(
             grant=Grant.DEVICE_CODE,
             entitlement=entitlement,
             new_device=match.device,
+            authenticated_at=poll.authenticated_at,
+            second_factor=poll.second_factor,
+            openid=openid,
         )
         return await start_granted_session(ports, tx, grant, now)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
+    from core.authentication.openid_rules import Scope
     from core.kernel.principals import OrganizationStatus, ServiceContext
 
 VERIFY_PATH: Final = "/auth/device/verify"
@@ -104,6 +105,7 @@ class DeviceCode:
     agent: str | None
     created_at: datetime
     expires_at: datetime
+    scope: tuple[Scope, ...] = ()  # with `openid`, or empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class DeviceRequest:
     expires_at: datetime
     status: DeviceRequestStatus
     is_locked: bool  # after too many failures
+    scope: tuple[Scope, ...]  # with `openid`, or empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +152,9 @@ class DevicePoll:
     session_id: UUID | None
     provider: str | None
     account: Account | None
+    scope: tuple[Scope, ...] = ()  # with `openid`, or empty
+    authenticated_at: datetime | None = None  # in the approving session
+    second_factor: bool = False
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:

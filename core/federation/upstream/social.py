@@ -29,7 +29,7 @@ from core.authentication.login_failures import LoginFailure
 from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
-from core.federation.oauth import device_flow_rules
+from core.federation.oauth import authorization_steps, device_flow_rules
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
     MAX_STATE_LENGTH,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
     from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.federation.oauth.authorization_rules import Authorization
+    from core.federation.oauth.authorization_rules import Authorization, AuthorizationResponse
     from core.kernel.principals import Caller
     from core.kernel.providers import FederatedIdentity
     from core.kernel.values import Email
@@ -210,8 +210,13 @@ async def _authentication_request(
         nonce=derive("nonce"),
         code_verifier=derive("verifier"),
         scopes=pending.scopes,
-        fresh_since=await saml_pending.fresh_sign_in_since(ports, pending.after),
+        fresh_since=await fresh_sign_in_since(ports, pending.after),
     )
+
+
+async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
+    """Return the time (UTC) since when the application at this path has waited for a fresh sign-in, or None if it accepts a session."""
+    return authorization_steps.asked_at(ports, path) or await saml_pending.fresh_sign_in_since(ports, path)
 
 
 # Back from the provider
@@ -259,13 +264,15 @@ async def fetch_identity(
         raise
 
 
-async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
-    """Return the redirect URI that reports an error to the waiting application, if any.
+async def error_response(ports: Ports, pending: ProviderState, error: str, base_url: str) -> AuthorizationResponse | None:
+    """Return the response that reports an error to the waiting application, if any.
 
     `error` is a code of RFC 6749 section 4.1.2.1.
     """
     authorization = await oauth.authorization_at(ports, pending.after)
-    return None if authorization is None or authorization.redirect_uri is None else oauth_rules.error_uri(authorization, error, base_url)
+    return (
+        None if authorization is None or authorization.redirect_uri is None else oauth_rules.respond(authorization, base_url, error=error)
+    )
 
 
 async def sign_in(

@@ -133,6 +133,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         address=device.address,
         agent=device.agent,
         requested_at=format_utc(device.created_at),
+        scopes=device.scope,
     )
 
 

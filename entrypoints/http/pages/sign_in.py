@@ -203,7 +203,9 @@ async def sign_in_page() -> Response:
 async def sign_in_form(next_path: str) -> Response:
     """Return the sign-in page, with a notice if the user just signed out or joined an organization."""
     notice = NOTICES.get(cookies.notice_cookie() or "")
-    values = {"email": "", "problem": None, "notice": notice, "is_unverified": False, **await page_values(next_path)}
+    options = await sign_in_flow.load_options(ports(), next_path)
+    email = options.login_hint or ""
+    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, **values_of(options, next_path)}
     response = form_page("sign_in.html", **values)
     if notice is not None:
         cookies.clear_notice_cookie(response)

@@ -10,7 +10,7 @@ from werkzeug.routing import BaseConverter
 
 from core.federation import provider_callback
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.provider_callback import ErrorRedirect, IdentityLinked, ProviderReturn, SignInStep
+from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignInStep
 from core.federation.upstream import social
 from core.federation.upstream.social_rules import ProviderAnswer, ProviderSignIn
 from core.kernel.page_paths import IDENTITIES_PATH
@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.oauth import REQUEST_PARAMETERS
+from entrypoints.http.pages.oauth import REQUEST_PARAMETERS, to_application
 from entrypoints.http.pages.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
 
 routes = Blueprint("social", __name__)
@@ -111,9 +111,9 @@ async def callback(provider: str) -> Response:
         session_cookie=cookies.session_cookie(),
     )
     match await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url):
-        case ErrorRedirect(uri, code):
+        case ErrorReported(answer, code):
             request_record().error_code = code
-            return redirect(uri, 302)
+            return to_application(answer, 302)
         case SignInStep(outcome, next_path):
             return sign_in_response(outcome, next_path)
         case IdentityLinked(linked_provider, has_session):

@@ -12,7 +12,7 @@ from core.kernel.errors import Limited
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, run_concurrently
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, run_concurrently
 from tests.support.direct import change_ports
 
 
@@ -172,8 +172,10 @@ async def test_the_access_token_has_exactly_the_documented_claims(api: Api, port
     keys = (await api.get("/.well-known/jwks.json")).json
     [key] = [key for key in keys["keys"] if key["kid"] == jwt.get_unverified_header(token)["kid"]]
     claims = jwt.decode(
-        token, jwt.PyJWK(key), algorithms=["RS256"], audience="http://gatehouse.test", options={"verify_exp": False, "verify_iat": False}
+        token, jwt.PyJWK(key), algorithms=["RS256"], audience=f"{BASE_URL}/api", options={"verify_exp": False, "verify_iat": False}
     )
+    authentication = {name: claims.pop(name) for name in ("client_id", "auth_time", "acr", "amr")}
+    assert authentication == {"client_id": "frontend", "auth_time": claims["iat"], "acr": "pwd", "amr": ["pwd"]}
     assert set(claims) == {"iss", "aud", "sub", "email", "email_verified", "sid", "jti", "iat", "exp", "token_use"}
     assert (claims["sub"], claims["email"], claims["email_verified"]) == (str(account.id), EMAIL, True)
     assert claims["exp"] - claims["iat"] == 900

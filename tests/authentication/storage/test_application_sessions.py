@@ -8,6 +8,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.profile_rules import OwnProfile
+from core.authentication.openid_rules import Authentication
 from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
 from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role, SessionContext
@@ -145,6 +146,7 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
         org_slug="acme",
         service=context,
         entitlement=Entitlement(),
+        authentication=Authentication(session.created_at, None, second_factor=False),
     )
     assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
 

@@ -7,6 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.authentication.openid_rules import Authentication
 from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role
@@ -43,6 +44,7 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
             org_slug="acme",
             service=None,
             entitlement=Entitlement(),
+            authentication=Authentication(session.created_at, None, second_factor=False),
         )
         assert await tx.sessions.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
     tokens = await run_sql(

@@ -230,7 +230,7 @@ async def test_the_frontend_gets_tokens_for_the_platform(
     )
     assert answer.status == 200, answer.text
     token_claims = claims(answer.json)
-    assert token_claims["aud"] == BASE_URL
+    assert (token_claims["aud"], token_claims["client_id"]) == (f"{BASE_URL}/api", "frontend")
     assert "service" not in token_claims
     assert (await api.get("/api/user", token=answer.json["access_token"])).status == 200
     assert (await api.get("/api/user/organizations", token=answer.json["access_token"])).status != 403
@@ -268,8 +268,11 @@ async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(re
 
 
 async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
+    """Both documents have the same content (RFC 8414, OpenID Connect Discovery)."""
     answer = await api.get("/.well-known/oauth-authorization-server")
     assert answer.status == 200
+    openid = await api.get("/.well-known/openid-configuration")
+    assert (openid.status, openid.json, openid.headers["Cache-Control"]) == (200, answer.json, answer.headers["Cache-Control"])
     metadata = answer.json
     assert metadata["issuer"] == BASE_URL
     assert metadata["response_types_supported"] == ["code"]
@@ -281,7 +284,6 @@ async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
         if name.endswith(("_endpoint", "_uri")):
             assert value.removeprefix(BASE_URL) in described, name
     assert (await api.get(metadata["jwks_uri"].removeprefix(BASE_URL))).json["keys"]
-    assert (await api.get("/.well-known/openid-configuration")).status == 404
 
 
 # CORS

@@ -335,6 +335,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
 GOES_ALONG = (
     *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events", "member_login_totals"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
+    "consents",
     *("saml_sign_ons", "saml_sessions"),
     *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
 )
@@ -412,6 +413,7 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from identities i where i.user_id = u.id)
                or exists (select 1 from authorization_codes c where c.user_id = u.id)
                or exists (select 1 from saml_sign_ons o where o.user_id = u.id)
+               or exists (select 1 from consents c where c.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
     "a session has two current refresh tokens": """

@@ -24,6 +24,7 @@ from core.applications.services_rules import Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import form_token
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
+from core.authentication.openid_rules import Scope
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
 from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, USER_CODE_LENGTH
@@ -663,6 +664,8 @@ async def _use(ports: Ports, pool: Pool, organization: Organization, service: UU
     """Add the sign-in data of a user, including one through a provider."""
     await add_service_user(ports, service, user.id)
     await add_login(ports, pool, service, user.id, "codehost")
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.consents.add(organization.id, service, user.id, [Scope.OPENID, Scope.EMAIL], ports.clock.now())
     await _link(pool, service, organization.slug, user)
 
 

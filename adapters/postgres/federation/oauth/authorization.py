@@ -9,15 +9,26 @@ from adapters.postgres.applications.end_users import enroll_sql, enrollment_para
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.openid import (
+    GRANT_WIDTH,
+    grant_columns,
+    grant_parameters,
+    to_grant,
+    to_user_facts,
+    user_facts_sql,
+)
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import DeferredEnrollment
+from core.authentication.openid_rules import UserFacts
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.principals import BrowserSession, ServiceContext
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
-    return RedeemedAuthorizationCode(address=row[0], agent=row[1], browser=BrowserSession(*row[2:]))
+    return RedeemedAuthorizationCode(
+        address=row[0], agent=row[1], browser=BrowserSession(*row[2:7]), openid=to_grant(row[7:]), nonce=row[7 + GRANT_WIDTH]
+    )
 
 
 # Only codes of the client that presents one, so that it cannot find those of other organizations.
@@ -30,6 +41,12 @@ ENROLL: Final = enroll_sql(
     "id = %(service_id)s", users=f"a.id = {REDEEMER}", admits=f"{REDEEMER} is not null and {may_use('services', REDEEMER)}"
 )
 ENTITLEMENT: Final = context_and_entitlement_sql(REDEEMER)
+
+# Facts for the ID token, if the code is one of OpenID Connect and the application wants them there.
+REQUESTER: Final = (
+    f"(select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.scope is not null)"
+)
+FACTS_OF_REDEEMER: Final = user_facts_sql(REQUESTER, "%(service_id)s", "coalesce(v.id_token_claims, true)")
 
 
 def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
@@ -46,9 +63,10 @@ class AuthorizationCodes(Repository):
         return await self._exists(
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
-                                             created_at, expires_at)
+                                             created_at, expires_at, nonce, scope, id_token_claims, userinfo_claims, resource)
             select %(code_hash)s, %(org_id)s, %(service_id)s, %(user_id)s, %(browser_session_id)s, %(redirect_uri)s, %(code_challenge)s,
-                   %(created_at)s, %(expires_at)s
+                   %(created_at)s, %(expires_at)s, %(nonce)s, %(scope)s::text[], %(id_token_claims)s::text[],
+                   %(userinfo_claims)s::text[], %(resource)s
             where %(service_id)s::uuid is null or exists (
                 select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
             returning 1""",
@@ -60,6 +78,8 @@ class AuthorizationCodes(Repository):
             code_challenge=code.code_challenge,
             created_at=code.created_at,
             expires_at=code.expires_at,
+            nonce=code.nonce,
+            **grant_parameters(code.openid),
         )
 
     def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
@@ -96,7 +116,7 @@ class AuthorizationCodes(Repository):
               and (c.redirect_uri is not distinct from %(redirect_uri)s or c.redirect_uri is null and %(registered)s)
               and c.code_challenge is not distinct from %(challenge)s
               and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
-            returning s.address, s.agent, s.id, s.provider, s.device_id, s.created_at""",
+            returning s.address, s.agent, s.id, s.provider, s.device_id, s.created_at, s.second_factor, {grant_columns("c")}, c.nonce""",
             code_hash=code_hash,
             redirect_uri=redirect_uri,
             registered=registered,
@@ -111,6 +131,9 @@ class AuthorizationCodes(Repository):
         return DeferredEnrollment(
             self._one_deferred(lambda _: True, ENROLL, **values), self._one_deferred(to_context_and_entitlement, ENTITLEMENT, **values)
         )
+
+    def user_facts_deferred(self, code_hash: bytes, service: ServiceContext | None, now: datetime) -> DeferredRow[UserFacts]:
+        return self._one_deferred(to_user_facts, FACTS_OF_REDEEMER, code_hash=code_hash, now=now, **client_parameters(service))
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         return await self._one(

@@ -71,6 +71,16 @@ class ServiceResponse(ResponseModel):
         exclude_if=lambda choice: choice is None,
         description="Whether users can sign in by email. Left out if the platform's setting applies.",
     )
+    is_trusted: bool = Field(
+        default=False,
+        exclude_if=lambda trusted: not trusted,
+        description="Whether confirmed members of the organization are not asked for their consent. Left out if false.",
+    )
+    id_token_claims: bool = Field(
+        default=True,
+        exclude_if=lambda included: included,
+        description="Whether the claims of granted scopes are also in the ID token. Left out if true.",
+    )
 
 
 class ServiceSummaryResponse(ServiceResponse):
@@ -126,6 +136,11 @@ def _to_quota_response(quota: ServiceQuota) -> ServiceQuotaResponse:
 Type = Annotated[ServiceType, Field(strict=False)]
 
 
+IS_TRUSTED = (
+    "Whether confirmed members of the organization are not asked for their consent. It counts for https redirect URIs only; everybody else "
+    "is asked the first time."
+)
+ADDS_USER_CLAIMS = "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else."
 EMAIL_SIGN_IN = "Whether users can sign in with a link or a code in an email; null for the platform's setting."
 
 
@@ -161,6 +176,8 @@ class ServiceRequest(RequestModel):
         default=False, description="Whether a `web` or `api` client may use PKCE instead of its client secret."
     )
     email_sign_in: bool | None = Field(default=None, description=EMAIL_SIGN_IN)
+    is_trusted: bool = Field(default=False, description=IS_TRUSTED)
+    id_token_claims: bool = Field(default=True, description=ADDS_USER_CLAIMS)
 
 
 class CreatedServiceResponse(ResponseModel):
@@ -192,6 +209,8 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
         device_activation_uri=data.device_activation_uri,
         pkce_without_secret=data.pkce_without_secret,
         email_sign_in=data.email_sign_in,
+        is_trusted=data.is_trusted,
+        id_token_claims=data.id_token_claims,
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
     return CreatedServiceResponse(
@@ -258,6 +277,8 @@ class ServiceUpdateRequest(RequestModel):
     )
     pkce_without_secret: bool = optional(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
     email_sign_in: bool | None = optional(description=EMAIL_SIGN_IN)
+    is_trusted: bool = optional(description=IS_TRUSTED)
+    id_token_claims: bool = optional(description=ADDS_USER_CLAIMS)
 
 
 class UpdatedServiceResponse(ServiceResponse):

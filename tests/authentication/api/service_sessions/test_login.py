@@ -24,12 +24,16 @@ async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: Fa
     assert {name: value for name, value in payload.items() if name not in ("jti", "sid")} == {
         "iss": "http://gatehouse.test",
         "aud": str(shop.client_id),
+        "client_id": str(shop.client_id),
         "sub": str(shop.user.id),
         "email": EMAIL,
         "email_verified": True,
         "iat": now,
         "exp": now + 900,
         "token_use": "access",
+        "auth_time": now,
+        "acr": "pwd",
+        "amr": ["pwd"],
         "org": "acme",
         "org_id": str(shop.tenant.org),
         "service": "shop",
@@ -86,7 +90,7 @@ async def test_a_refresh_is_not_recorded_as_a_login(shop: Shop) -> None:
 async def test_a_login_to_the_account_does_not_touch_any_service(shop: Shop) -> None:
     pool = shop.tenant.pool
     payload = claims((await shop.login(None, None)).json)
-    assert (payload["aud"], {"org", "org_id", "service"} & payload.keys()) == ("http://gatehouse.test", set())
+    assert (payload["aud"], {"org", "org_id", "service"} & payload.keys()) == ("http://gatehouse.test/api", set())
     assert await run_sql(pool, "select org_id, service_id from login_events") == [(None, None)]
     assert await run_sql(pool, "select org_id, data->>'service_id' from events") == [(None, None)]
     for table in ("login_totals", "service_users", "end_users"):

@@ -16,6 +16,13 @@ from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_pr
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
 
+DENIED = {
+    "error": "access_denied",
+    "error_description": "The user declined, or may not use this application.",
+    "state": "af0ifjsldkj",
+    "iss": BASE_URL,
+}
+
 # The consent page
 
 
@@ -38,7 +45,7 @@ async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingP
     token = form_token(await relying_party.open_request())
     place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="refuse"))
     assert place == relying_party.redirect_uri
-    assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
+    assert fields == DENIED
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
@@ -47,11 +54,10 @@ async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_par
     await sign_in_browser(relying_party, user, is_known=False)
     token = form_token(await relying_party.open_request())
     await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, blocked=True)
-    denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
-    assert redirect_parts(await relying_party.open_request()) == (relying_party.redirect_uri, denied)
+    assert redirect_parts(await relying_party.open_request()) == (relying_party.redirect_uri, DENIED)
     assert redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue")) == (
         relying_party.redirect_uri,
-        denied,
+        DENIED,
     )
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
@@ -69,34 +75,41 @@ async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingPar
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
-    """RFC 6749 section 3.1 makes it optional.
+async def test_a_request_of_an_application_can_be_a_form(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
+    """It is checked and continues with GET, also from another site (OpenID Connect Core section 3.1.2.1).
 
-    If it were accepted, we would ignore the form fields and sign the user in to another application.
+    The form never issues a code: the cookie of the session is not sent with a form of another site.
     """
     if signed_in:
         await sign_in_browser(relying_party, user)
     address, _, query = relying_party.request().partition("?")
-    for path, fields in (
-        (address, dict(parse_qsl(query))),
-        (relying_party.request(), {"answer": "continue"}),
-        (relying_party.request(), {}),
-    ):
-        page = await relying_party.browser.send(path, **fields)
-        assert (page.status, "with GET" in page.text) == (403, True)
+    fields = dict(parse_qsl(query))
+    for path, form in ((address, fields), (relying_party.request(), {"answer": "continue"}), (relying_party.request(state="old"), fields)):
+        answer = await relying_party.browser.send(path, (b"sec-fetch-site", b"cross-site"), **form)
+        assert (answer.status, leads_to(answer)) == (303, relying_party.request())
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingParty) -> None:
+async def test_a_form_that_is_not_a_valid_request_is_refused(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
+    evil = relying_party.request(redirect_uri="https://evil.example/callback")
+    address, _, query = evil.partition("?")
+    assert (await relying_party.browser.send(evil)).status == 400
+    assert (await relying_party.browser.send(address, **dict(parse_qsl(query)))).status == 400
+    body = {"client_id": str(relying_party.client_id), "redirect_uri": relying_party.redirect_uri}
+    assert (await relying_party.api.post(AUTHORIZE, body)).status == 415, "JSON is no form"
+
+
+async def test_both_forms_are_documented(relying_party: RelyingParty) -> None:
     described = (await relying_party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
     for_get, for_post = (
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
     )
-    assert for_get - for_post == {"response_type", "provider"}
+    assert for_get - for_post == {"provider"}
     assert for_post == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
-    assert form["schema"]["required"] == ["form_token", "answer"]
-    assert "only the form of our page is accepted" in described["post"]["description"]
+    assert set(form["schema"]["properties"]) >= {"form_token", "answer"}
+    assert "or an authorization request as a form" in described["post"]["summary"] + described["post"]["description"]
 
 
 async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:

@@ -190,6 +190,7 @@ async def test_only_the_response_type_code_is_supported(relying_party: RelyingPa
     await sign_in_browser(relying_party, user)
     place, fields = redirect_parts(await relying_party.open_request(response_type="token"))
     assert place == relying_party.redirect_uri
+    assert fields.pop("error_description").startswith("Only response_type=code is supported")
     assert fields == {"error": "unsupported_response_type", "state": "af0ifjsldkj", "iss": BASE_URL}
 
 

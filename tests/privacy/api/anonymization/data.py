@@ -32,6 +32,7 @@ DELETED_TABLES: Final = (
     "link_tickets",
     "one_time_tokens",
     "email_changes",
+    "consents",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -121,6 +122,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         """
         insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at)
         values (gen_random_uuid(), %s, %s, 'ada@example.com', 'ada@elsewhere.example', now(), now())""": (session,),
+        "insert into consents (user_id, service_id, org_id, scope, granted_at) values (%s, %s, %s, '{openid}', now())": (
+            *(service, tenant.org),
+        ),
         """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
         values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),

@@ -30,7 +30,7 @@ class DeviceCodeRequest(RequestModel):
     client_secret: Text | None = Field(None, description="The client secret. Not needed, but a wrong one is refused.")
     org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
-    scope: Text | None = Field(None, description="Accepted and ignored.")
+    scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
     code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
 
@@ -67,6 +67,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         org=body.org,
         service=body.service,
         client_id=client_id,
+        scope=body.scope,
         code_challenge=body.code_challenge,
         code_challenge_method=body.code_challenge_method,
     )

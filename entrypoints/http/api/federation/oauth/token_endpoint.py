@@ -1,6 +1,6 @@
-"""The OAuth endpoints of applications: token, revocation and metadata.
+"""The OAuth endpoints of applications: token and revocation.
 
-Sources: RFC 6749, RFC 7009 and RFC 8414; decisions 93 and 100.
+Sources: RFC 6749 and RFC 7009; decisions 93 and 100.
 """
 
 from base64 import b64decode
@@ -16,11 +16,10 @@ from quart import Blueprint, Response, request
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import clients, device_flow
-from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
 from core.federation.oauth.clients_rules import OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, Limited, refuse
 from core.kernel.rate_limits import Bucket
-from entrypoints.http.edge.access import application, operations
+from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.forms import parameters
@@ -86,6 +85,16 @@ class TokenResponse(ResponseModel):
     token_type: Literal["Bearer"] = Field("Bearer", description="Always `Bearer`.")
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
     refresh_token: str = Field(description="The refresh token. It works once: each refresh returns a new one.")
+    id_token: str | None = Field(
+        default=None,
+        exclude_if=lambda token: token is None,
+        description="The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.",
+    )
+    scope: str | None = Field(
+        default=None,
+        exclude_if=lambda scope: scope is None,
+        description="The granted scopes. Left out without the scope `openid`.",
+    )
 
 
 class RevocationRequest(RequestModel):
@@ -117,7 +126,13 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
         client = await _identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
     await (take_poll_token() if grant == "device_code" else _count_request(client))
     pair = await _exchange(grant, body, client)
-    tokens = TokenResponse(access_token=pair.access_token, expires_in=pair.expires_in, refresh_token=pair.refresh_token)
+    tokens = TokenResponse(
+        access_token=pair.access_token,
+        expires_in=pair.expires_in,
+        refresh_token=pair.refresh_token,
+        id_token=pair.id_token,
+        scope=pair.scope,
+    )
     return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
@@ -151,55 +166,6 @@ async def revoke() -> Response:
     await _count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
-
-
-class OAuthMetadataResponse(ResponseModel):
-    """The metadata of this authorization server (RFC 8414)."""
-
-    issuer: str = Field(description="The issuer, which is also the `iss` of redirects (RFC 9207).")
-    authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
-    token_endpoint: str = Field(description="The URL of the token endpoint.")
-    token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
-    revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
-    revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
-    device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
-    jwks_uri: str = Field(description="The URL of the public keys that verify access tokens.")
-    response_types_supported: list[str] = Field(description="The supported values of `response_type`.")
-    response_modes_supported: list[str] = Field(description="How the redirect returns its parameters.")
-    grant_types_supported: list[str] = Field(description="The supported values of `grant_type`.")
-    code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
-    authorization_response_iss_parameter_supported: bool = Field(description="Whether redirects have the parameter `iss`.")
-    service_documentation: str = Field(description="The URL of this documentation.")
-
-
-@routes.get("/.well-known/oauth-authorization-server")
-@operations
-@any_origin
-@returns(OAuthMetadataResponse)
-async def get_metadata() -> tuple[OAuthMetadataResponse, int, dict[str, str]]:
-    """Show the OAuth server metadata.
-
-    Clients can cache it for five minutes (RFC 8414).
-    """
-    base = app_context().base_url
-    methods = ["client_secret_basic", "client_secret_post", "none"]
-    metadata = OAuthMetadataResponse(
-        issuer=base,
-        authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
-        token_endpoint=f"{base}{TOKEN}",
-        token_endpoint_auth_methods_supported=methods,
-        revocation_endpoint=f"{base}{REVOKE}",
-        revocation_endpoint_auth_methods_supported=methods,
-        device_authorization_endpoint=f"{base}/auth/device/code",
-        jwks_uri=f"{base}/.well-known/jwks.json",
-        response_types_supported=["code"],
-        response_modes_supported=["query"],
-        grant_types_supported=list(GRANTS),
-        code_challenge_methods_supported=["S256"],
-        authorization_response_iss_parameter_supported=True,
-        service_documentation=f"{base}/docs",
-    )
-    return metadata, 200, {"Cache-Control": "public, max-age=300"}
 
 
 def _grant(body: TokenRequest) -> str:

@@ -1,0 +1,208 @@
+"""Values and rules of OpenID Connect: scopes, claims, and how a user authenticated (OpenID Connect Core 1.0)."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from core.accounts.profile_rules import NO_PROFILE, Profile
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.billing.subscriptions_rules import Entitlement
+    from core.kernel.principals import Role
+    from core.kernel.values import Email
+
+USERINFO_PATH: Final = "/auth/userinfo"
+# The methods of sign-in with a name in the registry of RFC 8176. Identity providers have none there.
+_METHODS: Final[Mapping[str, str]] = MappingProxyType({"password": "pwd", "email": "otp"})
+
+
+class Scope(StrEnum):
+    """The scopes that have a meaning here, in the order in which responses list them."""
+
+    OPENID = "openid"
+    PROFILE = "profile"
+    EMAIL = "email"
+    OFFLINE_ACCESS = "offline_access"
+    ORG = "org"
+    ROLES = "roles"
+
+
+class Acr(StrEnum):
+    """Authentication context classes: one factor, or two."""
+
+    PASSWORD = "pwd"  # noqa: S105  (a class)
+    MFA = "mfa"
+
+
+# The claims that a scope gives (OpenID Connect Core section 5.4).
+CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
+    {
+        Scope.PROFILE: ("name", "given_name", "family_name", "picture", "locale", "zoneinfo", "updated_at"),
+        Scope.EMAIL: ("email", "email_verified"),
+        Scope.ORG: ("org", "org_id", "org_name", "plan", "subscription_status", "features"),
+        Scope.ROLES: ("roles",),
+    }
+)
+USER_CLAIMS: Final = frozenset(name for names in CLAIMS_OF_SCOPE.values() for name in names)
+# The claims that say how, where and when the user authenticated. ID tokens always have them.
+PROTOCOL_CLAIMS: Final = ("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid")
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """How and when (UTC) a user authenticated. A second factor that a trusted device skipped does not count."""
+
+    at: datetime
+    provider: str | None  # the sign-in method, as in the login records
+    second_factor: bool
+
+    @property
+    def acr(self) -> Acr:
+        return Acr.MFA if self.second_factor else Acr.PASSWORD
+
+    @property
+    def amr(self) -> list[str]:
+        """The methods, with their names of RFC 8176. Empty if an identity provider authenticated the user."""
+        method = _METHODS.get(self.provider or "")
+        methods = [] if method is None else [method]
+        if self.second_factor:
+            methods += [name for name in ("otp", "mfa") if name not in methods]
+        return methods
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedClaims:
+    """The names of user claims in the parameter `claims`, for the ID token and for the userinfo endpoint."""
+
+    id_token: tuple[str, ...] = ()
+    userinfo: tuple[str, ...] = ()
+
+
+NO_CLAIMS: Final = RequestedClaims()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdGrant:
+    """What an application was granted with the scope `openid`.
+
+    `resource` is the audience of its access tokens, or None for the userinfo endpoint.
+    """
+
+    scope: tuple[Scope, ...]
+    claims: RequestedClaims = NO_CLAIMS
+    resource: str | None = None
+
+    @property
+    def scope_text(self) -> str:
+        return " ".join(self.scope)
+
+    @property
+    def id_token_claims(self) -> frozenset[str]:
+        """The names of the user claims in an ID token that has the claims of the granted scopes."""
+        return claims_of(self.scope) | frozenset(self.claims.id_token)
+
+    @property
+    def userinfo_claims(self) -> frozenset[str]:
+        return claims_of(self.scope) | frozenset(self.claims.userinfo)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFacts:
+    """The facts about a user that claims are made of, as they are now.
+
+    The organization is that of the application. `role` is None if the user is not a member there.
+    """
+
+    email: Email
+    email_verified: bool
+    profile: Profile = NO_PROFILE
+    updated_at: datetime | None = None  # UTC; of the profile
+    org: str = ""
+    org_id: UUID | None = None
+    org_name: str = ""
+    role: Role | None = None
+    entitlement: Entitlement
+
+    def claims(self, names: frozenset[str]) -> dict[str, Any]:
+        """Return the claims with these names. Claims without a value are left out (OpenID Connect Core section 5.3.2)."""
+        given, family = _split_name(self.profile.name)
+        values: dict[str, Any] = {
+            "name": self.profile.name,
+            "given_name": given,
+            "family_name": family,
+            "picture": self.profile.picture,
+            "locale": self.profile.locale,
+            "zoneinfo": self.profile.zoneinfo,
+            "updated_at": None if self.updated_at is None else int(self.updated_at.timestamp()),
+            "email": self.email,
+            "email_verified": self.email_verified,
+            "org": self.org or None,
+            "org_id": None if self.org_id is None else str(self.org_id),
+            "org_name": self.org_name or None,
+            "plan": self.entitlement.plan,
+            "subscription_status": self.entitlement.status,
+            "features": None if self.entitlement.features is None else list(self.entitlement.features),
+            "roles": [self.role.value] if self.role else [],
+        }
+        return {name: value for name, value in values.items() if name in names and value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdToken:
+    """The contents of an ID token (OpenID Connect Core section 2). Times are UTC."""
+
+    client_id: str
+    user_id: UUID
+    session_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+    authentication: Authentication
+    nonce: str | None
+    access_token: str  # for `at_hash`
+    claims: Mapping[str, Any]  # about the user
+
+
+@dataclass(frozen=True, slots=True)
+class IdTokenHint:
+    """An ID token that a client sends back to name a user and a session. It proves nothing about who sends it."""
+
+    client_id: str
+    user_id: UUID
+    session_id: UUID
+
+
+def parse_scope(text: str | None) -> tuple[Scope, ...]:
+    """Return the known scopes in a scope parameter. Unknown ones are ignored (OpenID Connect Core section 3.1.2.1)."""
+    names = frozenset((text or "").split(" "))
+    return tuple(scope for scope in Scope if scope in names)
+
+
+def claims_of(scopes: Iterable[Scope]) -> frozenset[str]:
+    """Return the names of the user claims that these scopes give."""
+    return frozenset(name for scope in scopes for name in CLAIMS_OF_SCOPE.get(scope, ()))
+
+
+def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
+    """Return the scopes that give the claims with these names."""
+    wanted = frozenset(names)
+    return frozenset(scope for scope, claims in CLAIMS_OF_SCOPE.items() if not wanted.isdisjoint(claims))
+
+
+def at_hash(access_token: str) -> str:
+    """Return the hash that binds an ID token to an access token (OpenID Connect Core section 3.1.3.6)."""
+    return urlsafe_b64encode(sha256(access_token.encode()).digest()[:16]).rstrip(b"=").decode()
+
+
+def _split_name(name: str | None) -> tuple[str | None, str | None]:
+    """Return the given and the family name. People have one field for both, so the last word is the family name."""
+    given, _, family = (name or "").rpartition(" ")
+    return given or name, family if given else None

@@ -1,0 +1,200 @@
+"""The next step of an authorization request in the browser: sign in, choose an account, agree, or get the code.
+
+Sources: OpenID Connect Core section 3.1.2.
+
+A request can ask for a fresh sign-in. Before the browser goes to the sign-in page for that, the
+request gets a stamp: the signed time at which the user was asked. A sign-in after this time is fresh.
+The stamp belongs to exactly this request, so an older stamp of another request proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from core.authentication.openid_rules import Acr, OpenIdGrant, Scope
+from core.federation.oauth import openid_requests
+from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.federation.oauth.consents import consent_scopes
+from core.federation.oauth.openid_requests import (
+    AccessDenied,
+    AuthenticationUnmet,
+    ConsentRequired,
+    IdTokenHintInvalid,
+    OpenIdRequest,
+    Prompt,
+    SignInRequired,
+)
+from core.kernel.errors import refuse
+from core.kernel.principals import FRONTEND_CLIENT_ID
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.federation.oauth.authorization_rules import Authorization
+    from core.kernel.principals import Visitor
+    from ports import Ports
+
+STAMP_TTL: Final = timedelta(hours=1)
+
+
+class Step(Enum):
+    """What comes next in the browser."""
+
+    SIGN_IN = "sign in"
+    SELECT_ACCOUNT = "select account"
+    CONSENT = "consent"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next step. `grant` is what the application gets with OpenID Connect, or None without it."""
+
+    step: Step
+    grant: OpenIdGrant | None = None
+
+
+def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
+    """Return the checked parameters of OpenID Connect.
+
+    Raises: IdTokenHintInvalid; the errors of `openid_requests.parse`.
+    """
+    hint = None
+    if authorization.request.id_token_hint is not None:
+        hint = ports.tokens.read_id_token_hint(authorization.request.id_token_hint) or refuse(IdTokenHintInvalid)
+        client_id = FRONTEND_CLIENT_ID if authorization.context is None else str(authorization.context.client_id)
+        if hint.client_id != client_id:
+            raise IdTokenHintInvalid
+    return openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id)
+
+
+async def find_next_step(
+    ports: Ports, visitor: Visitor | None, authorization: Authorization, openid: OpenIdRequest, *, agreed: bool = False
+) -> NextStep:
+    """Return the next step for this visitor, who has all required factors. `agreed`: the user has just agreed on our page.
+
+    Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied.
+    """
+    is_silent = Prompt.NONE in openid.prompt
+    if visitor is None or await _needs_sign_in(ports, visitor, authorization, openid):
+        if is_silent:
+            raise SignInRequired
+        return NextStep(Step.SIGN_IN)
+    context = authorization.context
+    if context is not None:
+        async with ports.storage.reading() as read:
+            if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
+                raise AccessDenied
+    grant, needs_consent = await _grant(ports, visitor, authorization, openid)
+    if agreed:
+        return NextStep(Step.CODE, grant)
+    if needs_consent or Prompt.CONSENT in openid.prompt:
+        if is_silent:
+            raise ConsentRequired
+        return NextStep(Step.CONSENT, grant)
+    if Prompt.SELECT_ACCOUNT in openid.prompt and not _is_fresh(ports, visitor, authorization.request):
+        return NextStep(Step.SELECT_ACCOUNT, grant)
+    return NextStep(Step.CODE, grant)
+
+
+async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> bool:
+    """Return whether the session of the visitor is not enough. Raises: AuthenticationUnmet if a fresh sign-in was not enough."""
+    session, is_fresh = visitor.browser, _is_fresh(ports, visitor, authorization.request)
+    if openid.subject not in (None, visitor.user_id):
+        if is_fresh:
+            raise SignInRequired("Another user has signed in.")
+        return True
+    required = _required_acr(authorization, openid)
+    if required is Acr.MFA and not session.second_factor:
+        if is_fresh:
+            raise AuthenticationUnmet
+        return True
+    if is_fresh:
+        return False
+    if Prompt.LOGIN in openid.prompt or (openid.max_age is not None and ports.clock.now() - session.created_at > openid.max_age):
+        return True
+    if openid.wished_acr is Acr.MFA and not session.second_factor and Prompt.NONE not in openid.prompt:
+        async with ports.storage.reading() as read:
+            account = await read.accounts.by_id(visitor.user_id)
+        return account is not None and account.mfa_enabled_at is not None
+    return False
+
+
+def _required_acr(authorization: Authorization, openid: OpenIdRequest) -> Acr | None:
+    return openid.required_acr
+
+
+async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> tuple[OpenIdGrant | None, bool]:
+    """Return the grant, and whether the user must agree to it first.
+
+    Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
+    user or a confirmed member. Otherwise any web page could redirect the user here and so reveal them
+    to the organization. With it, the user agrees once to each scope, unless they are a confirmed
+    member of the organization of a trusted application. The user must always agree if the redirect
+    URI is not https, because any program on the user's machine can claim such a URI (RFC 8252 section
+    8.6).
+
+    `offline_access` counts only if the user is asked, has agreed to it before, or if the application
+    is trusted.
+    """
+    context, service = authorization.context, authorization.service
+    grant = OpenIdGrant(openid.scope, openid.claims, openid.resource) if openid.scope else None
+    if context is None or service is None:
+        return grant, False
+    is_claimable = not (authorization.redirect_uri or "").startswith("https:")
+    async with ports.storage.reading() as read:
+        if grant is None:
+            return None, is_claimable or not await read.end_users.is_known(context.org_id, visitor.user_id)
+        agreed = await read.consents.scope(context.org_id, context.id, visitor.user_id)
+        is_trusted = service.is_trusted and not is_claimable and await read.end_users.is_confirmed_member(context.org_id, visitor.user_id)
+    if not is_trusted and Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
+        grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
+    return grant, is_claimable or not (is_trusted or agreed.issuperset(consent_scopes(grant)))
+
+
+# Stamps
+
+
+def asks_for_more(openid: OpenIdRequest) -> bool:
+    """Return whether a session alone may not be enough, so that the request needs a stamp before the user signs in."""
+    acr = openid.required_acr or openid.wished_acr
+    return bool(openid.prompt) or openid.max_age is not None or acr is not None or openid.subject is not None
+
+
+def stamped(ports: Ports, request: AuthorizationRequest) -> AuthorizationRequest:
+    """Return the request with the time at which its user was first asked to sign in."""
+    if _asked_at(ports, request) is not None:
+        return request
+    return replace(request, asked=ports.tokens.sign_stamp(_identity(request), ports.clock.now()))
+
+
+def is_stamped(path: str) -> bool:
+    """Return whether an authorization request with a stamp continues at this path."""
+    request = AuthorizationRequest.from_path(path)
+    return request is not None and request.asked is not None
+
+
+def asked_at(ports: Ports, path: str) -> datetime | None:
+    """Return the time (UTC) in the stamp of the authorization request that continues at this path, or None."""
+    request = AuthorizationRequest.from_path(path)
+    return None if request is None else _asked_at(ports, request)
+
+
+def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationRequest) -> bool:
+    """Return whether the visitor signed in after this request had asked for it."""
+    asked_at = _asked_at(ports, request)
+    return asked_at is not None and visitor.browser.created_at >= asked_at
+
+
+def _asked_at(ports: Ports, request: AuthorizationRequest) -> datetime | None:
+    """Return the time (UTC) in the stamp, or None if there is none, or if it is too old or belongs to another request."""
+    asked_at = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request))
+    return None if asked_at is None or ports.clock.now() - asked_at > STAMP_TTL else asked_at
+
+
+def _identity(request: AuthorizationRequest) -> bytes:
+    return digest(replace(request, asked=None).query)

@@ -1,0 +1,37 @@
+"""The userinfo endpoint (OpenID Connect Core section 5.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.authentication import signing_keys
+from core.authentication.openid_rules import USERINFO_PATH, Scope
+from core.kernel import principals
+from core.kernel.errors import Forbidden, SessionEnded, TokenInvalid, refuse
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+class ScopeInsufficient(Forbidden):
+    """This token was not issued for OpenID Connect. Ask for the scope openid when you send the user to sign in."""
+
+    oauth_error = "insufficient_scope"
+
+
+async def load(ports: Ports, token: str, base_url: str) -> dict[str, Any]:
+    """Return the claims that the application with this access token may see, as they are now.
+
+    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, ScopeInsufficient.
+    """
+    claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
+    if Scope.OPENID not in claims.scope:
+        raise ScopeInsufficient
+    if claims.audience != base_url + USERINFO_PATH:
+        raise TokenInvalid
+    async with ports.storage.reading() as read:
+        context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(
+            SessionEnded
+        )
+    principals.to_person(claims, context, address=None, agent=None)
+    return {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}

@@ -1,0 +1,106 @@
+"""The metadata of the provider, for OpenID Connect and for OAuth (OpenID Connect Discovery section 3, RFC 8414 section 2)."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.authentication.openid_rules import PROTOCOL_CLAIMS, USER_CLAIMS, USERINFO_PATH, Acr, Scope
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
+from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
+from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, REVOKE, TOKEN
+from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.context import app_context
+from entrypoints.http.edge.openapi import any_origin
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("discovery", __name__)
+
+
+class ProviderMetadataResponse(ResponseModel):
+    """The metadata of this provider, for OpenID Connect and for OAuth."""
+
+    issuer: str = Field(description="The issuer, which is also the `iss` of tokens and redirects (RFC 9207).")
+    authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
+    token_endpoint: str = Field(description="The URL of the token endpoint.")
+    token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
+    userinfo_endpoint: str = Field(description="The URL of the userinfo endpoint.")
+    revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
+    revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
+    device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
+    jwks_uri: str = Field(description="The URL of the public keys that verify tokens.")
+    scopes_supported: list[str] = Field(description="The scopes that have a meaning here.")
+    response_types_supported: list[str] = Field(description="The supported values of `response_type`.")
+    response_modes_supported: list[str] = Field(description="How the browser brings the answer.")
+    grant_types_supported: list[str] = Field(description="The supported values of `grant_type`.")
+    acr_values_supported: list[str] = Field(description="The authentication classes: one factor, or two.")
+    subject_types_supported: list[str] = Field(description="All clients see the same `sub`.")
+    id_token_signing_alg_values_supported: list[str] = Field(description="The algorithm of ID tokens.")
+    claims_supported: list[str] = Field(description="The claims that an application can get.")
+    claim_types_supported: list[str] = Field(description="All claims are normal claims.")
+    claims_parameter_supported: bool = Field(description="Whether applications can ask for single claims.")
+    request_parameter_supported: bool = Field(description="Whether the parameter `request` is supported.")
+    request_uri_parameter_supported: bool = Field(description="Whether the parameter `request_uri` is supported.")
+    require_request_uri_registration: bool = Field(description="Has no meaning without `request_uri`.")
+    prompt_values_supported: list[str] = Field(description="The supported values of `prompt`.")
+    ui_locales_supported: list[str] = Field(description="The languages of the pages.")
+    code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
+    authorization_response_iss_parameter_supported: bool = Field(description="Whether redirects have the parameter `iss`.")
+    service_documentation: str = Field(description="The URL of this documentation.")
+
+
+def _metadata() -> ProviderMetadataResponse:
+    base = app_context().base_url
+    methods = ["client_secret_basic", "client_secret_post", "none"]
+    return ProviderMetadataResponse(
+        issuer=base,
+        authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
+        token_endpoint=f"{base}{TOKEN}",
+        token_endpoint_auth_methods_supported=methods,
+        userinfo_endpoint=f"{base}{USERINFO_PATH}",
+        revocation_endpoint=f"{base}{REVOKE}",
+        revocation_endpoint_auth_methods_supported=methods,
+        device_authorization_endpoint=f"{base}/auth/device/code",
+        jwks_uri=f"{base}/.well-known/jwks.json",
+        scopes_supported=[*Scope],
+        response_types_supported=[RESPONSE_TYPE],
+        response_modes_supported=[*ResponseMode],
+        grant_types_supported=list(GRANTS),
+        acr_values_supported=[*Acr],
+        subject_types_supported=["public"],
+        id_token_signing_alg_values_supported=["RS256"],
+        claims_supported=[*PROTOCOL_CLAIMS, *sorted(USER_CLAIMS)],
+        claim_types_supported=["normal"],
+        claims_parameter_supported=True,
+        request_parameter_supported=False,
+        request_uri_parameter_supported=False,
+        require_request_uri_registration=False,
+        prompt_values_supported=[*Prompt],
+        ui_locales_supported=["en"],
+        code_challenge_methods_supported=["S256"],
+        authorization_response_iss_parameter_supported=True,
+        service_documentation=f"{base}/docs",
+    )
+
+
+@routes.get("/.well-known/openid-configuration")
+@operations
+@any_origin
+@returns(ProviderMetadataResponse)
+async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
+    """Show the provider metadata of OpenID Connect.
+
+    Clients can cache it for five minutes.
+    """
+    return _metadata(), 200, {"Cache-Control": "public, max-age=300"}
+
+
+@routes.get("/.well-known/oauth-authorization-server")
+@operations
+@any_origin
+@returns(ProviderMetadataResponse)
+async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
+    """Show the OAuth server metadata.
+
+    Clients can cache it for five minutes (RFC 8414). It is the same as that of OpenID Connect.
+    """
+    return _metadata(), 200, {"Cache-Control": "public, max-age=300"}

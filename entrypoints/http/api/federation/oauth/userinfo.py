@@ -1,0 +1,55 @@
+"""The userinfo endpoint (OpenID Connect Core section 5.3)."""
+
+import json
+
+from quart import Blueprint, Response, request
+
+from core.authentication.openid_rules import USERINFO_PATH
+from core.federation.oauth import userinfo
+from core.kernel.errors import Unauthenticated
+from entrypoints.http.edge.access import anyone, bearer_token
+from entrypoints.http.edge.context import app_context, ports
+from entrypoints.http.edge.forms import FORM, read_fields
+from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth
+
+routes = Blueprint("userinfo", __name__)
+
+
+@routes.get(USERINFO_PATH)
+@anyone
+@any_origin
+@refuses(401, 403, 429)
+@speaks_oauth
+@describes({200: "The claims, as a JSON object."})
+async def get_userinfo() -> Response:
+    """Show the claims about the user.
+
+    The access token is in the Authorization header. The claims are those of the granted scopes, as
+    they are now.
+    """
+    return await _answer(bearer_token())
+
+
+@routes.post(USERINFO_PATH)
+@anyone
+@any_origin
+@refuses(400, 401, 403, 429)
+@speaks_oauth
+@describes({200: "The claims, as a JSON object."})
+async def post_userinfo() -> Response:
+    """Show the claims about the user, with the access token in a form.
+
+    The access token is in the Authorization header, or in the field `access_token` (RFC 6750
+    section 2.2).
+    """
+    if "Authorization" in request.headers or request.mimetype != FORM:
+        return await _answer(bearer_token())
+    token = (await read_fields()).get("access_token")
+    if not token:
+        raise Unauthenticated
+    return await _answer(token)
+
+
+async def _answer(token: str) -> Response:
+    claims = await userinfo.load(ports(), token, app_context().base_url)
+    return Response(json.dumps(claims, ensure_ascii=False), 200, {"Cache-Control": "no-store"}, content_type="application/json")
