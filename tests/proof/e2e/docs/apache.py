@@ -74,10 +74,10 @@ class Apache:
         home.mkdir()
         home.chmod(0o755)
         self.home = home
-        self._port = Port()
+        self.port = Port()
         self._variables = {**os.environ, **(variables or {})}
         # `localhost` and 127.0.0.1 are two sites to a browser, as an application and Gatehouse are in production.
-        self.address = f"http://localhost:{self._port.number}"
+        self.address = f"http://localhost:{self.port.number}"
         self.folder = home / Path(documented_folder).name
         self.folder.mkdir()
         self._documented_folder = documented_folder
@@ -94,7 +94,7 @@ class Apache:
     def start(self, module: str) -> None:
         """Start with this configuration of the module."""
         account = "User www-data\nGroup www-data" if os.geteuid() == 0 else ""
-        server = SERVER.format(home=self.home, port=self._port.number, modules=MODULES, account=account)
+        server = SERVER.format(home=self.home, port=self.port.number, modules=MODULES, account=account)
         (self.home / "httpd.conf").write_text(server)
         (self.home / "module.conf").write_text(module)
         self._control("start")
@@ -104,7 +104,7 @@ class Apache:
         if (self.home / "httpd.pid").exists():
             self._control("stop")
             until(lambda: not (self.home / "httpd.pid").exists(), "Apache has stopped")
-        self._port.close()
+        self.port.close()
 
     @property
     def log(self) -> str:

@@ -5,6 +5,7 @@ A comment in front of a fenced block says what the block is:
 - `<!-- walk -->`: commands that the reader pastes into a shell. The blocks of a page run in order, in one shell.
 - `<!-- step: NAME -->`: not followed by a block. The reader does something by hand, for example signs in in a browser.
 - `<!-- file: NAME -->`: a file that the reader saves under this name.
+- `<!-- start -->`: a command that runs until the reader stops it, in another shell.
 """
 
 import re
@@ -16,17 +17,17 @@ from tests import ROOT
 
 DOCS: Final = ROOT / "docs"
 _PART: Final = re.compile(
-    r"^<!-- (?:(?P<kind>walk|file)(?:: (?P<file>\S+))? -->\n```\w+\n(?P<text>.*?)^```$|step: (?P<step>[\w-]+) -->$)",
+    r"^<!-- (?:(?P<kind>walk|file|start)(?:: (?P<file>\S+))? -->\n```\w+\n(?P<text>.*?)^```$|step: (?P<step>[\w-]+) -->$)",
     re.MULTILINE | re.DOTALL,
 )
-_MARK: Final = re.compile(r"^<!-- (?:walk|file|step)\b", re.MULTILINE)
+_MARK: Final = re.compile(r"^<!-- (?:walk|file|step|start)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One marked part of a page. `name` is that of the step or the file, and empty for commands."""
 
-    kind: str  # walk, step or file
+    kind: str  # walk, step, file or start
     name: str
     text: str
     line: int

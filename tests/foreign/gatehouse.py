@@ -1,0 +1,71 @@
+"""A running Gatehouse with one organization and one user, who is its owner."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.process import Service
+
+EMAIL: Final = "ada@example.com"
+PASSWORD: Final = "correct horse battery staple"
+NAME: Final = "Ada Lovelace"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A registered client: the settings that the documentation of any library asks for."""
+
+    issuer: str
+    client_id: str
+    client_secret: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the settings as environment variables."""
+        return {"ISSUER": self.issuer, "CLIENT_ID": self.client_id, "CLIENT_SECRET": self.client_secret}
+
+
+class Gatehouse:
+    """A running Gatehouse. The tests share the organization `acme` and the user Ada."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.address = service.address
+        token = self._token()
+        self.user_id: str = self._call("PATCH", "/api/user", {"name": NAME}, token)["id"]
+        org = self._call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"}, token)["organization"]
+        tiers = service.get("/api/platform/tiers", token=token).json()
+        limits = {"tier_id": tiers[0]["id"], "max_services": 100}  # one for each client
+        self._call("PATCH", f"/api/platform/organizations/{org['id']}/tier", limits, token)
+
+    def register(self, slug: str, *redirect_uris: str, **settings: Any) -> Client:
+        """Register an application of `acme`."""
+        body = {"slug": slug, "name": slug.title(), "service_type": "web", "redirect_uris": redirect_uris, **settings}
+        answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
+        return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
+
+    def revoke_sessions(self) -> None:
+        """End the user's sessions at all applications of `acme`, as an admin does."""
+        answer = self.service.call("DELETE", f"/api/organizations/acme/users/{self.user_id}/sessions", token=self._token())
+        assert answer.is_success, answer.text
+
+    def sign_in(self, browser: FormBrowser) -> None:
+        """Sign the user in on the page that is open, and agree to the application's scopes. It leads back to the application."""
+        assert browser.address.startswith(f"{self.address}/app/sign-in"), (browser.address, browser.text)
+        browser.sign_in(EMAIL, PASSWORD)
+        self.agree(browser)
+
+    def agree(self, browser: FormBrowser) -> None:
+        """Agree to the application's scopes on the page that is open."""
+        assert browser.address.startswith(f"{self.address}/auth/authorize"), (browser.address, browser.text)
+        browser.answer("answer", "continue")
+        assert not browser.address.startswith(self.address), (browser.address, browser.text)
+
+    def _token(self) -> str:
+        token: str = self.service.login(EMAIL, PASSWORD)["access_token"]
+        return token
+
+    def _call(self, method: str, path: str, body: dict[str, Any], token: str) -> Any:
+        answer = self.service.call(method, path, body, token=token)
+        assert answer.is_success, answer.text
+        return answer.json()

@@ -1,0 +1,66 @@
+"""Programs of other projects: the environments in which they are installed, and their processes."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from tests import ROOT
+from tests.proof.e2e.docs.walk import is_open
+from tests.support.waiting import PATIENCE, until
+
+PYTHON: Final = ROOT / ".venv" / "foreign" / "bin"
+NODE: Final = ROOT / "tests" / "foreign" / "node"
+
+
+def require(*paths: Path | str) -> None:
+    """Skip the test if one of these is missing. In CI, fail."""
+    absent = [str(path) for path in paths if not (path.exists() if isinstance(path, Path) else shutil.which(path))]
+    if absent:
+        reason = f"{', '.join(absent)} is missing. `./run test foreign` installs it, or says how."
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+class Program:
+    """A program that listens on a port of the loopback interface. It finds the Python packages and commands of `./run test foreign`."""
+
+    def __init__(self, command: str, port: int, folder: Path, variables: Mapping[str, str]) -> None:
+        ours = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "CI")}
+        self._port = port
+        self._output = folder / "program.output"
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                ["bash", "-c", command],
+                cwd=folder,
+                env={**ours, "PATH": f"{PYTHON}:{os.environ['PATH']}", **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def wait_until_it_listens(self) -> Self:
+        def listens() -> bool:
+            assert self._process.poll() is None, f"the program ended with {self._process.returncode}:\n{self.output}"
+            return is_open(self._port)
+
+        until(listens, f"the program listens on port {self._port}", 2 * PATIENCE)
+        return self
+
+    def stop(self) -> None:
+        """Kill the program and all its children."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

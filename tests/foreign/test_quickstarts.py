@@ -1,0 +1,103 @@
+"""The quickstarts of the documentation: each page is followed, and a user signs in to its application."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.gatehouse import EMAIL, NAME, PASSWORD, Gatehouse
+from tests.foreign.programs import NODE, PYTHON, require
+from tests.foreign.quickstarts import QUICKSTARTS, Quickstart, follow
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import service_home
+from tests.proof.e2e.docs.apache import MODULES, Apache
+from tests.proof.e2e.docs.forms import FormBrowser
+
+pytestmark = pytest.mark.slow
+
+Forms = Callable[[str], FormBrowser]
+
+
+PYTHON_PAGES = ["flask.md", "fastapi.md", "django.md"]
+NODE_PAGES = ["express.md"]
+
+
+def test_every_quickstart_is_followed() -> None:
+    pages = sorted(page.name for page in QUICKSTARTS.glob("*.md"))
+    assert pages == sorted([*PYTHON_PAGES, *NODE_PAGES, "single-page-application.md", "apache.md"])
+
+
+def sign_in(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormBrowser) -> None:
+    """Sign a user in to the application, which shows the claims."""
+    browser.open(quickstart.address)
+    gatehouse.sign_in(browser)
+    assert browser.response.status_code == 200, browser.text + quickstart.output
+    missing = [text for text in (gatehouse.user_id, EMAIL, NAME) if text not in browser.text]
+    assert not missing, browser.text
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_a_python_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
+    """Authlib for Flask and for Starlette, and mozilla-django-oidc."""
+    require(PYTHON / "flask")
+    with follow(gatehouse, page, tmp_path) as quickstart:
+        sign_in(gatehouse, quickstart, forms(quickstart.address))
+
+
+@pytest.mark.parametrize("page", NODE_PAGES)
+def test_a_node_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
+    """express-openid-connect."""
+    require("node", NODE / "node_modules" / "express")
+    with follow(gatehouse, page, tmp_path) as quickstart:
+        sign_in(gatehouse, quickstart, forms(quickstart.address))
+
+
+TOKEN = "return JSON.parse(Object.values(sessionStorage)[0]).access_token"
+
+
+def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_path: Path) -> None:
+    """oidc-client-ts in Chromium. Its requests come from another origin than Gatehouse's."""
+    require("node", NODE / "node_modules" / "oidc-client-ts")
+    with follow(gatehouse, "single-page-application.md", tmp_path) as application:
+        browser.open(application.address)
+        browser.wait_until(lambda: browser.heading == "Not signed in")
+        browser.press("Sign in")
+        browser.fill("Email address", EMAIL)
+        browser.fill("Password", PASSWORD)
+        browser.press("Sign in")
+        browser.press("Continue")
+        browser.wait_until(lambda: browser.heading == f"Hello, {NAME}")
+        assert gatehouse.user_id in browser.text
+        assert EMAIL in browser.text
+        [renew] = browser.find("#renew")
+        first = browser.script(TOKEN)
+        renew.click()
+        browser.wait_until(lambda: browser.script(TOKEN) != first)
+        assert browser.complaints() == []
+        gatehouse.revoke_sessions()
+        renew.click()
+        browser.wait_until(lambda: browser.heading == "Not signed in")
+
+
+MODULE = """
+LoadModule auth_openidc_module {modules}/mod_auth_openidc.so
+{documented}
+"""
+
+
+def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
+    """mod_auth_openidc."""
+    require("apache2", MODULES / "mod_auth_openidc.so")
+    with service_home() as home:
+        apache = Apache(home / "apache", "/etc/apache2")
+        try:
+            with follow(gatehouse, "apache.md", home, apache.port):
+                apache.start(MODULE.format(modules=MODULES, documented=(home / "gatehouse.conf").read_text()))
+                page = apache.home / "pages" / "private" / "index.html"
+                page.write_text(" ".join(f'<!--#echo var="{name}" -->' for name in ("REMOTE_USER", "OIDC_CLAIM_sub", "OIDC_CLAIM_name")))
+                browser = forms(apache.address)
+                browser.open(f"{apache.address}/private/")
+                gatehouse.sign_in(browser)
+                assert browser.text == f"{EMAIL} {gatehouse.user_id} {NAME}", apache.log
+        finally:
+            apache.stop()
