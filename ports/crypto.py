@@ -77,6 +77,11 @@ class Tokens(Protocol):
         """The time of the last call of `use`, in UTC."""
         ...
 
+    @property
+    def userinfo_audience(self) -> str:
+        """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
+        ...
+
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
         """Replace the accepted keys. The newest key without a retirement time signs."""
         ...

@@ -100,6 +100,11 @@ class JwtTokens:
         """The time of the last call of `use`, in UTC, or the earliest possible time."""
         return self._loaded_at
 
+    @property
+    def userinfo_audience(self) -> str:
+        """The URL of the userinfo endpoint."""
+        return self._userinfo
+
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
         """Replace the accepted keys. The newest key without a retirement time signs."""
         parsed = sorted((self._parse(key) for key in keys), key=lambda key: key.created_at, reverse=True)
@@ -151,8 +156,8 @@ class JwtTokens:
         return self._sign(payload, ACCESS_TOKEN)
 
     def _audience_of(self, claims: Claims) -> str:
-        if claims.scope:
-            return claims.audience or self._userinfo
+        if claims.audience is not None:
+            return claims.audience
         return self._audience if claims.client_id is None else str(claims.client_id)
 
     def sign_id_token(self, token: IdToken) -> str:

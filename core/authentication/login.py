@@ -144,12 +144,16 @@ async def sign_in_with_identity(
     provider: Provider,
     find_account: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
     client: PresentedDevice,
+    *,
+    is_fresh: bool,
 ) -> SignedIn | PreAuthToken:
     """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
+    `is_fresh`: the provider did so for this sign-in, and not earlier.
+
     Raises: the errors of `sign_in_to_account`.
     """
-    return await sign_in_to_account(ports, caller, SignInMethod(provider, None, in_browser=True), find_account, client)
+    return await sign_in_to_account(ports, caller, SignInMethod(provider, None, True, is_fresh), find_account, client)
 
 
 async def sign_in_to_account(

@@ -63,6 +63,7 @@ class SignInMethod:
     provider: str  # PASSWORD, EMAIL, or the name of an identity provider
     service: ServiceContext | None  # None for the platform itself
     in_browser: bool
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from types import MappingProxyType
@@ -104,6 +104,10 @@ class OpenIdGrant:
     @property
     def scope_text(self) -> str:
         return " ".join(self.scope)
+
+    def narrowed(self, scope: tuple[Scope, ...] | None) -> OpenIdGrant:
+        """Return the grant with only the scopes that are in `scope` too. None leaves it as it is."""
+        return self if scope is None else replace(self, scope=tuple(name for name in self.scope if name in scope))
 
     @property
     def id_token_claims(self) -> frozenset[str]:

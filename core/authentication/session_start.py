@@ -45,6 +45,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         device_id=device.id,
         provider=method.provider,
         second_factor=sign_in.is_second_factor,
+        is_fresh=method.is_fresh or sign_in.is_second_factor,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if method.in_browser:

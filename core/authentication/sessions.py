@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication import signing_keys
-from core.authentication.openid_rules import IdToken
+from core.authentication.openid_rules import IdToken, Scope
 from core.authentication.sessions_rules import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -144,6 +144,7 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         grant=start.grant,
         authenticated_at=start.authenticated_at,
         second_factor=start.second_factor,
+        is_fresh=start.is_fresh,
         browser_session_id=start.browser_session_id,
         openid=start.openid,
     )
@@ -174,7 +175,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         subscription_status=entitlement.status,
         features=entitlement.features,
         impersonator_id=subject.impersonator_id,
-        audience=openid.grant.resource if openid else None,
+        audience=(openid.grant.resource or ports.tokens.userinfo_audience) if openid else None,
         scope=openid.grant.scope if openid else (),
         auth_time=authentication.at if authentication else None,
         acr=authentication.acr if authentication else None,
@@ -184,6 +185,8 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
     if openid is None or authentication is None:
         return TokenPair(access_token, refresh_token, expires_in)
+    if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
+        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text)
     id_token = IdToken(
         client_id=FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
         user_id=claims.user_id,
@@ -198,14 +201,21 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)
 
 
-async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER) -> TokenPair:
+async def refresh(
+    ports: Ports,
+    caller: Caller,
+    refresh_token: str,
+    presenter: Presenter = UNNAMED_PRESENTER,
+    scope: tuple[Scope, ...] | None = None,
+) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
 
     A second use of a token ends the session, because one of the two users of the token is a thief.
     There is one exception: during a short grace period, the predecessor of the current token is
     refused without ending the session, because two tabs may refresh at once. A confidential
     application that got its first token for an authorization code must send its client secret
-    (decision 92). A presenter that may not use the token does not use it up.
+    (decision 92). A presenter that may not use the token does not use it up. `scope` narrows the
+    scopes of these tokens: those that were not granted are left out.
 
     Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenReused, OrganizationNotActive, MembershipEnded.
     """
@@ -227,7 +237,7 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: P
         entitlement=rotated.entitlement,
         impersonator_id=rotated.impersonator_id,
         authentication=rotated.authentication,
-        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid, rotated.facts),
+        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrowed(scope), rotated.facts),
     )
     return issue_tokens(ports, subject, successor, now)
 

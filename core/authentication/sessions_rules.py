@@ -63,6 +63,7 @@ class SessionStart:
     id: UUID = field(default_factory=new_id)
     authenticated_at: datetime | None = None  # None: the session starts with the authentication
     second_factor: bool = False  # whether the authentication used it
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
     browser_session_id: UUID | None = None  # in which the user authorized the application
     openid: OpenIdGrant | None = None
 
@@ -91,6 +92,7 @@ class Session:
     grant: Grant | None = None  # None if the user signed in to the application directly
     authenticated_at: datetime | None = None  # None: when it was created
     second_factor: bool = False
+    is_fresh: bool = True
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
 

@@ -195,6 +195,7 @@ class BrowserSession:
     device_id: UUID | None
     created_at: datetime
     second_factor: bool = False  # whether this sign-in used it; a trusted device skips it
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user before this sign-in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +239,7 @@ class Claims:
     subscription_status: str | None = None
     features: tuple[str, ...] | None = None
     impersonator_id: UUID | None = None  # set if the session is an impersonation
-    audience: str | None = None  # of a token with a scope; None: the userinfo endpoint when it is signed, no scope when it was read
+    audience: str | None = None  # of a token of OpenID Connect: the userinfo endpoint, or a resource (RFC 8707)
     scope: tuple[str, ...] = ()  # granted with `openid`
     auth_time: datetime | None = None
     acr: str | None = None

@@ -72,6 +72,10 @@ class SessionsRead(Protocol):
         """
         ...
 
+    async def grant_of_refresh_token(self, token_hash: bytes) -> OpenIdGrant | None:
+        """Return what was granted to the session of this token, or None without OpenID Connect."""
+        ...
+
     async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         """Return the facts for an ID token, or None if the service does not want them there."""
         ...

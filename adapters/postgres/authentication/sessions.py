@@ -132,16 +132,16 @@ FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", "coalesce
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
                           created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash, authenticated_at,
-                          second_factor, browser_session_id, scope, id_token_claims, userinfo_claims, resource)
+                          second_factor, fresh, browser_session_id, scope, id_token_claims, userinfo_claims, resource)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
             %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
-            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(browser_session_id)s, %(scope)s::text[],
+            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(is_fresh)s, %(browser_session_id)s, %(scope)s::text[],
             %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s)"""
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at, s.second_factor {SESSION_JOINS}
+    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at, s.second_factor, s.fresh {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
@@ -252,6 +252,7 @@ def session_parameters(session: Session) -> dict[str, object]:
         "grant": session.grant,
         "authenticated_at": session.authenticated_at,
         "second_factor": session.second_factor,
+        "is_fresh": session.is_fresh,
         "browser_session_id": session.browser_session_id,
         **grant_parameters(session.openid),
     }
@@ -325,6 +326,13 @@ class Sessions(Repository):
             return to_context(row), grant, to_user_facts(row[width + GRANT_WIDTH :])
 
         return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
+
+    async def grant_of_refresh_token(self, token_hash: bytes) -> OpenIdGrant | None:
+        return await self._one(
+            to_grant,
+            f"select {grant_columns('s')} from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(token_hash)s",
+            token_hash=token_hash,
+        )
 
     async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         return await self._one(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)

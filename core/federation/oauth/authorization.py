@@ -18,6 +18,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
+from core.authentication.openid_rules import parse_scope
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -45,6 +46,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
+from core.federation.oauth.openid_requests import ResourceUnknown
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
@@ -170,7 +172,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def exchange_code(
-    ports: Ports, caller: Caller, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None
+    ports: Ports, caller: Caller, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None, resource: str | None
 ) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
 
@@ -180,21 +182,29 @@ async def exchange_code(
     those of the application's server say nothing about the user. If a code is presented a second
     time, the session that it started ends.
 
-    Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive.
+    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2).
+
+    Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive, ResourceUnknown.
     """
     if not client.authenticated:
         raise ClientInvalid
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier)
+        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
 
 
 async def _redeem(
-    ports: Ports, caller: Caller, client: OAuthClient, code_hash: bytes, redirect_uri: str | None, verifier: str | None
+    ports: Ports,
+    caller: Caller,
+    client: OAuthClient,
+    code_hash: bytes,
+    redirect_uri: str | None,
+    verifier: str | None,
+    resource: str | None,
 ) -> TokenPair:
     challenge = None
     if verifier is not None:
@@ -213,6 +223,7 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
+                _require_resource(ports, redeemed.openid, resource)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
@@ -227,6 +238,12 @@ async def _redeem(
     if signed_in is None:
         raise AuthorizationCodeInvalid
     return issue_first_tokens(ports, signed_in)
+
+
+def _require_resource(ports: Ports, grant: OpenIdGrant | None, resource: str | None) -> None:
+    """Check that a token request names no other resource than the granted one. Raises: ResourceUnknown."""
+    if resource is not None and (grant is None or resource != (grant.resource or ports.tokens.userinfo_audience)):
+        raise ResourceUnknown
 
 
 def _grant_of(
@@ -265,17 +282,23 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
     return (_frontend_callback(ports),) if client.service is None else client.service.redirect_uris
 
 
-async def refresh_tokens(ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str) -> TokenPair:
+async def refresh_tokens(
+    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, scope: str | None, resource: str | None
+) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
-    `client` is None if the request names no client.
+    `client` is None if the request names no client. `scope` narrows the scopes of these tokens (RFC
+    6749 section 6): scopes that were not granted are left out. `resource` must be the granted one.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded.
+    MembershipEnded, ResourceUnknown.
     """
     presenter = _presenter(client)
+    if resource is not None:  # checked before the token is used up
+        async with ports.storage.reading() as read:
+            _require_resource(ports, await read.sessions.grant_of_refresh_token(digest(refresh_token)), resource)
     try:
-        return await sessions.refresh(ports, caller, refresh_token, presenter)
+        return await sessions.refresh(ports, caller, refresh_token, presenter, None if scope is None else parse_scope(scope))
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
             raise ClientInvalid from None

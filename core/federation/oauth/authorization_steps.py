@@ -115,7 +115,9 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
         return True
     if is_fresh:
         return False
-    if Prompt.LOGIN in openid.prompt or (openid.max_age is not None and ports.clock.now() - session.created_at > openid.max_age):
+    if Prompt.LOGIN in openid.prompt:
+        return True
+    if openid.max_age is not None and (not session.is_fresh or ports.clock.now() - session.created_at > openid.max_age):
         return True
     if openid.wished_acr is Acr.MFA and not session.second_factor and Prompt.NONE not in openid.prompt:
         async with ports.storage.reading() as read:
@@ -187,7 +189,7 @@ def asked_at(ports: Ports, path: str) -> datetime | None:
 def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationRequest) -> bool:
     """Return whether the visitor signed in after this request had asked for it."""
     asked_at = _asked_at(ports, request)
-    return asked_at is not None and visitor.browser.created_at >= asked_at
+    return asked_at is not None and visitor.browser.is_fresh and visitor.browser.created_at >= asked_at
 
 
 def _asked_at(ports: Ports, request: AuthorizationRequest) -> datetime | None:

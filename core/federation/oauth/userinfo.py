@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.authentication import signing_keys
-from core.authentication.openid_rules import USERINFO_PATH, Scope
+from core.authentication.openid_rules import Scope
 from core.kernel import principals
 from core.kernel.errors import Forbidden, SessionEnded, TokenInvalid, refuse
 
@@ -19,7 +19,7 @@ class ScopeInsufficient(Forbidden):
     oauth_error = "insufficient_scope"
 
 
-async def load(ports: Ports, token: str, base_url: str) -> dict[str, Any]:
+async def load(ports: Ports, token: str) -> dict[str, Any]:
     """Return the claims that the application with this access token may see, as they are now.
 
     Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, ScopeInsufficient.
@@ -27,7 +27,7 @@ async def load(ports: Ports, token: str, base_url: str) -> dict[str, Any]:
     claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
     if Scope.OPENID not in claims.scope:
         raise ScopeInsufficient
-    if claims.audience != base_url + USERINFO_PATH:
+    if claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid
     async with ports.storage.reading() as read:
         context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(

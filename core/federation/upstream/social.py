@@ -284,7 +284,8 @@ async def sign_in(
     OrganizationNotActive, AccountClosed.
     """
     try:
-        return await login.sign_in_with_identity(ports, caller, pending.provider, partial(_find_account, ports, pending, identity), client)
+        find_account = partial(_find_account, ports, pending, identity)
+        return await login.sign_in_with_identity(ports, caller, pending.provider, find_account, client, is_fresh=identity.is_fresh)
     except (ProviderEmailMissing, ProviderEmailTaken):
         ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise

@@ -312,7 +312,8 @@ async def test_every_origin_can_read_the_token_endpoint(relying_party: RelyingPa
 async def test_only_endpoints_that_read_no_cookies_allow_every_origin(app: QuartTrio) -> None:
     """No route below /api is among them (security G-3)."""
     allowed = {rule.rule for rule in app.url_map.iter_rules() if allows_any_origin(app.view_functions[rule.endpoint])}
-    assert allowed == {TOKEN, REVOKE, "/.well-known/jwks.json", "/.well-known/oauth-authorization-server"}
+    metadata = {"/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"}
+    assert allowed == {TOKEN, REVOKE, "/auth/userinfo", *metadata}
 
 
 async def test_other_endpoints_outside_the_api_allow_no_origin(relying_party: RelyingParty) -> None:

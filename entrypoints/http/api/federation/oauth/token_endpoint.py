@@ -74,6 +74,8 @@ class TokenRequest(RequestModel):
     device_code: Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
     redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
+    scope: Text | None = Field(None, description="With `refresh_token`: fewer scopes than were granted. Other scopes are left out.")
+    resource: Text | None = Field(None, description="The granted resource, or none. Another one is refused (RFC 8707).")
     client_id: Text | None = Field(None, description="The client id, unless HTTP Basic sends it.")
     client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
 
@@ -140,9 +142,11 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
     match grant:
         case "code":
             client = client or refuse(ClientInvalid)
-            return await oauth.exchange_code(ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier)
+            return await oauth.exchange_code(
+                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, body.resource
+            )
         case "refresh_token":
-            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "")
+            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", body.scope, body.resource)
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
     return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier)
 

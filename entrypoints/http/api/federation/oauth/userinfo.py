@@ -8,7 +8,7 @@ from core.authentication.openid_rules import USERINFO_PATH
 from core.federation.oauth import userinfo
 from core.kernel.errors import Unauthenticated
 from entrypoints.http.edge.access import anyone, bearer_token
-from entrypoints.http.edge.context import app_context, ports
+from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth
 
@@ -51,5 +51,5 @@ async def post_userinfo() -> Response:
 
 
 async def _answer(token: str) -> Response:
-    claims = await userinfo.load(ports(), token, app_context().base_url)
+    claims = await userinfo.load(ports(), token)
     return Response(json.dumps(claims, ensure_ascii=False), 200, {"Cache-Control": "no-store"}, content_type="application/json")
