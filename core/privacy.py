@@ -55,7 +55,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
 
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
-    that belongs to its organization. A part contains memberships, logins and identities, but no
+    that belongs to its organization. A part contains memberships, logins, identities and consents, but no
     profile, second factors, passkeys and changes of the address, because these belong to the account.
     The privacy log gets an entry.
 
@@ -88,6 +88,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         oauth_identities=batches(lambda read, last, count: read.identities(user_id, within, last, count)),
         mfa_events=batches(lambda read, last, count: read.mfa_events(user_id, last, count), limit=account_limit),
         passkeys=batches(lambda read, last, count: read.passkeys(user_id, last, count), limit=account_limit),
+        consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
         email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
     )
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.profile_rules import Profile
+    from core.authentication.openid_rules import Scope
     from core.eventing.audit_rules import AuditActor
     from core.kernel.principals import Role
     from core.kernel.providers import Provider
@@ -131,6 +132,18 @@ class ExportedEmailChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedConsent:
+    """What the user allowed an application to see."""
+
+    service_id: UUID
+    service_slug: str
+    org_id: UUID
+    org_slug: str
+    scope: tuple[Scope, ...]
+    granted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
@@ -150,6 +163,7 @@ class PersonalDataExport:
     mfa_events: Batches[ExportedMfaEvent]
     passkeys: Batches[ExportedPasskey]
     email_changes: Batches[ExportedEmailChange]
+    consents: Batches[ExportedConsent]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
+from core.authentication.openid_rules import Scope, in_order
 from core.kernel.principals import Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
@@ -19,6 +20,7 @@ from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
     NO_ADDRESS,
     NO_AGENT,
+    ExportedConsent,
     ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
@@ -218,6 +220,10 @@ def to_email_change(row: Row) -> ExportedEmailChange:
     return ExportedEmailChange(row[0], Email(row[1]), Email(row[2]), row[3], row[4], row[5])
 
 
+def to_consent(row: Row) -> ExportedConsent:
+    return ExportedConsent(row[0], row[1], row[2], row[3], in_order(Scope(name) for name in row[4]), row[5])
+
+
 def to_passkey(row: Row) -> ExportedPasskey:
     return ExportedPasskey(*row)
 
@@ -371,6 +377,24 @@ class Privacy(Repository):
             user_id=user_id,
             at=before and before.requested_at,
             id=before and before.id,
+            limit=limit,
+        )
+
+    async def consents(
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedConsent | None, limit: int
+    ) -> list[ExportedConsent]:
+        in_orgs = "" if within is None else "and c.org_id = any(%(within)s)"
+        later = "" if after is None else "and (c.granted_at, c.service_id) > (%(at)s, %(id)s)"
+        return await self._all(
+            to_consent,
+            f"""
+            select v.id, v.slug, o.id, o.slug, c.scope, c.granted_at
+            from consents c join services v on v.id = c.service_id join organizations o on o.id = c.org_id
+            where c.user_id = %(user_id)s {in_orgs} {later} order by c.granted_at, c.service_id limit %(limit)s""",
+            user_id=user_id,
+            within=_to_list(within),
+            at=after and after.granted_at,
+            id=after and after.service_id,
             limit=limit,
         )
 

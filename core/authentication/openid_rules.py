@@ -190,6 +190,12 @@ def parse_scope(text: str | None) -> tuple[Scope, ...]:
     return tuple(scope for scope in Scope if scope in names)
 
 
+def in_order(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+    """Return the scopes without repetitions, in the order of `Scope`."""
+    members = frozenset(scopes)
+    return tuple(scope for scope in Scope if scope in members)
+
+
 def claims_of(scopes: Iterable[Scope]) -> frozenset[str]:
     """Return the names of the user claims that these scopes give."""
     return frozenset(name for scope in scopes for name in CLAIMS_OF_SCOPE.get(scope, ()))

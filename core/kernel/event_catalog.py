@@ -83,6 +83,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Service management", Target.SERVICE, "service.access.updated"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
+            *_kinds("Service management", Target.USER, "consent.granted", "consent.withdrawn"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.deleted", platform_only=True),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.owner.changed"),

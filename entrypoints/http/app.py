@@ -29,7 +29,7 @@ from entrypoints.http.api.applications import (
 from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.oauth import device_flow, discovery, userinfo
+from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
@@ -54,6 +54,7 @@ from entrypoints.http.edge.openapi import allows_any_origin, changes_state, desc
 from entrypoints.http.pages import (
     account,
     account_access,
+    account_consents,
     account_email,
     account_profile,
     account_subscriptions,
@@ -91,6 +92,7 @@ BLUEPRINTS: Final = (
     (analytics, "Sign-ins of an organization and its services."),
     (services, "Applications of an organization. The API calls them services."),
     (own_applications, "Applications of the signed-in user."),
+    (consents, "What the signed-in user shares with applications."),
     (service_access, "Who may use a service: its policy, and assigned users."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
@@ -132,6 +134,7 @@ BLUEPRINTS: Final = (
     (account, "Pages: the user's account."),
     (account_email, "Pages: the email address of the user."),
     (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),
+    (account_consents, "Pages: what the user shares with applications."),
     (account_subscriptions, "Pages: the subscriptions of the user."),
     (account_profile, "Pages: the profile of the user, and the deletion of the account."),
     (operations, "Health, metrics, signing keys, and this description."),

@@ -178,6 +178,13 @@ class Sessions(SessionsRead, Protocol):
         """
         ...
 
+    async def end_openid(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+        """End the sessions of OpenID Connect that this user has at this service of this organization.
+
+        This also ends authorization codes and device approvals that would start such sessions.
+        """
+        ...
+
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         """Delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
 

@@ -16,6 +16,7 @@ from core.applications.access_rules import DeferredEnrollment
 from core.applications.services_rules import Service
 from core.authentication.openid_rules import Scope, UserFacts
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
+from core.federation.oauth.consents_rules import Consent
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
@@ -90,12 +91,24 @@ class ConsentsRead(Protocol):
         """Return the scopes that this user has agreed to, also those of claims that were asked for by name."""
         ...
 
+    async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
+        """Return the consents of this user to applications of all organizations, by organization and application."""
+        ...
+
+    async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        """Return the consent of this user to an application of any organization."""
+        ...
+
 
 class Consents(ConsentsRead, Protocol):
     """Changes to consents. The account is locked before any of these."""
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         """Add these scopes to the consent. Return whether any is new. The service must exist."""
+        ...
+
+    async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        """Delete the consent of this user to an application of any organization, and return it, if there is one."""
         ...
 
 

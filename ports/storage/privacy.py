@@ -9,6 +9,7 @@ from core.kernel.principals import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
+    ExportedConsent,
     ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
@@ -80,6 +81,12 @@ class PrivacyRead(Protocol):
         """Return a page of the requested changes of the email address, newest first."""
         ...
 
+    async def consents(
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedConsent | None, limit: int
+    ) -> list[ExportedConsent]:
+        """Return a page of the consents, oldest first. With `within`, only those to services of these organizations."""
+        ...
+
     async def next_user_to_redact(self) -> UUID | None:
         """Return the anonymized user with the lowest id that still has log entries to redact, if any."""
         ...
@@ -124,8 +131,8 @@ class Privacy(PrivacyRead, Protocol):
         """Delete everything that can sign in to the account or was issued for it, except the sessions (see `Sessions.remove`).
 
         This covers the second factor, backup codes, identities, passkeys, devices, pending
-        sign-ins, tickets and tokens. It also covers the SAML name ids, by which services know the
-        user.
+        sign-ins, tickets and tokens. It also covers consents, and the SAML name ids, by which services
+        know the user.
         """
         ...
 

@@ -215,6 +215,8 @@ GET    {org}                                                      401 403 404
 PATCH  {org}                                                      400 401 403 404
 DELETE {org}                                                      401 403 404
 GET    /api/user/applications                                     401 403
+GET    /api/user/consents                                         401 403
+DELETE /api/user/consents/{service_id}                            401 403 404
 GET    {org}/services                                             400 404
 GET    {service}                                                  404
 GET    {service}/access                                           404

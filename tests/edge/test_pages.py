@@ -42,6 +42,13 @@ SUBSCRIPTION: dict[str, object] = {
     "is_live": True,
     "is_charged": True,
 }
+CONSENT: dict[str, object] = {
+    "id": 7,
+    "service": "Portal & Shop",
+    "organization": "Acme & Sons",
+    "since": TIME,
+    "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
+}
 DEVICE_REQUEST: dict[str, object] = {
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
@@ -129,7 +136,7 @@ PAGES: dict[str, dict[str, object]] = {
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
         "email": "ada@example.org",
-        "scopes": ["email", "offline_access", "openid", "org", "profile", "roles"],
+        "scopes": CONSENT["scopes"],
         "selects_account": False,
     },
     "form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
@@ -158,6 +165,7 @@ PAGES: dict[str, dict[str, object]] = {
         "profile": {"name": "Ada Lovelace", "picture": None, "locale": "en-GB", "zoneinfo": "Europe/London"},
         "organizations": [("Acme & Sons", "member"), ("Own", "owner")],
         "applications": ["Portal & Shop"],
+        "consents": ["Portal & Shop"],
         "subscriptions": [("Gold", "Portal & Shop")],
     },
     "account_identities.html": {
@@ -202,6 +210,8 @@ PAGES: dict[str, dict[str, object]] = {
     "account_backup_codes.html": {"done": "It was done.", "codes": ["ABCD-2345"], "switched_on": True},
     "account_devices.html": {"done": "It was done.", "devices": [DEVICE]},
     "account_device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "account_consents.html": {**ACCOUNT, "consents": [CONSENT]},
+    "account_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
     "account_applications.html": {
         "done": "It was done.",
         "applications": [{"name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],
@@ -276,6 +286,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "authorize.html": {"scopes": [], "selects_account": True},
     "account_organizations.html": {"organizations": []},
     "account_applications.html": {"applications": []},
+    "account_consents.html": {"consents": []},
     "account_devices.html": {"devices": []},
     "invitation.html": {"inviter": None, "chooses_password": False},
     "invitation_accepted.html": {"other_user": None},

@@ -161,6 +161,11 @@ ADDITIONS: Final = {
     "GET /api/platform/audit-log/export": "decision 153: the platform's log as a file",
     "GET /api/platform/audit-log/{}": "decision 153: the entry of `audit_log_id`",
     "GET /app/account/applications": "decision 177: the page of these applications",
+    "GET /api/user/consents": "OpenID Connect Core section 3.1.2.4: what the user shares with applications",
+    "DELETE /api/user/consents/{}": "the same: the user withdraws a consent",
+    "GET /app/account/consents": "decision 53: the page of these consents",
+    "GET /app/account/consents/{}": "decision 53: the page of one of them",
+    "POST /app/account/consents/{}/withdraw": "decision 176: the form of that page",
     "GET /app/account/organizations": "security R-6: the page of the organizations",
     "POST /app/account/organizations/{}/confirm": "security R-5",
     "POST /app/account/organizations/{}/leave": "decision 176: a form of that page",
@@ -176,8 +181,11 @@ ADDED_FIELDS: Final = {
         for operation, added, reason in (
             ("user-get", "pending_email", "decision 70"),
             ("user-update", "pending_email", "decision 70"),
-            ("privacy-export", "email_changes", "security Y-1"),
         )
+    },
+    "privacy-export": {
+        **dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247"),
+        **dict.fromkeys(("email_changes", "consents"), "security Y-1"),
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},

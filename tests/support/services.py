@@ -1,7 +1,7 @@
 """Services, plans, API keys and sessions, inserted as the use cases leave them."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
@@ -56,6 +56,14 @@ async def enroll_user(tx: Transaction, service: UUID, user: UUID, at: datetime) 
     enrolled = tx.end_users.enroll_deferred(service, user, at)
     await tx.end_users.is_known(service, user)  # any statement, which sends the deferred one
     return enrolled.value is not None
+
+
+async def add_consent(pool: Pool, service: UUID, user: UUID, at: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+    """Let the user agree to the scopes `openid` and `profile` of the service."""
+    insert = """
+        insert into consents (user_id, org_id, service_id, scope, granted_at)
+        select %s, org_id, id, '{profile,openid}', %s from services where id = %s"""
+    await run_sql(pool, insert, user, at, service)
 
 
 async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:

@@ -90,6 +90,9 @@ def remove_without_subscription(which: LiteralString) -> LiteralString:
             where org_id = %(org_id)s and user_id = any(%(user_ids)s) and {which} and not exists (
                 select 1 from subscriptions b where b.service_id = r.service_id and b.user_id = r.user_id)
             returning service_id, user_id),
+        withdrawn as (
+            delete from consents c using parted
+            where c.org_id = %(org_id)s and c.service_id = parted.service_id and c.user_id = parted.user_id),
         counted as (
             update services v set user_count = user_count - fewer.users
             from (select service_id, count(*) as users from parted group by service_id) fewer
@@ -120,6 +123,8 @@ def _removal(of_organization: LiteralString, of_service: LiteralString, no_longe
             delete from subscriptions where user_id = %(user_id)s {of_organization} {of_service} returning service_id),
         unlinked as (
             delete from identities where user_id = %(user_id)s and service_id is not null {of_service}),
+        withdrawn as (
+            delete from consents where user_id = %(user_id)s {of_organization} {of_service}),
         counted as (
             update services v set user_count = user_count - fewer.users, subscription_count = subscription_count - fewer.subscriptions
             from (

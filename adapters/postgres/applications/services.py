@@ -267,6 +267,8 @@ class Services(Repository):
                 delete from service_users
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id > %(after)s and user_id <= %(until)s
                 returning user_id),
+            withdrawn as (
+                delete from consents c using r where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = r.user_id),
             forgotten as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
             select count(*) from forgotten""",

@@ -586,6 +586,25 @@ class Sessions(Repository):
             now=now,
         )
 
+    async def end_openid(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+        # Keep the codes that were exchanged, as in `end_in_organization`.
+        await self._run(
+            f"""
+            with codes as (
+                delete from authorization_codes
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and scope is not null
+                  and session_id is null),
+            approvals as (
+                {DENY} and d.org_id = %(org_id)s and d.service_id = %(service_id)s and d.scope is not null and a.user_id = %(user_id)s)
+            update sessions set ended_at = %(now)s
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and scope is not null
+              and ended_at is null""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a
         # rotation does not see the token that the rotation inserted, so the statement is repeated

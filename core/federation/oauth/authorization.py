@@ -163,8 +163,8 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         await own_account.lock_own_account(tx, visitor, now)
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
-        if agreed and grant is not None and context is not None:
-            await consents.remember(tx, context, visitor.user_id, grant, now)
+        if agreed and grant is not None and authorization.service is not None:
+            await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
     return code
 
 

@@ -73,9 +73,18 @@ def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRe
 
 
 async def find_next_step(
-    ports: Ports, visitor: Visitor | None, authorization: Authorization, openid: OpenIdRequest, *, agreed: bool = False
+    ports: Ports,
+    visitor: Visitor | None,
+    authorization: Authorization,
+    openid: OpenIdRequest,
+    *,
+    agreed: bool = False,
+    selected: bool = False,
 ) -> NextStep:
-    """Return the next step for this visitor, who has all required factors. `agreed`: the user has just agreed on our page.
+    """Return the next step for this visitor, who has all required factors.
+
+    `agreed`: the user has just agreed on our page. `selected`: the user has just chosen this account on
+    our page, which showed no scopes to agree to.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied.
     """
@@ -90,13 +99,13 @@ async def find_next_step(
             if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
                 raise AccessDenied
     grant, needs_consent = await _grant(ports, visitor, authorization, openid)
-    if agreed:
+    if agreed and not is_silent:
         return NextStep(Step.CODE, grant)
     if needs_consent or Prompt.CONSENT in openid.prompt:
         if is_silent:
             raise ConsentRequired
         return NextStep(Step.CONSENT, grant)
-    if Prompt.SELECT_ACCOUNT in openid.prompt and not _is_fresh(ports, visitor, authorization.request):
+    if Prompt.SELECT_ACCOUNT in openid.prompt and not selected and not _is_fresh(ports, visitor, authorization.request):
         return NextStep(Step.SELECT_ACCOUNT, grant)
     return NextStep(Step.CODE, grant)
 

@@ -9,9 +9,11 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core import privacy
+from core.authentication.openid_rules import Scope
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
 from core.privacy_rules import (
+    ExportedConsent,
     ExportedEmailChange,
     ExportedIdentity,
     ExportedLogin,
@@ -92,6 +94,17 @@ class ExportedEmailChangeResponse(ResponseModel):
     undone_at: Timestamp | None = Field(description="When the old address undid it, or null.")
 
 
+class ExportedConsentResponse(ResponseModel):
+    """What the user allowed an application to see."""
+
+    organization_id: UUID = Field(description="The id of the application's organization.")
+    organization_slug: str = Field(description="The slug of that organization.")
+    service_id: UUID = Field(description="The id of the application.")
+    service_slug: str = Field(description="The slug of the application.")
+    scopes: list[Scope] = Field(description="The scopes that the user agreed to.")
+    granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
+
+
 class ExportedUserResponse(ResponseModel):
     """The account of an export."""
 
@@ -127,6 +140,7 @@ class PersonalDataExportResponse(ResponseModel):
     mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")
     passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
     email_changes: list[ExportedEmailChangeResponse] = Field(description="The recent changes of the email address, newest first.")
+    consents: list[ExportedConsentResponse] = Field(description="What the user allowed applications to see, oldest first.")
 
 
 @routes.get("/api/privacy/export/<user_id>")
@@ -138,8 +152,8 @@ async def export(user_id: str) -> Response:
     """Export a user's data.
 
     You get all data of your own account; platform owners get that of every account. The owner of an
-    organization gets the memberships, logins and identities of a confirmed member that belong to
-    the organization. An application gets those of its signed-in user.
+    organization gets the memberships, logins, identities and consents of a confirmed member that
+    belong to the organization. An application gets those of its signed-in user.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 
@@ -155,6 +169,7 @@ async def export_package(data: PersonalDataExport) -> Response:
         Part("mfa_events", data.mfa_events, _to_mfa_event_response),
         Part("passkeys", data.passkeys, _to_passkey_response),
         Part("email_changes", data.email_changes, _to_email_change_response),
+        Part("consents", data.consents, _to_consent_response),
     )
 
 
@@ -208,6 +223,17 @@ def _to_email_change_response(change: ExportedEmailChange) -> ExportedEmailChang
         requested_at=change.requested_at,
         proved_at=change.proved_at,
         undone_at=change.undone_at,
+    )
+
+
+def _to_consent_response(consent: ExportedConsent) -> ExportedConsentResponse:
+    return ExportedConsentResponse(
+        organization_id=consent.org_id,
+        organization_slug=consent.org_slug,
+        service_id=consent.service_id,
+        service_slug=consent.service_slug,
+        scopes=list(consent.scope),
+        granted_at=consent.granted_at,
     )
 
 

@@ -188,7 +188,7 @@ PATH_PARAMETERS = {
 
 FORM_FIELDS = {
     "form_token": "The form token of the page, which proves that the page is ours.",
-    "answer": "`continue` or `refuse`.",
+    "answer": "`continue`, `select` or `refuse`.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",
     "email": "The email address.",
     "name": "The new name.",

@@ -21,6 +21,7 @@ from core.applications import own_applications
 from core.authentication import browser, identities, sessions
 from core.authentication.browser import FormTokenInvalid
 from core.billing import own_subscriptions
+from core.federation.oauth import consents
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH
@@ -55,6 +56,7 @@ NOTICES: Final = {
     "ended": "Session ended.",
     "profile": "Profile saved.",
     "canceled": "Subscription canceled.",
+    "withdrawn": "Access removed. The application asks you again the next time you sign in to it.",
     "left": "You left the organization.",
     "joined": "You've joined the organization.",
     "confirmed": "You confirmed your membership.",
@@ -139,6 +141,7 @@ async def show_account() -> Response:
             (organization.name, membership.role.value) for organization, membership in await organizations.list_own(ports(), user)
         ],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
+        consents=[consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[
             (own.subscription.plan.name, own.service)
             for own in await own_subscriptions.list_own(ports(), user)
@@ -154,7 +157,8 @@ async def show_account() -> Response:
 async def download_data() -> Response:
     """Download your data.
 
-    The JSON file contains your memberships, latest sign-ins, linked accounts, second-factor events and passkeys.
+    The JSON file contains your profile, memberships, latest sign-ins, linked accounts, second-factor
+    events, passkeys, and what you share with applications.
     """
     await read_account_form()
     user = signed_in()

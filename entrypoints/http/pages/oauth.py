@@ -11,6 +11,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from core.authentication import browser
 from core.authentication.oauth_credentials_rules import parse_provider
+from core.authentication.openid_rules import in_order
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import authorization_steps, openid_requests
@@ -117,9 +118,9 @@ async def authorize() -> Response:
 async def answer_consent() -> Response:
     """Send the form of the consent page, or an authorization request as a form.
 
-    With a `form_token` it is the form of our page: `answer` is `continue`, and every other value
-    cancels. A request of an application is checked, and redirected to the same request with GET
-    (OpenID Connect Core section 3.1.2.1).
+    With a `form_token` it is the form of our page: `answer` is `continue` to agree, `select` to
+    continue with this account, and every other value cancels. A request of an application is
+    checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
@@ -134,10 +135,12 @@ async def answer_consent() -> Response:
         return _to_sign_in(authorization)
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
     try:
-        if form.get("answer") != "continue":
+        answer, openid = form.get("answer"), _parse(authorization)
+        agreed, selected = answer == "continue", answer == "select"
+        if not agreed and not selected:
             raise AccessDenied
-        step = await authorization_steps.find_next_step(ports(), user, authorization, _parse(authorization), agreed=True)
-        return await _take_step(user, authorization, step, agreed=True)
+        step = await authorization_steps.find_next_step(ports(), user, authorization, openid, agreed=agreed, selected=selected)
+        return await _take_step(user, authorization, step, agreed=agreed)
     except AuthorizationRefused as refusal:
         return _refused(authorization, refusal)
 
@@ -215,7 +218,7 @@ async def _question_page(user: Visitor, authorization: Authorization, step: Next
         service=authorization.service.name,
         organization=design.organization_name if design else "",
         email=user.email,
-        scopes=[] if step.grant is None else sorted(consent_scopes(step.grant)),
+        scopes=[] if step.grant is None else list(in_order(consent_scopes(step.grant))),
         selects_account=step.step is Step.SELECT_ACCOUNT,
     )
     return page_response(page)

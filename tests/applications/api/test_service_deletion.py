@@ -19,12 +19,12 @@ from tests.applications.api.services import Workshop
 from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, PASSWORD, Answer, SignedIn, add_account, run_concurrently, run_during, run_sql
 from tests.support.refusals import FORBIDDEN, MISSING, NOT_ACTIVE, refused
-from tests.support.services import add_api_key, add_login, add_plan, add_service, add_subscription, sign_in_to
+from tests.support.services import add_api_key, add_consent, add_login, add_plan, add_service, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
 
 # Tables with rows that belong to a service
-TABLES = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events")
+TABLES = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events", "consents")
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ async def open_shop(tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock, 
     session = await sign_in_to(ports, pool, service, user)
     await add_login(ports, pool, service, user.id)
     await add_subscription(ports, pool, service, user.id, plan, ends=clock.now())
+    await add_consent(pool, service, user.id)
     return Shop(tenant, service, user, session, await add_api_key(pool, service))
 
 

@@ -20,7 +20,7 @@ from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, add_account, add_organization, run_sql
-from tests.support.services import add_plan, add_service, add_service_user, add_subscription, service_context, sign_in_to
+from tests.support.services import add_consent, add_plan, add_service, add_service_user, add_subscription, service_context, sign_in_to
 from tests.support.tenants import Tenant, Tenants
 
 EMAIL = "mine@example.com"
@@ -47,6 +47,7 @@ async def use_service(shop: Shop, account: Account, clock: FakeClock) -> list[st
         plan = await add_plan(tenant.pool, shop.id)
         await add_subscription(tenant.ports, tenant.pool, shop.id, account.id, plan, status, ends=clock.now() + timedelta(days=30))
     await link_identity(tenant, account, shop.id)
+    await add_consent(tenant.pool, shop.id, account.id)
     return tokens
 
 

@@ -44,6 +44,8 @@ REFUSED = {
     ("POST", "/api/user/identities/<provider>/link"),
     ("DELETE", "/api/user/identities/<provider>"),
     ("GET", "/api/provider-token/<provider>"),
+    # consents
+    ("DELETE", "/api/user/consents/<service_id>"),
     # privacy
     ("GET", "/api/privacy/export/<user_id>"),
     ("DELETE", "/api/privacy/forget/<user_id>"),
@@ -104,6 +106,7 @@ ALLOWED = {
     ("GET", "/api/user/devices"),
     ("GET", "/api/user/devices/<device_id>"),
     ("GET", "/api/user/applications"),
+    ("GET", "/api/user/consents"),
     ("GET", "/api/user/identities"),
     ("GET", "/api/subscription"),
     ("POST", "/api/auth/logout"),

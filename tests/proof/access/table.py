@@ -120,6 +120,8 @@ DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400 
 GET    /api/user/mfa/events                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
@@ -400,6 +402,9 @@ POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
 POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
 GET    /app/account/applications                     303* 200  200  200  303*
+GET    /app/account/consents                         303* 200  200  200  303*
+GET    /app/account/consents/<service_id>            303* 200  200  200  303*
+POST   /app/account/consents/<service_id>/withdraw   303* 303  303  303  303*
 GET    /app/account/organizations                    303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/confirm 303* 303  303  303  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
@@ -444,6 +449,10 @@ OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 ONESELF: Final = {"user_id": "{own_id}"}
 AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 
+HAS_CONSENT: Final = """
+    insert into consents (user_id, org_id, service_id, scope, granted_at)
+    select '{own_id}', org_id, id, array['openid'], now() from services where id = '{service_id}' on conflict do nothing"""
+
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
@@ -466,6 +475,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/user/mfa/verify": Request({"code": "{code}"}),
     "DELETE /api/user/mfa": Request(setup_sql=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(setup_sql=HAS_MFA),
+    "DELETE /api/user/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
     "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
     "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
@@ -600,6 +610,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),
     "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
+    "GET /app/account/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
+    "POST /app/account/consents/<service_id>/withdraw": Request(form=OF_THE_SESSION, setup_sql=HAS_CONSENT),
     "POST /app/account/organizations/<org_slug>/confirm": Request(form=OF_THE_SESSION),
     "POST /app/account/organizations/<org_slug>/leave": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),

@@ -2,10 +2,33 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository
-from core.authentication.openid_rules import Scope
+from adapters.postgres.engine.statements import Repository, Row
+from core.authentication.openid_rules import Scope, in_order
+from core.federation.oauth.consents_rules import Consent
+
+
+def _select(table: LiteralString) -> LiteralString:
+    return f"""
+        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope, c.granted_at
+        from {table} c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
+        left join branding b on b.org_id = o.id"""
+
+
+def to_consent(row: Row) -> Consent:
+    return Consent(
+        service_id=row[0],
+        service_slug=row[1],
+        service=row[2],
+        org_id=row[3],
+        org_slug=row[4],
+        organization=row[5],
+        logo_url=row[6],
+        scope=in_order(Scope(name) for name in row[7]),
+        granted_at=row[8],
+    )
 
 
 class Consents(Repository):
@@ -23,6 +46,22 @@ class Consents(Repository):
         )
         return scope or frozenset()
 
+    async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
+        return await self._all(
+            to_consent,
+            f"{_select('consents')} where c.user_id = %(user_id)s order by 6, v.name, v.id limit %(limit)s",
+            user_id=user_id,
+            limit=limit,
+        )
+
+    async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        return await self._one(
+            to_consent,
+            f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s",
+            user_id=user_id,
+            service_id=service_id,
+        )
+
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         return await self._exists(
             """
@@ -37,4 +76,14 @@ class Consents(Repository):
             user_id=user_id,
             scope=sorted(scope),
             now=now,
+        )
+
+    async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        return await self._one(
+            to_consent,
+            f"""
+            with withdrawn as (delete from consents where user_id = %(user_id)s and service_id = %(service_id)s returning *)
+            {_select("withdrawn")}""",
+            user_id=user_id,
+            service_id=service_id,
         )

@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
+from tests.support.services import add_consent
 
 FIRST_LOGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -91,6 +92,9 @@ class Subject:
         statement = f"insert into email_changes ({', '.join(row)}) values ({', '.join(['%s'] * len(row))})"  # noqa: S608
         await run_sql(self.pool, statement, *row.values())
 
+    async def add_consent(self, number: int, service: UUID) -> None:
+        await add_consent(self.pool, service, self.account.id, FIRST_LOGIN + timedelta(days=number))
+
 
 async def request_export(api: Api, user_id: object, token: str | None = None) -> Answer:
     return await api.get(f"/api/privacy/export/{user_id}", token=token)
@@ -101,6 +105,8 @@ async def add_all_data(subject: Subject, *services: UUID) -> None:
     for number, service in enumerate((None, *services)):
         await subject.add_login(number, service)
         await subject.add_identity(number, "codehost", service)
+        if service is not None:
+            await subject.add_consent(number, service)
     await subject.add_mfa_event(0)
     await subject.add_passkey(0)
     await subject.add_email_change(0)

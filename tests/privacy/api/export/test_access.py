@@ -32,6 +32,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
     assert package["login_events_count"] == 1
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
+    assert [consent["organization_slug"] for consent in package["consents"]] == ["acme"]
     # These belong to the account.
     assert (package["mfa_events"], package["passkeys"], package["email_changes"]) == ([], [], [])
     assert {name: package[name] for name in NO_FIELDS} == NO_FIELDS
@@ -110,6 +111,7 @@ async def test_an_application_gets_its_users_data_of_its_organization(
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"]
     assert package["login_events_count"] == 2
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
+    assert [consent["service_slug"] for consent in package["consents"]] == ["shop", "second"]
     assert (package["mfa_events"], package["passkeys"], package["email_changes"]) == ([], [], [])
     await acme.set_status("suspended")
     assert (await user.export(token))["login_events_count"] == 2

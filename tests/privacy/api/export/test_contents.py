@@ -52,6 +52,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     await user.add_email_change(0, proved_at=FIRST_LOGIN + timedelta(days=1), undone_at=FIRST_LOGIN + timedelta(days=2))
     await user.add_email_change(1)
     addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
+    await user.add_consent(0, shop)
     package = await user.export()
     assert package == {
         "user_id": user.id,
@@ -102,6 +103,16 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             {**addresses, "requested_at": day[1], "proved_at": None, "undone_at": None},
             {**addresses, "requested_at": day[0], "proved_at": day[1], "undone_at": day[2]},
         ],
+        "consents": [
+            {
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "service_id": str(shop),
+                "service_slug": "shop",
+                "scopes": ["openid", "profile"],
+                "granted_at": day[0],
+            }
+        ],
     }
     assert list(package) == [
         *(
@@ -116,14 +127,15 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "mfa_events",
             "passkeys",
             "email_changes",
+            "consents",
         )
     ]
 
 
 async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes")
-    assert [package[name] for name in lists] == [[]] * 6
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents")
+    assert [package[name] for name in lists] == [[]] * 7
     assert package["login_events_count"] == 0
 
 
@@ -131,8 +143,8 @@ async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant,
     owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
     await add_all_data(owner, shop)
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes")
-    assert [package[name] for name in lists] == [[]] * 6
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents")
+    assert [package[name] for name in lists] == [[]] * 7
 
 
 async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
@@ -175,13 +187,15 @@ async def test_lists_of_several_batches_are_complete(
     await run_sql(user.pool, "update memberships set created_at = %s", FIRST_LOGIN)
     for number in (0, 1):
         await user.add_login(number)
-        await user.add_identity(number, "websuite", await add_service(user.pool, acme.org, f"s{number}"))
+        service = await add_service(user.pool, acme.org, f"s{number}")
+        await user.add_identity(number, "websuite", service)
+        await user.add_consent(1, service)
         await user.add_mfa_event(0, f"event {number}")
         await user.add_passkey(0)
         await user.add_email_change(0, new_email=f"n{number}@example.com")
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
-        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3},
+        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)

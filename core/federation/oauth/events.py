@@ -1,0 +1,33 @@
+"""Constructors for the events of consents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.applications.events import service_details
+from core.kernel.event_catalog import EVENT_KINDS, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from core.applications.services_rules import Service
+    from core.authentication.openid_rules import Scope
+    from core.federation.oauth.consents_rules import Consent
+
+
+def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope]) -> Event:
+    """A user allowed an application to see what these scopes give. The event is sent only if a scope is new."""
+    details = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
+    return Event(EVENT_KINDS["consent.granted"], str(user_id), org_id=service.org_id, details=details)
+
+
+def consent_withdrawn(consent: Consent, user_id: UUID) -> Event:
+    """A user withdrew their consent to an application. `scopes` are those that the user had agreed to."""
+    details = {
+        "service_slug": consent.service_slug,
+        "service_name": consent.service,
+        "service_id": str(consent.service_id),
+        "scopes": [name.value for name in consent.scope],
+    }
+    return Event(EVENT_KINDS["consent.withdrawn"], str(user_id), org_id=consent.org_id, details=details)

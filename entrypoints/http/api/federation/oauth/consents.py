@@ -1,0 +1,70 @@
+"""What the signed-in user allowed applications to see."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.authentication.openid_rules import Scope
+from core.federation.oauth import consents
+from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
+from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.context import no_content, ports, signed_in
+from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("consents", __name__)
+
+
+class ConsentResponse(ResponseModel):
+    """What you allowed an application to see."""
+
+    service_id: UUID = Field(description="The id of the application.")
+    slug: str = Field(description="The slug of the application.")
+    name: str = Field(description="The name of the application.")
+    organization: ApplicationOrganizationResponse = Field(description="The organization of the application.")
+    scopes: list[Scope] = Field(description="The scopes that you agreed to, also those of claims that were asked for by name.")
+    granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
+
+
+class ConsentListResponse(ResponseModel):
+    """What you allowed applications to see."""
+
+    consents: list[ConsentResponse] = Field(description="Your consents, by organization and application. At most 200.")
+
+
+@routes.get("/api/user/consents")
+@person_anywhere
+@returns(ConsentListResponse)
+async def list_own() -> ConsentListResponse:
+    """List what you allowed applications to see.
+
+    An application is listed when you have agreed on the page of an OpenID Connect sign-in. A trusted
+    application of your own organization does not ask, and is not listed.
+    """
+    listed = [
+        ConsentResponse(
+            service_id=consent.service_id,
+            slug=consent.service_slug,
+            name=consent.service,
+            organization=ApplicationOrganizationResponse(slug=consent.org_slug, name=consent.organization, logo_url=consent.logo_url),
+            scopes=list(consent.scope),
+            granted_at=consent.granted_at,
+        )
+        for consent in await consents.list_own(ports(), signed_in())
+    ]
+    return ConsentListResponse(consents=listed)
+
+
+@routes.delete("/api/user/consents/<service_id>")
+@person_anywhere(outlives=True)
+@describes({204: "The consent is withdrawn."})
+async def withdraw(service_id: str) -> Response:
+    """Withdraw your consent to an application.
+
+    Your OpenID Connect sessions there end. At the next sign-in, the application asks you again.
+    """
+    await consents.withdraw(ports(), signed_in(), path_id(service_id))
+    return no_content()
