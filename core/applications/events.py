@@ -52,7 +52,7 @@ def service_created(service: Service) -> Event:
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
     scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
-    options = ("device_activation_uri", "pkce_without_secret", "email_sign_in")
+    options = ("device_activation_uri", "pkce_without_secret", "email_sign_in", "post_logout_redirect_uris", "backchannel_logout_uri")
     changes = field_changes(old, new, "name", "service_type", *scopes, "redirect_uris", *options)
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from core.applications.access_rules import AccessSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
+from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
 
 if TYPE_CHECKING:
@@ -60,6 +61,14 @@ class ActivationUriInvalid(Invalid):
     """The device activation page must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
 
 
+class PostLogoutRedirectUriInvalid(Invalid):
+    """A post-logout redirect URI must start with https:// or http://localhost (in apps: com.example.app:/). List each only once."""
+
+
+class BackchannelLogoutUriInvalid(Invalid):
+    """The back-channel logout URI must be the https:// URL of a public host (http:// too for `web` and `api`), without fragment."""
+
+
 class NoClientSecret(Invalid):
     """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
@@ -107,6 +116,8 @@ class Service:
     email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
     is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
     id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
+    post_logout_redirect_uris: tuple[str, ...] = ()
+    backchannel_logout_uri: str | None = None  # where logout tokens are sent
     access: AccessSettings = field(default_factory=AccessSettings)
 
 
@@ -125,6 +136,8 @@ class ServiceSettings:
     email_sign_in: bool | Keep | None = KEEP
     is_trusted: bool | Keep = KEEP
     id_token_claims: bool | Keep = KEEP
+    post_logout_redirect_uris: Sequence[str] | Keep | None = KEEP
+    backchannel_logout_uri: str | Keep | None = KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +173,7 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     All redirect URIs are checked against the resulting type, including those that stay.
 
     Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
-    ActivationUriInvalid.
+    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
     """
     changes = provided(**asdict(settings))
     if not changes:
@@ -170,12 +183,30 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
             changes[name] = _check_scopes(changes[name])
     if "redirect_uris" in changes:
         changes["redirect_uris"] = tuple(changes["redirect_uris"] or ())
+    if "post_logout_redirect_uris" in changes:
+        changes["post_logout_redirect_uris"] = tuple(changes["post_logout_redirect_uris"] or ())
     new = replace(service, **changes)
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
     if "device_activation_uri" in changes and new.device_activation_uri is not None and not uris.is_web_url(new.device_activation_uri):
         raise ActivationUriInvalid
+    if {"post_logout_redirect_uris", "backchannel_logout_uri", "service_type"} & changes.keys():
+        _check_logout_uris(new)
     return new
+
+
+def _check_logout_uris(service: Service) -> None:
+    try:
+        validate_redirect_uris(service.service_type, service.post_logout_redirect_uris)
+    except (RedirectUriInvalid, DuplicateRedirectUri):
+        raise PostLogoutRedirectUriInvalid from None
+    uri = service.backchannel_logout_uri
+    if uri is None:
+        return
+    # Without TLS, others could read the logout token. Only a confidential client may choose that
+    # (Back-Channel Logout section 2.2).
+    if len(uri) > LONGEST_URL or not uris.is_outbound_target(uri) or (service.service_type.is_public and not uri.startswith("https:")):
+        raise BackchannelLogoutUriInvalid
 
 
 def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:

@@ -332,12 +332,14 @@ async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:
 async def end_own(ports: Ports, caller: Person, session_id: UUID) -> bool:
     """End one of the caller's sessions, including impersonations. Return False if the caller has no such session, or it has ended."""
     async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock(caller.user_id)
         return await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
 
 
 async def end_others(ports: Ports, caller: Person) -> None:
     """End all sessions of the caller except this one."""
     async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock(caller.user_id)
         await tx.sessions.end_others(caller.user_id, caller.session_id, ports.clock.now())
 
 
@@ -347,10 +349,12 @@ async def logout(ports: Ports, caller: Person) -> None:
         await tx.sessions.end(caller.session_id, ports.clock.now())
 
 
-async def end_replaced(ports: Ports, caller: Caller, cookie: str) -> None:
+async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> None:
     """End the browser session of this cookie, because a new sign-in in this browser replaces it.
 
-    Its SAML sessions end with it: later logouts do not notify their services (decision 183).
+    Its SAML sessions end with it: later logouts do not notify their services (decision 183). If the
+    new session is of the same user, the applications' sessions of OpenID Connect move to it. If it
+    is of another user, they end, except those with offline access.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.sessions.end_in_browser(digest(cookie), ports.clock.now())
+        await tx.sessions.replace_in_browser(digest(cookie), successor.id, ports.clock.now())

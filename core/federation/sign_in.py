@@ -250,7 +250,7 @@ async def finish_in_browser(ports: Ports, caller: Caller, target: BrowserTarget,
         if service is not None:
             await login.confirm_membership_if_admitted(ports, signed_in, service.org_id, service.id)
     if target.cookie is not None:
-        await end_replaced(ports, caller, target.cookie)
+        await end_replaced(ports, caller, target.cookie, signed_in.session)
     return BrowserSignIn(signed_in.secret, signed_in.session.expires_at, signed_in.device_token)
 
 

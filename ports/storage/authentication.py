@@ -92,6 +92,13 @@ class SessionsRead(Protocol):
         """Return the sign-in that started this session of the user. The session may have ended."""
         ...
 
+    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
+        """Return whether the user authorized this session of the client in the browser with this cookie. Either session may have ended.
+
+        `client_id` is None for the platform's own frontend.
+        """
+        ...
+
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
         """Return the user's newest live sessions, including those of applications and impersonators, and the number of all live ones."""
         ...
@@ -102,7 +109,12 @@ class SessionsRead(Protocol):
 
 
 class Sessions(SessionsRead, Protocol):
-    """Write access to sessions and their refresh tokens, which are stored as SHA-256."""
+    """Write access to sessions and their refresh tokens, which are stored as SHA-256.
+
+    The end of a browser session also ends the applications' sessions of OpenID Connect that the
+    user authorized in it, except those with offline access. The caller holds the lock on the
+    account: otherwise the exchange of a code at the same time could add one more.
+    """
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         """Add a session with its first refresh token."""
@@ -133,8 +145,12 @@ class Sessions(SessionsRead, Protocol):
         """End this session. A session that has already ended keeps its end."""
         ...
 
-    async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
-        """End the browser session of the cookie with this hash, if it has not ended."""
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
+        """End the browser session of the cookie with this hash, if it has not ended. The session `successor` replaces it.
+
+        If both are of the same user, the applications' sessions that the user authorized in the old
+        one move to the new one. This takes two statements, of which the first locks the account.
+        """
         ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:

@@ -77,6 +77,8 @@ SHARED = [
     ("GET", "/auth/codehost/callback"),
     ("GET", "/auth/authorize"),
     ("POST", "/auth/authorize"),
+    ("GET", "/auth/end-session"),
+    ("POST", "/auth/end-session"),
     ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
     ("POST", "/auth/revoke"),
     ("GET", "/auth/userinfo"),

@@ -89,6 +89,8 @@ ADDITIONS: Final = {
     **{f"{method} /scim/v2/{name}": "decision 123" for method in METHODS for name in ("Me", "Bulk")},
     "GET /auth/authorize": "decision 88",
     "POST /auth/authorize": "decision 176: the form of that page, or an authorization request of an application",
+    "GET /auth/end-session": "decision 35: RP-Initiated Logout",
+    "POST /auth/end-session": "decision 35: RP-Initiated Logout",
     "POST /auth/revoke": "decision 35: the endpoint of RFC 7009",
     "GET /auth/userinfo": "decision 35: the userinfo endpoint of OpenID Connect Core",
     "POST /auth/userinfo": "decision 35: the same, with the token in a form",
@@ -198,6 +200,8 @@ ADDED_FIELDS: Final = {
             "email_sign_in": "decision 56",
             "is_trusted": "decision 35",
             "id_token_claims": "decision 35",
+            "post_logout_redirect_uris": "decision 35",
+            "backchannel_logout_uri": "decision 35",
             **added,
         }
         for operation, added in (("get", {}), ("update", {"client_secret": "decision 158"}))
@@ -210,10 +214,11 @@ ADDED_FIELDS: Final = {
     },
     **{f"scim-groups-{operation}": {"externalId": "decision 137"} for operation in ("get", "replace", "patch")},
 }
+LOGOUT_SETTINGS: Final = {"post_logout_redirect_uris", "backchannel_logout_uri"}
 # Fields that some responses lack.
 OPTIONAL_FIELDS: Final = {
-    "service-get": {"pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims"},
-    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims"},
+    "service-get": {"pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims", *LOGOUT_SETTINGS},
+    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims", *LOGOUT_SETTINGS},
     "auth-login": {"mfa_required", "redirect_url"},
 }
 

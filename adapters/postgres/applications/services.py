@@ -25,9 +25,9 @@ COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
     "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url, v.email_sign_in, "
-    "v.is_trusted, v.id_token_claims"
+    "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri"
 )
-COLUMN_COUNT: Final = 22
+COLUMN_COUNT: Final = 24
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Selects users `r` of a service who use no other service of its organization. Keep the limit: it
 # makes the planner look up each user by index. With a plain join it may read all users of the
@@ -73,6 +73,8 @@ def to_service(row: Row) -> Service:
         email_sign_in=row[19],
         is_trusted=row[20],
         id_token_claims=row[21],
+        post_logout_redirect_uris=tuple(row[22]),
+        backchannel_logout_uri=row[23],
     )
 
 
@@ -201,11 +203,12 @@ class Services(Repository):
             insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
                                   websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
                                   pkce_without_secret, access_policy, saml_self_enrolled, launch_url, email_sign_in,
-                                  is_trusted, id_token_claims)
+                                  is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
                     %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
-                    %(email_sign_in)s, %(is_trusted)s, %(id_token_claims)s)""",
+                    %(email_sign_in)s, %(is_trusted)s, %(id_token_claims)s, %(post_logout_redirect_uris)s,
+                    %(backchannel_logout_uri)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -221,7 +224,8 @@ class Services(Repository):
                 redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s,
                 pkce_without_secret = %(pkce_without_secret)s, access_policy = %(access_policy)s,
                 saml_self_enrolled = %(saml_self_enrolled)s, launch_url = %(launch_url)s, email_sign_in = %(email_sign_in)s,
-                is_trusted = %(is_trusted)s, id_token_claims = %(id_token_claims)s
+                is_trusted = %(is_trusted)s, id_token_claims = %(id_token_claims)s,
+                post_logout_redirect_uris = %(post_logout_redirect_uris)s, backchannel_logout_uri = %(backchannel_logout_uri)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -315,6 +319,8 @@ def _changeable(service: Service) -> dict[str, object]:
         "email_sign_in": service.email_sign_in,
         "is_trusted": service.is_trusted,
         "id_token_claims": service.id_token_claims,
+        "post_logout_redirect_uris": list(service.post_logout_redirect_uris),
+        "backchannel_logout_uri": service.backchannel_logout_uri,
     }
 
 

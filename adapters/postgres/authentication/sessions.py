@@ -353,6 +353,20 @@ class Sessions(Repository):
         """
         await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
+    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
+        return await self._exists(
+            """
+            select 1 from sessions s
+            join sessions b on b.id = s.browser_session_id and b.user_id = s.user_id and b.browser_hash = %(browser_hash)s
+            left join services v on v.id = s.service_id
+            where s.id = %(session_id)s and s.user_id = %(user_id)s
+              and v.client_id is not distinct from %(client_id)s and (s.service_id is null) = (%(client_id)s::uuid is null)""",
+            session_id=session_id,
+            user_id=user_id,
+            client_id=client_id,
+            browser_hash=browser_hash,
+        )
+
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(
             lambda row: (row[0], row[1]),
@@ -500,10 +514,25 @@ class Sessions(Repository):
             "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null", session_id=session_id, now=now
         )
 
-    async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
         await self._run(
-            "update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null",
+            """
+            select 1 from users u where u.id = (
+                select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)
+            for no key update""",
             browser_hash=browser_hash,
+        )
+        # A trigger ends the sessions of applications that still belong to the old session when the
+        # statement is done.
+        await self._run(
+            """
+            with moved as (
+                update sessions a set browser_session_id = n.id
+                from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
+                where s.browser_hash = %(browser_hash)s and s.ended_at is null and a.browser_session_id = s.id and a.ended_at is null)
+            update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null""",
+            browser_hash=browser_hash,
+            successor=successor,
             now=now,
         )
 

@@ -166,8 +166,8 @@ async def _respond_after_api_sign_in(
         browser=browser,
     )
     result = await _respond_with_assertion(ports, visitor, provider, sign_on, api_session_id=sign_on.session_id)
-    if replaced_cookie is not None:
-        await end_replaced(ports, caller, replaced_cookie)
+    if replaced_cookie is not None and result.signed_in is not None:
+        await end_replaced(ports, caller, replaced_cookie, result.signed_in[0])
     return result
 
 

@@ -1,4 +1,7 @@
-"""The pages for sign-in and sign-out, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5)."""
+"""The pages for sign-in and sign-out, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5).
+
+The module is longer than 400 lines because the names of its routes are part of the API description.
+"""
 
 import re
 from typing import Any, Final
@@ -13,6 +16,8 @@ from core.authentication import browser, signing_keys
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.login_rules import EmailNotVerified, PreAuthInvalid, PreAuthToken
 from core.federation import sign_in as sign_in_flow
+from core.federation.oauth import end_session
+from core.federation.oauth.end_session_rules import ApplicationReturn
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished
 from core.federation.sign_in import (
@@ -339,15 +344,28 @@ async def sign_out() -> Response:
     """
     form, cookie = await read_form(), cookies.session_cookie()
     next_path = safe_next(form.get("next", ACCOUNT_PATH))
-    user, logout_cookies = await visitor(), LogoutCookies(logout=cookies.logout_cookie(), session=cookie)
+    user = await visitor()
     if cookie is not None and user is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
-    logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, next_path)
+    signed_out = redirect(with_next(SIGN_IN_PATH, next_path))
+    cookies.set_notice_cookie(signed_out, SIGNED_OUT)
+    response = await sign_out_browser(user, next_path, signed_out)
+    if form.get("forget") == "yes":
+        cookies.clear_trust_cookie(response)
+    return response
+
+
+async def sign_out_browser(user: Visitor | None, after: str, signed_out: Response) -> Response:
+    """End the session of this browser.
+
+    Return `signed_out`, or the next page of a SAML logout, which ends at the path `after`.
+    """
+    logout_cookies = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
+    logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
     if logout is None:
-        response = redirect(with_next(SIGN_IN_PATH, next_path))
-        cookies.set_notice_cookie(response, SIGNED_OUT)
+        response = signed_out
     elif isinstance(logout, LogoutFinished):
-        response = signed_out_page(logout)
+        response = await signed_out_page(logout)
     else:
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
         # and ours does not allow the URLs of applications.
@@ -355,14 +373,34 @@ async def sign_out() -> Response:
         response = page_response(render("signing_out.html", next_path=logout.url))
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)
-    if form.get("forget") == "yes":
-        cookies.clear_trust_cookie(response)
     return response
 
 
-def signed_out_page(outcome: LogoutFinished) -> Response:
-    """Return the page at the end of a logout, with a link to sign in again."""
-    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN_PATH, outcome.after or ACCOUNT_PATH))
+async def signed_out_page(outcome: LogoutFinished) -> Response:
+    """Return the page at the end of a logout, with a link to sign in again.
+
+    If an application requested the logout, the browser returns there. If the logout is partial, the
+    page says so first, and links to the application.
+    """
+    application = await end_session.find_return(ports(), outcome.after)
+    if application is not None and not outcome.is_partial:
+        return redirect(application.url)
+    next_path = ACCOUNT_PATH if application is not None or outcome.after is None else outcome.after
+    return end_page(application, is_partial=outcome.is_partial, next_path=next_path)
+
+
+def end_page(
+    application: ApplicationReturn | None, *, is_partial: bool = False, cannot_return: bool = False, next_path: str = ACCOUNT_PATH
+) -> Response:
+    """Return the page for a user who is signed out, with a link to this application or else to the sign-in page."""
+    page = render(
+        "signed_out.html",
+        is_partial=is_partial,
+        cannot_return=cannot_return,
+        sign_in_path=with_next(SIGN_IN_PATH, next_path),
+        application=None if application is None else application.service_name,
+        return_url=None if application is None else application.url,
+    )
     return page_response(page)
 
 

@@ -130,6 +130,15 @@ async def test_an_impersonator_cannot_create_a_service(shops: Workshop, acme: Te
 
 
 SLUGS: list[Any] = ["", "-", "a-", "-a", "a--b", "A", "a_b", "a b", " a", "ä", "a" * 64, "a\x00", "api", "users", None, 5, ["a"]]
+LOGOUT_URLS: list[Any] = [
+    "",
+    "shop.example.com",
+    "ftp://shop.example.com/",
+    "https://a@shop.example.com/",
+    "https://shop.example.com/#x",
+    5,
+    [],
+]
 KINDS: list[Any] = ["", "WEB", "Web", "browser", "web ", None, 0, True, ["web"], {}]
 INVALID: list[dict[str, Any]] = [
     *({"slug": slug} for slug in SLUGS),
@@ -141,6 +150,10 @@ INVALID: list[dict[str, Any]] = [
     *({"device_activation_uri": page} for page in PAGES),
     *({"service_type": kind, "redirect_uris": ["com.example.app:/callback"]} for kind in ("web", "api", "spa")),
     {"service_type": "spa", "redirect_uris": ["http://shop.example.com/"]},
+    *({"post_logout_redirect_uris": uris} for uris in URIS),
+    *({"service_type": kind, "post_logout_redirect_uris": ["com.example.app:/bye"]} for kind in ("web", "api", "spa")),
+    *({"backchannel_logout_uri": url} for url in LOGOUT_URLS),
+    *({"service_type": kind, "backchannel_logout_uri": "http://shop.example.com/"} for kind in ("spa", "mobile", "desktop")),
 ]
 
 
@@ -171,6 +184,27 @@ async def test_native_applications_can_use_private_schemes(shops: Workshop, kind
     uris = ["com.example.app:/callback", "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
     assert (await shops.add_service(service_type=kind, redirect_uris=uris))["service"]["redirect_uris"] == uris
     assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=["myapp:/callback"])) == BAD
+
+
+async def test_the_settings_of_the_logout_are_shown_and_audited(shops: Workshop, acme: Tenant) -> None:
+    service = (await shops.add_service())["service"]
+    assert not {"post_logout_redirect_uris", "backchannel_logout_uri"} & service.keys(), "left out if empty"
+    settings = {
+        "post_logout_redirect_uris": ["https://shop.example.com/bye"],
+        "backchannel_logout_uri": "http://shop.example.com:8080/logout",
+    }
+    answer = await shops.update("admin", **settings)
+    assert answer.status == 200, answer.text
+    assert settings.items() <= answer.json.items()
+    assert settings.items() <= (await shops.list_services())["services"][0].items()
+    [changes] = [details["changes"] for action, *_, details in await acme.recorded() if action == "service.updated"]
+    assert changes == {
+        "post_logout_redirect_uris": {"old": [], "new": settings["post_logout_redirect_uris"]},
+        "backchannel_logout_uri": {"old": None, "new": settings["backchannel_logout_uri"]},
+    }
+    assert refused(await shops.update("admin", service_type="spa")) == BAD, "a public client needs https"
+    answer = await shops.update("admin", post_logout_redirect_uris=None, backchannel_logout_uri=None)
+    assert not settings.keys() & answer.json.keys()
 
 
 async def test_redirect_uris_can_reach_their_maximum_number_and_length(shops: Workshop) -> None:

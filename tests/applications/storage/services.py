@@ -30,6 +30,10 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         updated_at=NOW - HOUR,
         pkce_without_secret=True,
         email_sign_in=True,
+        is_trusted=True,
+        id_token_claims=False,
+        post_logout_redirect_uris=("https://b.example.com/bye", "https://a.example.com/bye"),
+        backchannel_logout_uri="https://b.example.com/logout",
     )
     return replace(default, **changes)
 

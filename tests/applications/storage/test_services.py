@@ -24,6 +24,10 @@ BARE: dict[str, Any] = {
     "device_activation_uri": None,
     "pkce_without_secret": False,
     "email_sign_in": None,
+    "is_trusted": False,
+    "id_token_claims": True,
+    "post_logout_redirect_uris": (),
+    "backchannel_logout_uri": None,
 }
 
 

@@ -371,6 +371,8 @@ POST   /auth/recover-owner                           303  303  303  303  303
 GET    /auth/device/verify                           303* 200  200  200  303*
 GET    /auth/authorize                               303* 303  303  403* 303*
 POST   /auth/authorize                               303* 303  303  403* 303*
+GET    /auth/end-session                             200  200  200  200  200
+POST   /auth/end-session                             200  200  200  200  200
 
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
@@ -631,6 +633,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/revoke": Request({"token": "made up"}),
     "GET /auth/authorize": Request(query=AUTHORIZATION),
     "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
+    "POST /auth/end-session": Request(form={**OF_THE_SESSION, "answer": "continue"}),
     "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
     "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),
     "POST /auth/device/verify#form": Request(form={**OF_THE_SESSION, "user_code": "{user_code}", "action": "approve"}),

@@ -81,6 +81,16 @@ class ServiceResponse(ResponseModel):
         exclude_if=lambda included: included,
         description="Whether the claims of granted scopes are also in the ID token. Left out if true.",
     )
+    post_logout_redirect_uris: list[str] = Field(
+        default=[],
+        exclude_if=lambda uris: not uris,
+        description="The URIs to which the application can return users after a sign-out. Left out if there are none.",
+    )
+    backchannel_logout_uri: str | None = Field(
+        default=None,
+        exclude_if=lambda uri: uri is None,
+        description="The URL that receives a logout token when a session of the application ends. Left out if there is none.",
+    )
 
 
 class ServiceSummaryResponse(ServiceResponse):
@@ -141,6 +151,11 @@ IS_TRUSTED = (
     "is asked the first time."
 )
 ADDS_USER_CLAIMS = "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else."
+POST_LOGOUT_REDIRECT_URIS = "The URIs to which the application can return users after a sign-out (RP-Initiated Logout)."
+BACKCHANNEL_LOGOUT_URI = (
+    "The URL that receives a logout token when a session of the application ends (Back-Channel Logout); null for none. It must start with "
+    "https://, or in `web` and `api` applications with http://."
+)
 EMAIL_SIGN_IN = "Whether users can sign in with a link or a code in an email; null for the platform's setting."
 
 
@@ -178,6 +193,8 @@ class ServiceRequest(RequestModel):
     email_sign_in: bool | None = Field(default=None, description=EMAIL_SIGN_IN)
     is_trusted: bool = Field(default=False, description=IS_TRUSTED)
     id_token_claims: bool = Field(default=True, description=ADDS_USER_CLAIMS)
+    post_logout_redirect_uris: Texts | None = Field(default=None, description=POST_LOGOUT_REDIRECT_URIS)
+    backchannel_logout_uri: Text | None = Field(default=None, description=BACKCHANNEL_LOGOUT_URI)
 
 
 class CreatedServiceResponse(ResponseModel):
@@ -211,6 +228,8 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
         email_sign_in=data.email_sign_in,
         is_trusted=data.is_trusted,
         id_token_claims=data.id_token_claims,
+        post_logout_redirect_uris=data.post_logout_redirect_uris,
+        backchannel_logout_uri=data.backchannel_logout_uri,
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
     return CreatedServiceResponse(
@@ -279,6 +298,8 @@ class ServiceUpdateRequest(RequestModel):
     email_sign_in: bool | None = optional(description=EMAIL_SIGN_IN)
     is_trusted: bool = optional(description=IS_TRUSTED)
     id_token_claims: bool = optional(description=ADDS_USER_CLAIMS)
+    post_logout_redirect_uris: Texts | None = optional(description=f"{POST_LOGOUT_REDIRECT_URIS} Null removes all.")
+    backchannel_logout_uri: Text | None = optional(description=BACKCHANNEL_LOGOUT_URI)
 
 
 class UpdatedServiceResponse(ServiceResponse):

@@ -5,6 +5,7 @@ from quart import Blueprint
 
 from core.authentication.openid_rules import PROTOCOL_CLAIMS, USER_CLAIMS, USERINFO_PATH, Acr, Scope
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
+from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations
@@ -26,6 +27,7 @@ class ProviderMetadataResponse(ResponseModel):
     userinfo_endpoint: str = Field(description="The URL of the userinfo endpoint.")
     revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
     revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
+    end_session_endpoint: str = Field(description="The URL to which applications send the browser to sign the user out.")
     device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
     jwks_uri: str = Field(description="The URL of the public keys that verify tokens.")
     scopes_supported: list[str] = Field(description="The scopes that have a meaning here.")
@@ -59,6 +61,7 @@ def _metadata() -> ProviderMetadataResponse:
         userinfo_endpoint=f"{base}{USERINFO_PATH}",
         revocation_endpoint=f"{base}{REVOKE}",
         revocation_endpoint_auth_methods_supported=methods,
+        end_session_endpoint=f"{base}{END_SESSION_PATH}",
         device_authorization_endpoint=f"{base}/auth/device/code",
         jwks_uri=f"{base}/.well-known/jwks.json",
         scopes_supported=[*Scope],

@@ -128,7 +128,7 @@ async def _resume() -> Response:
 
 
 async def _respond(step: Redirect | LogoutFinished) -> Response:
-    response = continue_at(step.url) if isinstance(step, Redirect) else signed_out_page(step)
+    response = continue_at(step.url) if isinstance(step, Redirect) else await signed_out_page(step)
     if isinstance(step, Redirect) and step.secret is not None:
         cookies.set_logout_cookie(response, step.secret)
     else:

@@ -1,0 +1,89 @@
+"""Sign-outs that an application requests (OpenID Connect RP-Initiated Logout 1.0).
+
+Any web page can send the browser here. So the user is signed out without a question only if the ID
+token in `id_token_hint` belongs to a session that was authorized in this browser. And the browser
+returns to an application only at a registered URI, and only after a sign-out with such a hint, or
+after the user agreed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from core.applications.services_rules import ServiceNotFound
+from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, OAuthStateInvalid
+from core.federation.oauth.end_session_rules import (
+    END_SESSION_PATH,
+    ApplicationReturn,
+    EndSessionRequest,
+    LogoutRequestFacts,
+    PostLogoutClientMissing,
+    PostLogoutRedirectUriNotRegistered,
+    return_url,
+)
+from core.kernel.errors import OrganizationNotActive, Refusal, refuse
+from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus
+from core.kernel.values import digest, is_printable, parse_id
+
+if TYPE_CHECKING:
+    from core.applications.services_rules import Service
+    from core.authentication.openid_rules import IdTokenHint
+    from core.kernel.principals import ServiceContext
+    from ports import Ports
+    from ports.storage import Reading
+
+
+async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | None) -> LogoutRequestFacts:
+    """Check a logout request that arrived in the browser with this session cookie.
+
+    A hint that is not an ID token of ours, or is one of another client than `client_id`, counts as
+    missing: then the user is asked. This happens to old ID tokens after the keys were rotated.
+
+    Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing,
+    PostLogoutRedirectUriNotRegistered; OrganizationNotActive if the application wants the user back.
+    """
+    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
+        raise OAuthStateInvalid
+    if request.post_logout_redirect_uri is not None and request.id_token_hint is None and request.client_id is None:
+        raise PostLogoutClientMissing
+    hint = None if request.id_token_hint is None else ports.tokens.read_id_token_hint(request.id_token_hint)
+    if hint is not None and request.client_id not in (None, hint.client_id):
+        hint = None
+    client_id = request.client_id if hint is None else hint.client_id
+    async with ports.storage.reading() as read:
+        client = None if client_id in (None, FRONTEND_CLIENT_ID) else await _find_client(read, client_id or "")
+        is_proven = hint is not None and session_cookie is not None and await _is_of_browser(read, hint, session_cookie)
+    if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None:
+        raise ServiceNotFound
+    service = None if client is None else client[0]
+    target = None
+    if request.post_logout_redirect_uri is not None and client_id is not None:
+        if service is None or request.post_logout_redirect_uri not in service.post_logout_redirect_uris:
+            raise PostLogoutRedirectUriNotRegistered
+        if client is not None and client[1].status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        target = return_url(request.post_logout_redirect_uri, request.state)
+    return LogoutRequestFacts(request=request, service=service, return_url=target, is_proven=is_proven)
+
+
+async def find_return(ports: Ports, path: str | None) -> ApplicationReturn | None:
+    """Return the way back to the application from `LogoutRequestFacts.path_after`, or None for every other path."""
+    endpoint, _, query = (path or "").partition("?")
+    if endpoint != END_SESSION_PATH:
+        return None
+    try:
+        facts = await check(ports, EndSessionRequest.from_fields(dict(parse_qsl(query))), None)
+    except Refusal:  # the application has changed since
+        return None
+    return None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
+
+
+async def _find_client(read: Reading, client_id: str) -> tuple[Service, ServiceContext] | None:
+    parsed = parse_id(client_id)
+    return None if parsed is None else await read.services.by_client_id(parsed)
+
+
+async def _is_of_browser(read: Reading, hint: IdTokenHint, session_cookie: str) -> bool:
+    client_id = None if hint.client_id == FRONTEND_CLIENT_ID else parse_id(hint.client_id) or refuse(ServiceNotFound)
+    return await read.sessions.is_of_browser(hint.session_id, hint.user_id, client_id, digest(session_cookie))
