@@ -106,6 +106,12 @@ mac = hmac.digest(base64.b32decode(sys.argv[1]), struct.pack(">Q", int(time.time
 print("%06d" % ((struct.unpack(">I", mac[mac[-1] & 15:][:4])[0] & 0x7fffffff) % 1000000))' "$1"
 }}
 
+# claims: print the claims of the ID token in an answer. An application also checks its signature.
+claims() {{
+    get id_token | python3 -c 'import base64, json, sys
+print(json.dumps(json.loads(base64.urlsafe_b64decode(sys.stdin.read().split(".")[1] + "==")), indent=2))'
+}}
+
 # The owner reads the organization and its services.
 curl -s $api/api/organizations/{slug} -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services -H "$(owner)"
@@ -138,12 +144,17 @@ curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
 
-# A web application does that in a browser (OAuth). Open the printed URL, sign in as {end_user} with the password
-# {end_user_password}, and continue. The browser ends at {redirect_uri}. Copy the code from its URL. It is valid for a minute.
-echo "$api/auth/authorize?client_id={client_id}&redirect_uri={quoted_redirect_uri}&state=af0ifjs"
+# A web application does that in a browser (OpenID Connect). An OpenID Connect library needs only these values:
+#   issuer         {base_url}
+#   client id      {client_id}
+#   client secret  {client_secret}
+# Open the printed URL, sign in as {end_user} with the password {end_user_password}, and continue. The browser ends at
+# {redirect_uri}. Copy the code from its URL. It is valid for a minute.
+echo "$api/auth/authorize?response_type=code&scope=openid+profile+email&client_id={client_id}\\
+&redirect_uri={quoted_redirect_uri}&state=af0ifjs"
 code=...
 curl -s $api/auth/token -u {client_id}:{client_secret} \\
-    -d grant_type=authorization_code -d code=$code -d redirect_uri={quoted_redirect_uri}
+    -d grant_type=authorization_code -d code=$code -d redirect_uri={quoted_redirect_uri} | claims
 
 # A mobile application has no secret. It creates a random verifier for each sign-in, and sends its hash first (PKCE).
 verifier=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')
@@ -156,11 +167,11 @@ curl -s $api/auth/token -d client_id={mobile_client_id} -d grant_type=authorizat
     -d redirect_uri={quoted_mobile_redirect_uri}
 
 # A program without a browser shows a code, which the user enters at {base_url}/auth/device/verify. Or approve it with curl:
-codes=$(curl -s $api/auth/device/code -d client_id={client_id})
+codes=$(curl -s $api/auth/device/code -d client_id={client_id} -d 'scope=openid profile email')
 curl -s $api/auth/device/verify -H "$json" -H "$(user)" \\
     -d '{{"user_code": "'$(printf %s "$codes" | get user_code)'", "action": "approve"}}'
 curl -s $api/auth/token -d client_id={client_id} -d device_code=$(printf %s "$codes" | get device_code) \\
-    -d grant_type=urn:ietf:params:oauth:grant-type:device_code
+    -d grant_type=urn:ietf:params:oauth:grant-type:device_code | claims
 
 # The web application also speaks SAML: its metadata, its configuration, and the response for the owner.
 curl -s $api/saml/{slug}/{service}/metadata
