@@ -159,16 +159,16 @@ class RelyingApplication:
             rows = (f"{id_}\t{user}\t{now}\t{ends}\t{ends}\tpassword\t\\\\x{digest(str(id_)).hex()}\n" for user, id_ in self._browsers)
             copy(connection, f"copy sessions ({columns})", rows)
 
-    def exchanges(self, count: int) -> list[Request]:
-        """Return the exchanges of `count` codes of these users in turn. The codes are valid for an hour."""
+    def exchanges(self, count: int, scope: Sequence[str] = ()) -> list[Request]:
+        """Return the exchanges of `count` codes of these users in turn. The codes are valid for an hour, and have these scopes."""
         now = datetime.now(UTC)
         ends = now + timedelta(hours=1)
-        codes = [new_secret() for _ in range(count)]
+        codes, granted = [new_secret() for _ in range(count)], f"{{{','.join(scope)}}}" if scope else "\\N"
         rows = (
-            f"\\\\x{digest(code).hex()}\t{self._org}\t{self._shop}\t{user}\t{session}\t{REDIRECT_URI}\t{now}\t{ends}\n"
+            f"\\\\x{digest(code).hex()}\t{self._org}\t{self._shop}\t{user}\t{session}\t{REDIRECT_URI}\t{now}\t{ends}\t{granted}\n"
             for code, (user, session) in zip(codes, self._turns(count), strict=True)
         )
-        columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, created_at, expires_at"
+        columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, created_at, expires_at, scope"
         with psycopg.connect(self._service.conninfo) as connection:
             copy(connection, f"copy authorization_codes ({columns})", rows)
         tidy(self._service)

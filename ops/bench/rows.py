@@ -24,13 +24,23 @@ from ops.bench.process_rows import ReadsOnTwoWorkers, SamlOnTwoWorkers, Start
 from ops.bench.request_rows import BillingEvents, Deliveries, DeliveryDelay, DeviceList, Read, SamlResponses, ServiceUserRead
 from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
-from ops.bench.sign_in_rows import CodeExchange, LoginsOnBuild, LoginsOnWheel, Memory, MfaVerify, ReadsDuringLogins, Refresh
+from ops.bench.sign_in_rows import (
+    CodeExchange,
+    LoginsOnBuild,
+    LoginsOnWheel,
+    Memory,
+    MfaVerify,
+    OpenIdExchange,
+    ReadsDuringLogins,
+    Refresh,
+    UserInfo,
+)
 
 # The rows about organizations come last, and then those about end users, because the service that
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
-    SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, MfaVerify,
+    SamlResponses, SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,
     ScimCreate, ScimFilter, ScimPage, ScimGroup,

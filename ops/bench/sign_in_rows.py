@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from ops.bench.row import (
     WARM_UP,
     BareAppRow,
     Row,
+    ask,
     logins,
     measure,
     raw_command,
@@ -35,6 +37,7 @@ LOGINS: Final = Wrk(connections=24)
 # waiting, of 32.
 FULL_QUEUE: Final = Wrk(connections=32)
 BACKGROUND_READS: Final = Wrk(connections=8)
+OPENID_SCOPE: Final = ("openid", "profile", "email")
 MIXED_TIMEOUT: Final = 120  # seconds for 10,000 requests
 
 
@@ -138,6 +141,7 @@ class Refresh(BareAppRow):
 
 
 class CodeExchange(BareAppRow):
+    scope: Sequence[str] = ()
     name = "code-exchange"
     description = "POST /auth/token with a code and 1 worker / a bare ASGI app on Hypercorn"
     goal = Goal(bar=0.20, aim=0.28)
@@ -151,7 +155,7 @@ class CodeExchange(BareAppRow):
         add_accounts(self.service, ACCOUNTS)
         probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
         self.per_second = round(0.6 * probe.rate)  # more than needed; a code that is used twice would fail visibly
-        codes = people.RelyingApplication(self.service).exchanges(ACCOUNTS + self.per_second * (seconds * rounds + 1 + WARM_UP))
+        codes = people.RelyingApplication(self.service).exchanges(ACCOUNTS + self.per_second * (seconds * rounds + 1 + WARM_UP), self.scope)
         # The first sign-in of a user waits for the lock on the application's counter of users.
         first, self.codes = codes[:ACCOUNTS], codes[ACCOUNTS:]
         REQUESTS.drive(self.service.address, first, MIXED_TIMEOUT, once=True)
@@ -160,6 +164,32 @@ class CodeExchange(BareAppRow):
         count = self.per_second * seconds
         requests, self.codes = self.codes[:count], self.codes[count:]
         return measure(self.service, REQUESTS, requests, seconds)
+
+
+class OpenIdExchange(CodeExchange):
+    scope = OPENID_SCOPE
+    name = "code-exchange-openid"
+    description = "POST /auth/token with a code and an ID token in the answer, 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.17, aim=0.22)
+    setting = f"{CodeExchange.setting}, scope {' '.join(OPENID_SCOPE)}"
+
+
+class UserInfo(BareAppRow):
+    name = "userinfo"
+    description = "GET /auth/userinfo with 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.40, aim=0.50)
+    setting = f"{BareAppRow.setting}, {READERS} users, scope {' '.join(OPENID_SCOPE)}"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, READERS)
+        exchanges = people.RelyingApplication(self.service).exchanges(READERS, OPENID_SCOPE)
+        self.requests = [Request("GET", "/auth/userinfo", ask(self.service, exchange)["access_token"]) for exchange in exchanges]
+        if "email" not in ask(self.service, self.requests[0]):
+            raise MeasurementFailed("The userinfo endpoint does not show the email address.")
+
+    def ours(self, seconds: int) -> Sample:
+        return measure(self.service, REQUESTS, self.requests, seconds)
 
 
 class MfaVerify(BareAppRow):
