@@ -1,0 +1,80 @@
+"""OpenID Connect clients of other projects sign a user in, unmodified and with their documented settings.
+
+Each client is a small application, which shows the claims after the sign-in. Some of them also read
+the userinfo endpoint and renew their tokens.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.foreign.conftest import Start
+from tests.foreign.gatehouse import EMAIL, NAME, Gatehouse
+from tests.foreign.programs import NODE, PYTHON, require
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.process import Port
+
+pytestmark = pytest.mark.slow
+
+Forms = Callable[[str], FormBrowser]
+
+FOLDER: Final = NODE.parent / "applications"
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application: the command that starts it, its redirect URI, and whether it has `/userinfo` and `/refresh`."""
+
+    name: str
+    command: str
+    callback: str = "/callback"
+    renews: bool = False
+
+
+APPLICATIONS: Final = [
+    Application("openid-client", "node openid_client.mjs", renews=True),
+    Application("passport-openidconnect", "node passport.mjs"),
+    Application("auth-js", "node auth_js.mjs", "/auth/callback/gatehouse"),
+    Application("authlib", "uvicorn authlib_starlette:app --port $PORT", renews=True),
+    Application("idpy-oidc", "flask --app idpy_oidc run --port $PORT", renews=True),
+]
+
+
+def claims_in(browser: FormBrowser) -> dict[str, Any]:
+    """Return the claims that the application shows."""
+    assert browser.response.status_code == 200, browser.text
+    claims: dict[str, Any] = json.loads(browser.text)
+    return claims
+
+
+@pytest.mark.parametrize("application", APPLICATIONS, ids=lambda application: application.name)
+def test_a_user_signs_in(application: Application, gatehouse: Gatehouse, forms: Forms, start: Start) -> None:
+    require("node", NODE / "node_modules" / "express", PYTHON / "python")
+    with Port() as port:
+        address = f"http://localhost:{port.number}"
+        client = gatehouse.register(application.name, f"{address}{application.callback}")
+        folder = NODE if application.command.startswith("node ") else FOLDER
+        start(f"cd {folder} && exec {application.command}", port.number, ADDRESS=address, PORT=str(port.number), **client.variables)
+
+        browser = forms(address)
+        browser.open(f"{address}/login")
+        if browser.address.startswith(address):  # a page of the application with a button for the provider
+            browser.submit(*browser.forms)
+        gatehouse.sign_in(browser)
+        claims = claims_in(browser)
+        assert (claims["sub"], claims["email"], claims["name"]) == (gatehouse.user_id, EMAIL, NAME)
+        if not application.renews:
+            return
+
+        for path in ("/userinfo", "/refresh", "/userinfo"):
+            browser.open(f"{address}{path}")
+            assert claims_in(browser)["sub"] == gatehouse.user_id
+        gatehouse.revoke_sessions()
+        browser.open(f"{address}/userinfo")
+        assert browser.response.status_code == 502
+        browser.open(f"{address}/refresh")
+        assert browser.response.status_code == 502
+        assert "invalid_grant" in browser.text
