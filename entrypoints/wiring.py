@@ -1,7 +1,7 @@
 """The ports of a process, built from its settings. Only this module chooses adapters."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +26,14 @@ from actors.supervisor import supervise
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.anonymizers import AnonymizerFileUnreadable, NoAnonymizers, open_anonymizers
 from adapters.clock import SystemClock
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
+from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
 from adapters.email.message import EmailTemplates
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
+from adapters.http.client_keys import HttpClientKeys
 from adapters.http.guard import AllowedTarget, Guard, parse_allowed_targets, shorten_resolver_timeouts
+from adapters.http.lazy_sender import LazySender
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
 from adapters.postgres.engine.connecting import parse_address
@@ -42,7 +44,6 @@ from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from core.kernel.outbound import Reply
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
@@ -50,7 +51,7 @@ from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-from ports.outside import Anonymizers, HttpSender, TxtRecords
+from ports.outside import Anonymizers, TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -173,11 +174,13 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)
     guard = Guard(allowed_targets(settings))
+    sender = LazySender(guard)
     ports = Ports(
         storage=storage,
         passwords=passwords,
         codes=TotpCodes(),
         tokens=JwtTokens(base_url, api_audience=settings.api_audience),
+        client_assertions=JwtClientAssertions(),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         email_templates=EmailTemplates(base_url, policy),
@@ -185,7 +188,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(provider_settings(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
-        sender=_Sender(guard),
+        sender=sender,
+        client_keys=HttpClientKeys(sender, clock),
         user_agents=UserAgents(),
         geoip=geoip(settings),
         anonymizers=anonymizers(settings),
@@ -218,24 +222,6 @@ class _Dns:
         from adapters.dns import DnsResolver
 
         return DnsResolver(self._servers)
-
-
-class _Sender:
-    """Implements `ports.outside.HttpSender`. The library needs megabytes and loads slowly, so it is loaded on first use."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._sender: HttpSender | None = None
-
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
-        if self._sender is None:
-            self._sender = await trio.to_thread.run_sync(self._load)
-        return await self._sender.post(url, body, headers, within)
-
-    def _load(self) -> HttpSender:
-        from adapters.http.sender import GuardedSender
-
-        return GuardedSender(self._guard)
 
 
 def hashes_at_once() -> int:

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from core.kernel.policy import Policy
-from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
+from ports.crypto import Certificates, ClientAssertions, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
 from ports.outside import (
     Anonymizers,
+    ClientKeys,
     EmailTemplates,
     GeoIp,
     HttpSender,
@@ -29,6 +30,7 @@ class Ports:
     passwords: Passwords
     codes: OneTimeCodes
     tokens: Tokens
+    client_assertions: ClientAssertions
     certificates: Certificates
     saml: SamlDocuments
     email_templates: EmailTemplates
@@ -37,6 +39,7 @@ class Ports:
     providers: IdentityProviders
     payments: Payments
     sender: HttpSender
+    client_keys: ClientKeys
     user_agents: UserAgentParser
     geoip: GeoIp
     anonymizers: Anonymizers

@@ -1,6 +1,6 @@
 """Passwords, tokens, certificates and encrypted secrets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -135,6 +135,30 @@ class Tokens(Protocol):
 
     def jwks(self) -> dict[str, Any]:
         """Return the accepted public keys as a JWK set (RFC 7517)."""
+        ...
+
+
+class ClientAssertions(Protocol):
+    """Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523)."""
+
+    def subject(self, assertion: str) -> str | None:
+        """Return the claim `sub` without verifying anything, or None if there is none."""
+        ...
+
+    def read(self, assertion: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Verify the type and the signature of an assertion and return its claims, which the caller checks.
+
+        Only the algorithms of `client_settings_rules.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
+
+        Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
+        """
+        ...
+
+    def check_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        """Check that these keys can verify assertions.
+
+        Raises: ClientKeysInvalid unless each is RSA with 2048 to 8192 bits, P-256 or Ed25519.
+        """
         ...
 
 

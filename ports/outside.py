@@ -1,9 +1,9 @@
 """Interfaces to services outside the process: email, the DNS, webhook targets, identity providers, payments, and GeoIP data."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from core.accounts.devices_rules import Location, ParsedUserAgent
@@ -112,6 +112,24 @@ class HttpSender(Protocol):
         request contains no cookies and no credentials, and uses no proxy.
 
         Raises: SendFailed.
+        """
+        ...
+
+
+class ClientKeys(Protocol):
+    """The public keys that OAuth clients publish at URLs of their own (RFC 7517; security W-1).
+
+    They are cached for an hour. A URL from which they could not be fetched is not tried again for a minute.
+    """
+
+    async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """Return the keys, and whether they were fetched now. It returns within 5 s. Raises: ClientAssertionInvalid."""
+        ...
+
+    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
+        """Return keys that are newer than `keys`, or None if they were fetched for this reason less than a minute ago.
+
+        Raises: ClientAssertionInvalid.
         """
         ...
 

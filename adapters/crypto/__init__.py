@@ -1,6 +1,7 @@
 """Passwords, one-time codes, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
+from adapters.crypto.client_assertions import JwtClientAssertions
 from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TotpCodes
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
@@ -13,6 +14,7 @@ __all__ = [
     "Argon2Passwords",
     "IdTokenInvalid",
     "IdTokenKeyUnknown",
+    "JwtClientAssertions",
     "JwtTokens",
     "TotpCodes",
     "X509Certificates",

@@ -4,24 +4,21 @@ import hmac
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key
 from adapters.crypto.tokens import REFUSED_HEADERS
 
 # No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign
 # (RFC 8725 section 3.1).
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
-MIN_RSA_BITS: Final = 2048
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
-MAX_KEYS: Final = 50  # considered per provider
 
-Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
 _jws: Final = jwt.PyJWS(algorithms=list(ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
 
 
@@ -51,7 +48,7 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
         raise IdTokenInvalid("the ID token is signed in a way that is not accepted")
     if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
         raise IdTokenInvalid("the ID token has a header that is not accepted")
-    key = _key(keys, algorithm, header.get("kid"))
+    key = _find_key(keys, algorithm, header.get("kid"))
     try:
         # The claims are checked below: PyJWT would use the system clock, and accept a token with
         # further audiences.
@@ -66,29 +63,14 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
     return claims
 
 
-def _key(keys: Keys, algorithm: str, kid: object) -> Any:
-    """Return the key with this id, or the only key of the right type if there is no id (OpenID Connect Core section 10.1).
-
-    Raises: IdTokenKeyUnknown; IdTokenInvalid if the key is unreadable or too weak.
-    """
-    key_type = "EC" if algorithm == "ES256" else "RSA"
-    candidates = [
-        key
-        for key in keys[:MAX_KEYS]
-        if key.get("kty") == key_type and key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
-    ]
-    matching = candidates if kid is None else [key for key in candidates if key.get("kid") == kid]
-    if len(matching) != 1:
-        raise IdTokenKeyUnknown("the ID token is signed with a key that the provider does not publish")
+def _find_key(keys: Keys, algorithm: str, kid: object) -> Any:
+    """Return the key that signed the token. Raises: IdTokenKeyUnknown; IdTokenInvalid if the key is unreadable or too weak."""
     try:
-        key = jwt.PyJWK.from_dict(dict(matching[0]), algorithm=algorithm).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-        raise IdTokenInvalid("a key of the provider cannot be read") from None
-    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
-        return key
-    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
-        return key
-    raise IdTokenInvalid("a key of the provider is too weak, or not a public key")
+        return find_key(keys, algorithm, kid)
+    except NoSuchKey:
+        raise IdTokenKeyUnknown("the ID token is signed with a key that the provider does not publish") from None
+    except KeyUnusable as problem:
+        raise IdTokenInvalid(f"a key of the provider {problem}") from None
 
 
 def _check(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""HTTP POST requests to URLs that tenants chose, through the guard (security W-1, W-2, W-3).
+"""HTTP requests to URLs that tenants chose, through the guard (security W-1, W-2, W-3).
 
 The module uses httpcore, the base of httpx. httpx would add redirects, cookies, proxies from the
 environment and decompression, and none of them is wanted here.
@@ -30,9 +30,15 @@ class GuardedSender:
         self._tls = tls or ssl.create_default_context()
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        return await self._send_within(within, "POST", url, body, headers)
+
+    async def get(self, url: str, within: float) -> Reply:
+        return await self._send_within(within, "GET", url, None, {})
+
+    async def _send_within(self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         try:
             with trio.fail_after(within):
-                return await self._post(url, body, headers)
+                return await self._send(method, url, body, headers)
         except trio.TooSlowError:
             raise SendFailed(SendFailure.TIMED_OUT) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -40,14 +46,14 @@ class GuardedSender:
         except (httpcore.NetworkError, httpcore.ProtocolError):
             raise SendFailed(SendFailure.BROKEN) from None
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         all_headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         target = httpcore.URL(url)
         # No pool: connections are never reused, and creating a pool for each request would take a
         # third of its time.
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
-            async with connection.stream("POST", target, headers=list(all_headers.items()), content=body) as response:
+            async with connection.stream(method, target, headers=list(all_headers.items()), content=body) as response:
                 return Reply(response.status, await _read_start(response))
         finally:
             with trio.CancelScope(shield=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.applications import cancellations, events
+from core.applications import cancellations, client_settings_rules, events
 from core.applications.plans_rules import FREE_PLAN_NAME, Plan
 from core.applications.services_rules import (
     SERVICE_BATCH,
@@ -71,8 +72,8 @@ async def create(
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of
-    `services_rules.apply_settings` and `organizations.lock_organization_for`.
+    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of `_apply`
+    and `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     draft = Service(
@@ -92,7 +93,7 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    service, client_secret = ensure_client_secret(apply_settings(draft, replace(settings, name=name, service_type=service_type)))
+    service, client_secret = ensure_client_secret(_apply(ports, draft, replace(settings, name=name, service_type=service_type)))
     plan = Plan(
         id=new_id(),
         org_id=service.org_id,
@@ -115,6 +116,19 @@ async def create(
         tx.record(events.service_created(service))
         tx.record(events.plan_created(plan, service))
     return CreatedService(service, plan, quota, client_secret)
+
+
+def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
+    """Return the service with these settings. Limits of the platform are checked only for settings that change.
+
+    Raises: TokenSecondsInvalid, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
+    """
+    new = apply_settings(service, settings)
+    if new.client.jwks is not None and new.client.jwks != service.client.jwks:
+        ports.client_assertions.check_keys(new.client.jwks)
+    if new.client != service.client:
+        client_settings_rules.check_lifetimes(new.client, ports.policy)
+    return new
 
 
 def _quota(organization: Organization, count: int) -> ServiceQuota:
@@ -143,12 +157,11 @@ async def list_services(
 async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
     """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
 
-    Raises: ServiceNotFound; the errors of `services_rules.apply_settings` and
-    `organizations.lock_organization_for`.
+    Raises: ServiceNotFound; the errors of `_apply` and `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
-        new, client_secret = ensure_client_secret(apply_settings(old, settings))
+        new, client_secret = ensure_client_secret(_apply(ports, old, settings))
         return await save_changes(tx, old, new, ports.clock.now()), client_secret
 
 
@@ -161,17 +174,23 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
-async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
-    """Replace the client secret of a confidential client and return it. The old secret stops working immediately (decision 92).
+async def rotate_secret(ports: Ports, caller: Member, slug: str, overlap: timedelta = timedelta(0)) -> str:
+    """Replace the client secret of a confidential client and return it (decision 92).
+
+    The old secret works for the time of `overlap`, at most MAX_SECRET_OVERLAP. By default it stops
+    working immediately, and so does the secret before it in any case.
 
     Raises: ServiceNotFound, NoClientSecret; the errors of `organizations.lock_organization_for`.
     """
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if service.service_type.is_public:
             raise NoClientSecret
         secret = new_secret()
-        await tx.services.save(replace(service, client_secret_hash=digest(secret), updated_at=ports.clock.now()))
+        former_hash, expires_at = (service.client_secret_hash, now + overlap) if overlap else (None, None)
+        service = replace(service, former_secret_hash=former_hash, former_secret_expires_at=expires_at)
+        await tx.services.save(replace(service, client_secret_hash=digest(secret), updated_at=now))
         tx.record(events.client_secret_rotated(service))
     return secret
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, Final
 
+from core.applications import client_settings_rules
 from core.applications.access_rules import AccessSettings
+from core.applications.client_settings_rules import ClientSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+    from typing import Literal
     from uuid import UUID
 
     from core.applications.plans_rules import Plan
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
+CLIENT_SETTINGS: Final = frozenset(ClientSettings.__slots__)
 SCOPES: Final = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
@@ -119,6 +124,15 @@ class Service:
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
     access: AccessSettings = field(default_factory=AccessSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+    former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
+    former_secret_expires_at: datetime | None = None
+
+    def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
+        """Return whether this is the hash of the client secret, or of the former one while both are valid."""
+        is_former_valid = self.former_secret_expires_at is not None and now < self.former_secret_expires_at
+        hashes = (self.client_secret_hash, self.former_secret_hash if is_former_valid else None)
+        return any(compare_digest(secret_hash, valid or b"") for valid in hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +152,13 @@ class ServiceSettings:
     id_token_claims: bool | Keep = KEEP
     post_logout_redirect_uris: Sequence[str] | Keep | None = KEEP
     backchannel_logout_uri: str | Keep | None = KEEP
+    jwks: Sequence[Mapping[str, object]] | Keep | None = KEEP
+    jwks_uri: str | Keep | None = KEEP
+    accepts_token_endpoint_audience: bool | Keep = KEEP
+    access_token_seconds: int | Keep | None = KEEP
+    refresh_token_seconds: int | Keep | None = KEEP
+    enterprise: bool | Keep = KEEP
+    required_acr: Literal["mfa"] | Keep | None = KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +191,12 @@ class ServiceSummary:
 def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     """Return the service with these settings.
 
-    All redirect URIs are checked against the resulting type, including those that stay.
+    All redirect URIs are checked against the resulting type, including those that stay. A service
+    that becomes a public client loses its keys, as it loses its secret.
 
     Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
-    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
+    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid; the errors of
+    `client_settings_rules.parse_keys` and `client_settings_rules.check`.
     """
     changes = provided(**asdict(settings))
     if not changes:
@@ -185,7 +208,8 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
         changes["redirect_uris"] = tuple(changes["redirect_uris"] or ())
     if "post_logout_redirect_uris" in changes:
         changes["post_logout_redirect_uris"] = tuple(changes["post_logout_redirect_uris"] or ())
-    new = replace(service, **changes)
+    new = replace(service, **{name: value for name, value in changes.items() if name not in CLIENT_SETTINGS})
+    new = replace(new, client=_apply_client_settings(new, {name: value for name, value in changes.items() if name in CLIENT_SETTINGS}))
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
     if "device_activation_uri" in changes and new.device_activation_uri is not None and not uris.is_web_url(new.device_activation_uri):
@@ -209,6 +233,16 @@ def _check_logout_uris(service: Service) -> None:
         raise BackchannelLogoutUriInvalid
 
 
+def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientSettings:
+    if changes.get("jwks") is not None:
+        changes["jwks"] = client_settings_rules.parse_keys(changes["jwks"])
+    if service.service_type.is_public:
+        changes = {"jwks": None, "jwks_uri": None, **changes}
+    settings = replace(service.client, **changes)
+    client_settings_rules.check(settings, service.redirect_uris, is_public=service.service_type.is_public)
+    return settings
+
+
 def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     if len(set(scopes)) < len(scopes) or not all(_SCOPE.fullmatch(scope) for scope in scopes):
         raise ScopeInvalid
@@ -230,7 +264,7 @@ def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[st
 def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
     """Return the service with a client secret if its type needs one, or else without one. Also return the secret if it is new."""
     if service.service_type.is_public:
-        return replace(service, client_secret_hash=None), None
+        return replace(service, client_secret_hash=None, former_secret_hash=None, former_secret_expires_at=None), None
     if service.client_secret_hash is not None:
         return service, None
     secret = new_secret()

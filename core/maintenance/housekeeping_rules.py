@@ -53,6 +53,7 @@ class Sweep(StrEnum):
     SAML_LOGOUTS = "saml_logouts"
     PROVIDER_STATES = "provider_states"
     AUTHORIZATION_CODES = "authorization_codes"
+    CLIENT_ASSERTIONS = "client_assertions"
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"

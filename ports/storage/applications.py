@@ -1,6 +1,6 @@
 """Storage of services and plans, API keys, service users, end users and login analytics."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -51,11 +51,12 @@ class ClientCharges(Protocol):
     """The rate limits of OAuth clients (decision 100)."""
 
     async def charge_client(
-        self, client_id: UUID, secret_hash: bytes, buckets: tuple[Bucket, ...], now: datetime
+        self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
     ) -> tuple[Service, ServiceContext, float | None] | None:
-        """Return the client, and take a token from each of its buckets if this is the hash of its secret.
+        """Return the client, and take a token from each of its buckets if one of these is the hash of its secret.
 
-        The last value is the wait in seconds, as in `Rates.charge`, or None if the secret is wrong.
+        The former secret counts until it expires. The last value is the wait in seconds, as in
+        `Rates.charge`, or None if the secret is wrong.
         """
         ...
 

@@ -26,6 +26,7 @@ from core.federation.upstream.social_rules import ProviderState
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
+from core.kernel.rate_limits import Bucket
 
 # OAuth authorization codes
 
@@ -109,6 +110,22 @@ class Consents(ConsentsRead, Protocol):
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Delete the consent of this user to an application of any organization, and return it, if there is one."""
+        ...
+
+
+# Client assertions
+
+
+class UsedAssertions(Protocol):
+    """The client assertions that were used (RFC 7523)."""
+
+    async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+        """Store the use of an assertion, and take a token from each bucket of its client.
+
+        Return the wait in seconds, as in `Rates.charge`, or None if the client has used this id
+        before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
+        when the assertion is refused in any case.
+        """
         ...
 
 
@@ -445,6 +462,8 @@ class FederationTransaction(Protocol):
 class FederationAutocommit(Protocol):
     """The statements of federation that commit by themselves."""
 
+    @property
+    def client_assertions(self) -> UsedAssertions: ...
     @property
     def device_codes(self) -> DevicePolls: ...
     @property

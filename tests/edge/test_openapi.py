@@ -318,6 +318,7 @@ def test_413_and_415_are_described_exactly_where_they_can_occur() -> None:
 
 # Requests that also work without a body.
 OPTIONAL_BODIES: Final = {
+    "POST /api/organizations/{org_slug}/services/{service_slug}/rotate-secret",
     "POST /api/platform/organizations/{org_id}/approve",
     "POST /api/platform/organizations/{org_id}/suspend",
     "PATCH /api/service/users/{user_id}",

@@ -177,6 +177,13 @@ ADDITIONS: Final = {
 }
 
 # Fields of responses that the inventory does not have, by the id of the row, and the reason for each.
+SERVICE_FIELDS: Final = {
+    **dict.fromkeys(("pkce_without_secret", "former_secret_expires_at"), "decision 92"),
+    "email_sign_in": "decision 56",
+    **dict.fromkeys(("is_trusted", "id_token_claims", "post_logout_redirect_uris", "backchannel_logout_uri"), "decision 35"),
+    **dict.fromkeys(("jwks", "jwks_uri", "accepts_token_endpoint_audience"), "decision 260"),
+    **dict.fromkeys(("access_token_seconds", "refresh_token_seconds", "enterprise", "required_acr"), "decision 261"),
+}
 ADDED_FIELDS: Final = {
     **{
         operation: {**dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247"), added: reason}
@@ -194,18 +201,8 @@ ADDED_FIELDS: Final = {
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
     "saml-config-get": {"slo_certificate": "decision 183"},
-    **{
-        f"service-{operation}": {
-            "pkce_without_secret": "decision 92",
-            "email_sign_in": "decision 56",
-            "is_trusted": "decision 35",
-            "id_token_claims": "decision 35",
-            "post_logout_redirect_uris": "decision 35",
-            "backchannel_logout_uri": "decision 35",
-            **added,
-        }
-        for operation, added in (("get", {}), ("update", {"client_secret": "decision 158"}))
-    },
+    "service-get": SERVICE_FIELDS,
+    "service-update": {"client_secret": "decision 158", **SERVICE_FIELDS},
     **{
         f"scim-users-{operation}": dict.fromkeys(
             ("title", "preferredLanguage", "locale", "timezone", "phoneNumbers", "photos", ENTERPRISE_URN), "decision 128"
@@ -214,11 +211,10 @@ ADDED_FIELDS: Final = {
     },
     **{f"scim-groups-{operation}": {"externalId": "decision 137"} for operation in ("get", "replace", "patch")},
 }
-LOGOUT_SETTINGS: Final = {"post_logout_redirect_uris", "backchannel_logout_uri"}
 # Fields that some responses lack.
 OPTIONAL_FIELDS: Final = {
-    "service-get": {"pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims", *LOGOUT_SETTINGS},
-    "service-update": {"client_secret", "pkce_without_secret", "email_sign_in", "is_trusted", "id_token_claims", *LOGOUT_SETTINGS},
+    "service-get": set(SERVICE_FIELDS),
+    "service-update": {"client_secret", *SERVICE_FIELDS},
     "auth-login": {"mfa_required", "redirect_url"},
 }
 

@@ -24,8 +24,9 @@ from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
 from adapters.anonymizers import NoAnonymizers
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates
+from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
+from adapters.http.client_keys import HttpClientKeys
 from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
@@ -137,7 +138,8 @@ def with_loopback_sender(ports: Ports) -> Ports:
     The receivers of tests listen there. The sender resolves no names, because the resolver of the
     machine is unpredictable.
     """
-    return replace(ports, sender=GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
+    sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
+    return replace(ports, sender=sender, client_keys=HttpClientKeys(sender, ports.clock))
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -156,12 +158,13 @@ async def make_ports(
 
     The clock, mail, metrics, DNS and geolocation are fakes. `replaced` names other ports.
     """
-    policy = policy or Policy()
+    policy, sender = policy or Policy(), GuardedSender(Guard(), _authorities())
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
         codes=TotpCodes(),
         tokens=copy(_tokens_with_key()),
+        client_assertions=JwtClientAssertions(),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
         email_templates=EmailTemplates(BASE_URL, policy),
@@ -169,7 +172,8 @@ async def make_ports(
         dns=FakeTxtRecords(),
         providers=HttpProviders({}, clock),
         payments=HttpPayments(None, clock),
-        sender=GuardedSender(Guard(), _authorities()),
+        sender=sender,
+        client_keys=HttpClientKeys(sender, clock),
         user_agents=user_agents(),
         geoip=FakeGeoIp(),
         anonymizers=NoAnonymizers(),

@@ -1,8 +1,11 @@
 """Services, which are the applications of organizations."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.locks import SERVICES
@@ -10,6 +13,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
+from core.applications.client_settings_rules import ClientSettings
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
@@ -25,10 +29,15 @@ COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
     "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url, v.email_sign_in, "
-    "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri"
+    "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri, "
+    "v.former_secret_hash, v.former_secret_expires_at, v.jwks, v.jwks_uri, v.accepts_token_endpoint_audience, "
+    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr"
 )
-COLUMN_COUNT: Final = 24
+COLUMN_COUNT: Final = 33
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
+PROVEN_CLIENT: Final = """
+    from client where client_secret_hash = any(%(secret_hashes)s)
+    or (former_secret_hash = any(%(secret_hashes)s) and former_secret_expires_at > %(now)s)"""
 # Selects users `r` of a service who use no other service of its organization. Keep the limit: it
 # makes the planner look up each user by index. With a plain join it may read all users of the
 # organization.
@@ -75,6 +84,17 @@ def to_service(row: Row) -> Service:
         id_token_claims=row[21],
         post_logout_redirect_uris=tuple(row[22]),
         backchannel_logout_uri=row[23],
+        former_secret_hash=row[24],
+        former_secret_expires_at=row[25],
+        client=ClientSettings(
+            jwks=None if row[26] is None else tuple(row[26]),
+            jwks_uri=row[27],
+            accepts_token_endpoint_audience=row[28],
+            access_token_seconds=row[29],
+            refresh_token_seconds=row[30],
+            enterprise=row[31],
+            required_acr=row[32],
+        ),
     )
 
 
@@ -154,16 +174,17 @@ class Services(Repository):
         return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
 
     async def charge_client(
-        self, client_id: UUID, secret_hash: bytes, buckets: tuple[Bucket, ...], now: datetime
+        self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
     ) -> tuple[Service, ServiceContext, float | None] | None:
         return await self._one(
             lambda row: (*to_client(row), row[COLUMN_COUNT + CONTEXT_WIDTH]),
             f"""
             with client as ({CLIENT} where v.client_id = %(client_id)s),
-            charged as ({charge_sql(len(buckets), "from client where client_secret_hash = %(secret_hash)s")})
+            charged as ({charge_sql(len(buckets), PROVEN_CLIENT)})
             select client.*, charged.wait from client left join charged on true""",
             client_id=client_id,
-            secret_hash=secret_hash,
+            secret_hashes=list(secret_hashes),
+            now=now,
             **charge_parameters(f"client {client_id}", buckets, now),
         )
 
@@ -203,12 +224,16 @@ class Services(Repository):
             insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
                                   websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
                                   pkce_without_secret, access_policy, saml_self_enrolled, launch_url, email_sign_in,
-                                  is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri)
+                                  is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri, former_secret_hash,
+                                  former_secret_expires_at, jwks, jwks_uri, accepts_token_endpoint_audience, access_token_seconds,
+                                  refresh_token_seconds, enterprise, required_acr)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
                     %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
                     %(email_sign_in)s, %(is_trusted)s, %(id_token_claims)s, %(post_logout_redirect_uris)s,
-                    %(backchannel_logout_uri)s)""",
+                    %(backchannel_logout_uri)s, %(former_secret_hash)s, %(former_secret_expires_at)s,
+                    %(jwks)s, %(jwks_uri)s, %(accepts_token_endpoint_audience)s, %(access_token_seconds)s,
+                    %(refresh_token_seconds)s, %(enterprise)s, %(required_acr)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -225,7 +250,11 @@ class Services(Repository):
                 pkce_without_secret = %(pkce_without_secret)s, access_policy = %(access_policy)s,
                 saml_self_enrolled = %(saml_self_enrolled)s, launch_url = %(launch_url)s, email_sign_in = %(email_sign_in)s,
                 is_trusted = %(is_trusted)s, id_token_claims = %(id_token_claims)s,
-                post_logout_redirect_uris = %(post_logout_redirect_uris)s, backchannel_logout_uri = %(backchannel_logout_uri)s
+                post_logout_redirect_uris = %(post_logout_redirect_uris)s, backchannel_logout_uri = %(backchannel_logout_uri)s,
+                former_secret_hash = %(former_secret_hash)s, former_secret_expires_at = %(former_secret_expires_at)s,
+                jwks = %(jwks)s, jwks_uri = %(jwks_uri)s, accepts_token_endpoint_audience = %(accepts_token_endpoint_audience)s,
+                access_token_seconds = %(access_token_seconds)s, refresh_token_seconds = %(refresh_token_seconds)s,
+                enterprise = %(enterprise)s, required_acr = %(required_acr)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -321,6 +350,15 @@ def _changeable(service: Service) -> dict[str, object]:
         "id_token_claims": service.id_token_claims,
         "post_logout_redirect_uris": list(service.post_logout_redirect_uris),
         "backchannel_logout_uri": service.backchannel_logout_uri,
+        "former_secret_hash": service.former_secret_hash,
+        "former_secret_expires_at": service.former_secret_expires_at,
+        "jwks": None if service.client.jwks is None else Jsonb(service.client.jwks),
+        "jwks_uri": service.client.jwks_uri,
+        "accepts_token_endpoint_audience": service.client.accepts_token_endpoint_audience,
+        "access_token_seconds": service.client.access_token_seconds,
+        "refresh_token_seconds": service.client.refresh_token_seconds,
+        "enterprise": service.client.enterprise,
+        "required_acr": service.client.required_acr,
     }
 
 

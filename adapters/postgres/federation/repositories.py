@@ -2,6 +2,7 @@
 
 from adapters.postgres.engine.scope import Scope, repository
 from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
+from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
 from adapters.postgres.federation.saml.configuration import Saml
@@ -14,6 +15,7 @@ class FederationRepositories(Scope):
     """The repositories of federation, for every kind of access."""
 
     authorization_codes = repository(AuthorizationCodes)
+    client_assertions = repository(UsedAssertions)
     consents = repository(Consents)
     device_codes = repository(DeviceCodes)
     provider_states = repository(ProviderStates)

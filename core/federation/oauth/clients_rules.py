@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from core.authentication.sessions_rules import Presenter
 
@@ -13,13 +13,30 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.kernel.principals import ServiceContext
 
+TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """What a request says about its client. At most one of `secrets` and `assertion` is present."""
+
+    client_id: str | None
+    # The client secret in the forms that it can have, as some clients encode it and others do not.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    assertion: str | None = field(default=None, repr=False)  # a JWT (RFC 7523)
+
+    @property
+    def are_proof(self) -> bool:
+        """Return whether the credentials claim to prove who the client is."""
+        return bool(self.secrets) or self.assertion is not None
+
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
-    `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if
-    it sent no secret. `wait` is the number of seconds until the client may send a request, or None if
+    `authenticated` is true if the client proved who it is or needs not. `relies_on_pkce` is true if
+    it did not. `wait` is the number of seconds until the client may send a request, or None if
     the request was not counted against the client's own limit.
     """
 

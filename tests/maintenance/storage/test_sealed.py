@@ -146,13 +146,13 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
     not_encrypted = {
         *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
         *(("invitations", "inviter_token_hash"), ("email_changes", "undo_token_hash")),
-        *(("services", "client_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
+        *(("services", "client_secret_hash"), ("services", "former_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
         *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash")),
         *(("mails", "browser_hash"), ("one_time_tokens", "browser_hash")),
-        *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash")),
+        *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash"), ("client_assertions", "jti_hash")),
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
     }

@@ -1,5 +1,6 @@
 """Services of an organization, managed by members."""
 
+from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
@@ -9,9 +10,17 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import services
+from core.applications.client_settings_rules import MAX_SECRET_OVERLAP
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
+from entrypoints.http.api.applications.client_settings import (
+    ClientSettingsRequest,
+    ClientSettingsResponse,
+    ClientSettingsUpdateRequest,
+    client_settings,
+    client_settings_fields,
+)
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
@@ -44,7 +53,7 @@ def existing_service(view: View) -> View:
     return check_service
 
 
-class ServiceResponse(ResponseModel):
+class ServiceResponse(ClientSettingsResponse):
     """A service, which is an application of the organization."""
 
     id: UUID = Field(description="The id of the service.")
@@ -122,7 +131,8 @@ class ServiceQuotaResponse(ResponseModel):
 
 
 def _fields(service: Service) -> dict[str, Any]:
-    return {name: getattr(service, name) for name in ServiceResponse.model_fields}
+    client = client_settings_fields(service)
+    return client | {name: getattr(service, name) for name in ServiceResponse.model_fields if name not in client}
 
 
 def to_service_response(service: Service) -> ServiceResponse:
@@ -159,7 +169,7 @@ BACKCHANNEL_LOGOUT_URI = (
 EMAIL_SIGN_IN = "Whether users can sign in with a link or a code in an email; null for the platform's setting."
 
 
-class ServiceRequest(RequestModel):
+class ServiceRequest(ClientSettingsRequest):
     """A new service."""
 
     slug: Text = Field(
@@ -230,6 +240,7 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
         id_token_claims=data.id_token_claims,
         post_logout_redirect_uris=data.post_logout_redirect_uris,
         backchannel_logout_uri=data.backchannel_logout_uri,
+        **client_settings(data),
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
     return CreatedServiceResponse(
@@ -280,7 +291,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
     return to_service_response(await services.find(ports(), acting_member(), service_slug))
 
 
-class ServiceUpdateRequest(RequestModel):
+class ServiceUpdateRequest(ClientSettingsUpdateRequest):
     """The fields of a service to change, at least one. Arrays replace the previous values."""
 
     model_config = AT_LEAST_ONE_FIELD
@@ -322,10 +333,22 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
 
     Only the fields in the request change. A `spa`, `mobile` or `desktop` service that becomes
     `web` or `api` gets a client secret, which is returned only once. In the other direction the
-    secret is deleted.
+    secret and the keys are deleted.
     """
-    service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
+    changes = dict(data) | client_settings(data)
+    service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**changes))
     return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
+
+
+class SecretRotationRequest(RequestModel):
+    """How long the old secret stays valid."""
+
+    overlap_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_SECRET_OVERLAP,
+        description="How long the old secret still works, at most 7 days. By default it stops working immediately.",
+    )
 
 
 class ClientSecretResponse(ResponseModel):
@@ -336,15 +359,16 @@ class ClientSecretResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
 @member(Capability.SERVICES_MANAGE, outlives=True)
-@refuses(400)
+@validate_request(SecretRotationRequest)
 @returns(ClientSecretResponse)
-async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
+async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRequest) -> ClientSecretResponse:
     """Replace the client secret.
 
-    The old secret stops working immediately. The new one is returned only once. `spa`, `mobile`
-    and `desktop` services have no client secret.
+    The old secret stops working immediately, or after `overlap_seconds`. The new one is returned
+    only once. `spa`, `mobile` and `desktop` services have no client secret.
     """
-    return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug))
+    overlap = timedelta(seconds=data.overlap_seconds)
+    return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug, overlap))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")

@@ -10,9 +10,9 @@ from core.federation.oauth import clients, device_flow, device_flow_rules
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VERIFY_PATH
 from core.kernel.rate_limits import DEVICE
-from entrypoints.http.api.federation.oauth.token_endpoint import client_credentials
+from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
@@ -21,13 +21,14 @@ from entrypoints.http.edge.responses import returns
 routes = Blueprint("device_flow", __name__)
 
 
-class DeviceCodeRequest(RequestModel):
-    """The application on the device. Send `client_id`, or `org` and `service`."""
+class DeviceCodeRequest(ClientRequest):
+    """The application on the device. Send `client_id`, or `org` and `service`.
+
+    A client secret or an assertion is not needed, but a wrong one is refused.
+    """
 
     model_config = AT_LEAST_ONE_FIELD
 
-    client_id: Text | None = Field(None, description="The client id of the application.")
-    client_secret: Text | None = Field(None, description="The client secret. Not needed, but a wrong one is refused.")
     org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
@@ -60,9 +61,11 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     codes expire.
     """
     body = await parameters(DeviceCodeRequest)
-    client_id, client_secret = client_credentials(body.client_id, body.client_secret)
-    if client_secret is not None:  # not needed, but a wrong one is an error (RFC 6749 section 5.2)
-        await clients.identify_client(ports(), client_id, client_secret)
+    credentials = client_credentials(body)
+    client_id = credentials.client_id
+    if credentials.are_proof:  # not needed, but wrong ones are an error (RFC 6749 section 5.2)
+        client = await clients.identify_client(ports(), credentials, app_context().base_url)
+        client_id = None if client is None else str(client.client_id)
     request = AuthorizationRequest(
         org=body.org,
         service=body.service,

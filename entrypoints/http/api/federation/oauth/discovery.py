@@ -3,10 +3,12 @@
 from pydantic import Field
 from quart import Blueprint
 
+from core.applications.client_settings_rules import ASSERTION_ALGORITHMS
 from core.authentication.openid_rules import PROTOCOL_CLAIMS, USER_CLAIMS, USERINFO_PATH, Acr, Scope
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
+from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
@@ -24,9 +26,11 @@ class ProviderMetadataResponse(ResponseModel):
     authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
     token_endpoint: str = Field(description="The URL of the token endpoint.")
     token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
+    token_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
     userinfo_endpoint: str = Field(description="The URL of the userinfo endpoint.")
     revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
     revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
+    revocation_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
     end_session_endpoint: str = Field(description="The URL to which applications send the browser to sign the user out.")
     device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
     jwks_uri: str = Field(description="The URL of the public keys that verify tokens.")
@@ -52,15 +56,17 @@ class ProviderMetadataResponse(ResponseModel):
 
 def _metadata() -> ProviderMetadataResponse:
     base = app_context().base_url
-    methods = ["client_secret_basic", "client_secret_post", "none"]
+    methods, algorithms = [*AUTHENTICATION_METHODS, "none"], list(ASSERTION_ALGORITHMS)
     return ProviderMetadataResponse(
         issuer=base,
         authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
         token_endpoint=f"{base}{TOKEN}",
         token_endpoint_auth_methods_supported=methods,
+        token_endpoint_auth_signing_alg_values_supported=algorithms,
         userinfo_endpoint=f"{base}{USERINFO_PATH}",
         revocation_endpoint=f"{base}{REVOKE}",
         revocation_endpoint_auth_methods_supported=methods,
+        revocation_endpoint_auth_signing_alg_values_supported=algorithms,
         end_session_endpoint=f"{base}{END_SESSION_PATH}",
         device_authorization_endpoint=f"{base}/auth/device/code",
         jwks_uri=f"{base}/.well-known/jwks.json",

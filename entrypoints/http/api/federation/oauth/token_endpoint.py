@@ -3,33 +3,34 @@
 Sources: RFC 6749 and RFC 7009; decisions 93 and 100.
 """
 
-from base64 import b64decode
-from binascii import Error as NotBase64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final, Literal
-from urllib.parse import unquote_plus
 
 from pydantic import Field
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import clients, device_flow
-from core.federation.oauth.clients_rules import OAuthClient
-from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, Limited, refuse
-from core.kernel.rate_limits import Bucket
+from core.federation.oauth import device_flow
+from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
+from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from entrypoints.http.api.federation.oauth.client_authentication import (
+    ClientRequest,
+    Token,
+    count_request,
+    identify_client,
+    limited_if_refused,
+)
 from entrypoints.http.edge.access import application
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text
-from entrypoints.http.edge.context import app_context, caller, ports, request_record
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text
+from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.limits import take_poll_token, take_token
+from entrypoints.http.edge.limits import take_poll_token
 from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
 
-TOKEN: Final = "/auth/token"  # noqa: S105  (a path)
+TOKEN: Final = TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 # The field that each grant type exchanges.
@@ -51,15 +52,11 @@ class GrantMismatch(Invalid):
     """The grant_type does not fit the code, refresh_token or device_code that you sent. You can leave it out."""
 
 
-class CredentialsRepeated(Invalid):
-    """Send the client credentials once: in the Authorization header, or as client_id and client_secret."""
-
-
-class TokenRequest(RequestModel):
+class TokenRequest(ClientRequest):
     """A code to exchange for tokens, and the client that exchanges it.
 
-    Send exactly one of `code`, `refresh_token` and `device_code`. A client with a client secret
-    must authenticate, here or with HTTP Basic. Device codes, and the refresh tokens of devices,
+    Send exactly one of `code`, `refresh_token` and `device_code`. A confidential client must
+    authenticate, with a secret here or in HTTP Basic, or with an assertion. Device codes, and the refresh tokens of devices,
     need no secret.
     """
 
@@ -76,8 +73,6 @@ class TokenRequest(RequestModel):
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
     scope: Text | None = Field(None, description="With `refresh_token`: fewer scopes than were granted. Other scopes are left out.")
     resource: Text | None = Field(None, description="The granted resource, or none. Another one is refused (RFC 8707).")
-    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic sends it.")
-    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
 
 
 class TokenResponse(ResponseModel):
@@ -99,13 +94,11 @@ class TokenResponse(ResponseModel):
     )
 
 
-class RevocationRequest(RequestModel):
+class RevocationRequest(ClientRequest):
     """A token to revoke, and the client that it was issued to."""
 
-    token: Text = Field(description="The access token or refresh token.")
+    token: Token = Field(description="The access token or refresh token.")
     token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7009 section 2.1).")
-    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic sends it.")
-    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
 
 
 @routes.post(TOKEN)
@@ -122,11 +115,11 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     authorization code works once: a second use ends the session that it started. Before the user
     approves a device, its polls get the error `authorization_pending`.
     """
-    async with _limited_if_refused():
+    async with limited_if_refused():
         body = await parameters(TokenRequest)
         grant = _grant(body)
-        client = await _identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
-    await (take_poll_token() if grant == "device_code" else _count_request(client))
+        client = await identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
+    await (take_poll_token() if grant == "device_code" else count_request(client))
     pair = await _exchange(grant, body, client)
     tokens = TokenResponse(
         access_token=pair.access_token,
@@ -164,10 +157,10 @@ async def revoke() -> Response:
     Unknown tokens and tokens of other clients get status 200 as well. A client with a client secret
     needs it to revoke its tokens, as it does to refresh them.
     """
-    async with _limited_if_refused():
+    async with limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await _identify_client(body, app_context().limits.of_client)
-    await _count_request(client)
+        client = await identify_client(body, app_context().limits.of_client)
+    await count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
@@ -185,76 +178,3 @@ def _grant(body: TokenRequest) -> str:
     if body.grant_type is not None and fields != [GRANT_NAMES[body.grant_type]]:
         raise GrantMismatch
     return fields[0]
-
-
-@asynccontextmanager
-async def _limited_if_refused() -> AsyncIterator[None]:
-    """Count a request against the limit of its IP address if the block refuses it.
-
-    A refused request has not proven a client secret, so it cannot use the client's own limit.
-    """
-    try:
-        yield
-    except Exception:
-        await take_token(())
-        raise
-
-
-async def _identify_client(body: TokenRequest | RevocationRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:
-    """Return the client that the Authorization header or the body names. If it sends its secret, charge its `limit`.
-
-    Raises: CredentialsRepeated, ClientInvalid.
-    """
-    client_id, client_secret = client_credentials(body.client_id, body.client_secret)
-    client = await clients.identify_client(ports(), client_id, client_secret, limit)
-    if client is not None:
-        request_record().caller = client_id
-        request_record().organization = client.context.org_slug if client.context else None
-    return client
-
-
-async def _count_request(client: OAuthClient | None) -> None:
-    """Count the request against the limit of its IP address, unless its client has its own (decision 100).
-
-    A client has its own limit if it sent its secret. `_identify_client` has charged it.
-
-    Raises: Limited.
-    """
-    if client is None or client.wait is None:
-        await take_token(())
-    elif client.wait > 0:
-        raise Limited(client.wait)
-
-
-def client_credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:
-    """Return the client id and secret from the Authorization header, or else the arguments.
-
-    The arguments are those of the request body.
-
-    Raises: CredentialsRepeated, ClientInvalid.
-    """
-    header = _basic_credentials()
-    if header is None:
-        return client_id, client_secret
-    if client_secret is not None or client_id not in (None, header[0]):
-        raise CredentialsRepeated
-    return header
-
-
-def _basic_credentials() -> tuple[str, str | None] | None:
-    """Return the client id and secret of an HTTP Basic header, or None if there is no such header.
-
-    Both are form-encoded (RFC 6749 section 2.3.1). A Bearer header does not identify a client.
-
-    Raises: ClientInvalid.
-    """
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        client_id, colon, client_secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
-    except (NotBase64, ValueError):
-        raise ClientInvalid from None
-    if not colon:
-        raise ClientInvalid
-    return unquote_plus(client_id), unquote_plus(client_secret) or None

@@ -1,0 +1,71 @@
+"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523)."""
+
+import json
+from typing import Any, Final
+
+import jwt
+
+from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, load_key
+from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
+from core.applications.client_settings_rules import ASSERTION_ALGORITHMS, ClientKeysInvalid
+from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid
+
+_ALGORITHM_OF_TYPE: Final = {type_: algorithm for algorithm, type_ in KEY_TYPES.items()}
+
+
+class JwtClientAssertions:
+    """Implements `ports.crypto.ClientAssertions` with PyJWT."""
+
+    def __init__(self) -> None:
+        self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
+
+    def subject(self, assertion: str) -> str | None:
+        try:
+            _check_form(assertion)
+            raw = self._jws.decode_complete(assertion, options={"verify_signature": False})["payload"]
+            subject = _parse(raw).get("sub")
+        except (ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
+            return None
+        return subject if isinstance(subject, str) else None
+
+    def read(self, assertion: str, keys: Keys) -> dict[str, Any]:
+        _check_form(assertion)
+        try:
+            header = self._jws.get_unverified_header(assertion)
+        except (jwt.InvalidTokenError, ValueError):
+            raise ClientAssertionInvalid("it is not a signed JWT") from None
+        algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
+        if algorithm not in ASSERTION_ALGORITHMS:
+            raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
+        # Each kind of our own tokens has another type (RFC 8725 section 3.11).
+        if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
+            raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
+        try:
+            return _parse(self._jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
+        except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
+            raise AssertionKeyUnknown from None
+        except (KeyUnusable, jwt.InvalidTokenError, ValueError):
+            raise ClientAssertionInvalid("its signature cannot be verified with the registered key") from None
+
+    def check_keys(self, keys: Keys) -> None:
+        for key in keys:
+            try:
+                load_key(key, key.get("alg") or _ALGORITHM_OF_TYPE[key["kty"]])
+            except KeyUnusable:
+                raise ClientKeysInvalid from None
+
+
+def _check_form(assertion: str) -> None:
+    if len(assertion) > MAX_TOKEN_LENGTH or "=" in assertion:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
+        raise ClientAssertionInvalid("it is not a signed JWT")
+
+
+def _parse(payload: bytes) -> dict[str, Any]:
+    """Return the claims. Raises: ClientAssertionInvalid."""
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError):
+        claims = None
+    if not isinstance(claims, dict):
+        raise ClientAssertionInvalid("it has no claims")
+    return claims

@@ -1,0 +1,57 @@
+"""The choice of the public key that verifies a token of another party (RFC 7517, RFC 8725)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+# The key types of the accepted algorithms. None is symmetric: with one, anyone who knows the public
+# key or the client secret could sign (RFC 8725 section 3.1).
+KEY_TYPES: Final = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
+MIN_RSA_BITS: Final = 2048
+MAX_RSA_BITS: Final = 8192  # larger ones would take long to verify
+MAX_RSA_EXPONENT: Final = 2**32
+MAX_KEYS: Final = 50  # considered per token
+
+Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
+
+
+class NoSuchKey(Exception):
+    """None of the keys has the id and the type of the token's signature."""
+
+
+class KeyUnusable(Exception):
+    """The key cannot be used. The text continues a sentence about it."""
+
+
+def find_key(keys: Keys, algorithm: str, kid: object) -> Any:
+    """Return the key with this id, or the only key of the right type if there is no id (OpenID Connect Core section 10.1).
+
+    Raises: NoSuchKey, KeyUnusable.
+    """
+    candidates = [
+        key
+        for key in keys[:MAX_KEYS]
+        if key.get("kty") == KEY_TYPES[algorithm] and key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
+    ]
+    matching = candidates if kid is None else [key for key in candidates if key.get("kid") == kid]
+    if len(matching) != 1:
+        raise NoSuchKey
+    return load_key(matching[0], algorithm)
+
+
+def load_key(jwk: Mapping[str, Any], algorithm: str) -> Any:
+    """Return the public key for this algorithm. Raises: KeyUnusable."""
+    try:
+        key = jwt.PyJWK.from_dict(dict(jwk), algorithm=algorithm).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        raise KeyUnusable("cannot be read") from None
+    match key:
+        case rsa.RSAPublicKey() if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e < MAX_RSA_EXPONENT:
+            return key
+        case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1):
+            return key
+        case ed25519.Ed25519PublicKey():
+            return key
+    raise KeyUnusable("is too weak, or not a public key")

@@ -1,0 +1,36 @@
+"""The guarded sender, loaded on first use: its library needs megabytes and loads slowly."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from adapters.http.guard import Guard
+from core.kernel.outbound import Reply
+
+if TYPE_CHECKING:
+    from adapters.http.sender import GuardedSender
+
+
+class LazySender:
+    """Implements `ports.outside.HttpSender`, as `GuardedSender` does."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._sender: GuardedSender | None = None
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        return await (await self._loaded()).post(url, body, headers, within)
+
+    async def get(self, url: str, within: float) -> Reply:
+        return await (await self._loaded()).get(url, within)
+
+    async def _loaded(self) -> "GuardedSender":
+        if self._sender is None:
+            self._sender = await trio.to_thread.run_sync(self._load)
+        return self._sender
+
+    def _load(self) -> "GuardedSender":
+        from adapters.http.sender import GuardedSender
+
+        return GuardedSender(self._guard)

@@ -1,0 +1,27 @@
+"""Storage of the client assertions that were used."""
+
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
+from core.kernel.rate_limits import Bucket
+
+
+class UsedAssertions(Repository):
+    """Implements `ports.storage.federation.UsedAssertions`."""
+
+    async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+        charged = f", charged as ({charge_sql(len(buckets), 'from used')}) select wait from charged" if buckets else "select 0 from used"
+        return await self._one(
+            lambda row: float(row[0]),
+            f"""
+            with used as (
+                insert into client_assertions (client_id, jti_hash, expires_at) values (%(client_id)s, %(jti_hash)s, %(expires_at)s)
+                on conflict do nothing returning client_id)
+            {charged}""",
+            client_id=client_id,
+            jti_hash=jti_hash,
+            expires_at=expires_at,
+            **charge_parameters(f"client {client_id}", buckets, now),
+        )

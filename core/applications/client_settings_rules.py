@@ -1,0 +1,139 @@
+"""How an application authenticates as an OAuth client, and what it demands of sign-ins: settings and their rules.
+
+Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Client Registration section 2 for the names.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Literal
+
+from core.kernel import uris
+from core.kernel.errors import Invalid
+from core.kernel.outbound import LONGEST_URL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from core.kernel.policy import Policy
+
+    Jwk = Mapping[str, str]
+
+# The algorithms of client assertions. None is symmetric: a server that stores the secret of a
+# client could be made to take a public key for it (RFC 8725 section 3.1).
+ASSERTION_ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
+MAX_KEYS: Final = 20
+MAX_SECRET_OVERLAP: Final = 7 * 86400  # seconds
+MIN_TOKEN_SECONDS: Final = 60  # shorter ones would expire on their way
+# By key type: the members that make up the public key (RFC 7518 section 6, RFC 8037), and the algorithms.
+_PUBLIC_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
+_ALGORITHMS: Final = {"RSA": ("RS256", "PS256"), "EC": ("ES256",), "OKP": ("EdDSA",)}
+_PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+
+
+class ClientKeysInvalid(Invalid):
+    """The keys must be 1 to 20 public keys (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, each with its own kid."""
+
+
+class PrivateKeySent(Invalid):
+    """The keys contain a private or symmetric key. Send public keys only, and replace this key, because it is no longer secret."""
+
+
+class ClientKeysUriInvalid(Invalid):
+    """The jwks_uri must start with https:// and contain a public host, but no user name and no fragment."""
+
+
+class ClientKeysTwice(Invalid):
+    """An application has either jwks or jwks_uri. Set the other one to null."""
+
+
+class PublicClientHasKeys(Invalid):
+    """Services of the type spa, mobile or desktop have no keys because they cannot keep a private key. Use PKCE instead."""
+
+
+class EnterpriseSettingsInvalid(Invalid):
+    """An enterprise application cannot have http redirect URIs, and cannot accept the token endpoint as the audience of assertions."""
+
+
+class TokenSecondsInvalid(Invalid):
+    """The lifetimes of an application's tokens must be at least 60 seconds, and at most those of the platform."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """The settings of an application as an OAuth client."""
+
+    jwks: tuple[Jwk, ...] | None = None  # public keys of client assertions, with the members of `parse_keys`
+    jwks_uri: str | None = None  # where these keys are instead
+    accepts_token_endpoint_audience: bool = False  # as the audience of client assertions, in addition to the issuer
+    access_token_seconds: int | None = None  # None: as on the platform
+    refresh_token_seconds: int | None = None
+    enterprise: bool = False  # the rules of IPSIE SL1: PKCE always, no http redirect URI, assertions for the issuer only
+    required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
+
+    @property
+    def has_keys(self) -> bool:
+        return self.jwks is not None or self.jwks_uri is not None
+
+
+def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
+    """Return the public keys of a JWK set with the members that are used, in the order of the set.
+
+    The numbers in the keys are not checked here (`ports.crypto.ClientAssertions.check_keys`).
+
+    Raises: ClientKeysInvalid, PrivateKeySent.
+    """
+    if any(_PRIVATE_MEMBERS & key.keys() or key.get("kty") == "oct" for key in keys):
+        raise PrivateKeySent
+    parsed = tuple(_parse_key(key) for key in keys)
+    ids = [key["kid"] for key in parsed if "kid" in key]
+    if not 0 < len(parsed) <= MAX_KEYS or len(set(ids)) < len(ids):
+        raise ClientKeysInvalid
+    return parsed
+
+
+def _parse_key(key: Mapping[str, object]) -> Jwk:
+    type_ = key.get("kty")
+    if not isinstance(type_, str) or type_ not in _PUBLIC_MEMBERS:
+        raise ClientKeysInvalid
+    members = {name: key[name] for name in (*_PUBLIC_MEMBERS[type_], "kid", "use", "alg") if name in key}
+    texts = {name: value for name, value in members.items() if isinstance(value, str)}
+    is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
+    if not is_complete or texts.get("use", "sig") != "sig" or texts.get("alg", _ALGORITHMS[type_][0]) not in _ALGORITHMS[type_]:
+        raise ClientKeysInvalid
+    return texts
+
+
+def thumbprint(key: Jwk) -> str:
+    """Return the thumbprint of a key with SHA-256 (RFC 7638)."""
+    required = {name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]]}
+    return urlsafe_b64encode(sha256(json.dumps(required, separators=(",", ":")).encode()).digest()).rstrip(b"=").decode()
+
+
+def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool) -> None:
+    """Check the settings of an application with these redirect URIs.
+
+    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, EnterpriseSettingsInvalid.
+    """
+    if settings.has_keys and is_public:
+        raise PublicClientHasKeys
+    if settings.jwks is not None and settings.jwks_uri is not None:
+        raise ClientKeysTwice
+    uri = settings.jwks_uri
+    if uri is not None and not (len(uri) <= LONGEST_URL and uri.startswith("https://") and uris.is_web_url(uri)):
+        raise ClientKeysUriInvalid
+    if settings.enterprise and (settings.accepts_token_endpoint_audience or any(uri.startswith("http:") for uri in redirect_uris)):
+        raise EnterpriseSettingsInvalid
+
+
+def check_lifetimes(settings: ClientSettings, policy: Policy) -> None:
+    """Check the lifetimes of tokens against those of the platform. Raises: TokenSecondsInvalid."""
+    for seconds, limit in (
+        (settings.access_token_seconds, policy.access_token_ttl),
+        (settings.refresh_token_seconds, policy.refresh_token_ttl),
+    ):
+        if seconds is not None and not MIN_TOKEN_SECONDS <= seconds <= limit.total_seconds():
+            raise TokenSecondsInvalid

@@ -1,0 +1,91 @@
+"""The settings of a service as an OAuth client, as parts of its request and response models (decisions 260 and 261)."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from core.applications.services_rules import CLIENT_SETTINGS, Service
+from entrypoints.http.edge.bodies import MAX_ITEMS, RequestModel, ResponseModel, Text, Timestamp, optional
+
+JWKS: Final = "The public keys of client assertions (RFC 7523): RSA with 2048 to 8192 bits, P-256 or Ed25519. Not together with `jwks_uri`."
+JWKS_URI: Final = "The https URL of these keys. They are cached for an hour, and fetched again for an unknown `kid`."
+ASSERTION_AUDIENCE: Final = "Whether assertions may have the URL of the token endpoint as `aud`, instead of the issuer."
+ACCESS_LIFETIME: Final = "The lifetime of access tokens, from 60 seconds to that of the platform; null for that of the platform."
+REFRESH_LIFETIME: Final = "The lifetime of an unused refresh token, from 60 seconds to that of the platform; null for that of the platform."
+ENTERPRISE: Final = (
+    "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer."
+)
+REQUIRED_ACR: Final = "`mfa` if every sign-in needs a second factor; null if the application decides itself."
+
+
+class JwkSetRequest(RequestModel):
+    """Public keys (RFC 7517)."""
+
+    keys: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)] = Field(description="1 to 20 keys.")
+
+
+class ClientSettingsRequest(RequestModel):
+    """The settings of a new service as an OAuth client."""
+
+    jwks: JwkSetRequest | None = Field(default=None, description=JWKS)
+    jwks_uri: Text | None = Field(default=None, description=JWKS_URI)
+    accepts_token_endpoint_audience: bool = Field(default=False, description=ASSERTION_AUDIENCE)
+    access_token_seconds: int | None = Field(default=None, description=ACCESS_LIFETIME)
+    refresh_token_seconds: int | None = Field(default=None, description=REFRESH_LIFETIME)
+    enterprise: bool = Field(default=False, description=ENTERPRISE)
+    required_acr: Literal["mfa"] | None = Field(default=None, description=REQUIRED_ACR)
+
+
+class ClientSettingsUpdateRequest(RequestModel):
+    """The settings of a service as an OAuth client to change."""
+
+    jwks: JwkSetRequest | None = optional(description=JWKS)
+    jwks_uri: Text | None = optional(description=JWKS_URI)
+    accepts_token_endpoint_audience: bool = optional(description=ASSERTION_AUDIENCE)
+    access_token_seconds: int | None = optional(description=ACCESS_LIFETIME)
+    refresh_token_seconds: int | None = optional(description=REFRESH_LIFETIME)
+    enterprise: bool = optional(description=ENTERPRISE)
+    required_acr: Literal["mfa"] | None = optional(description=REQUIRED_ACR)
+
+
+def client_settings(data: ClientSettingsRequest | ClientSettingsUpdateRequest) -> dict[str, Any]:
+    """Return the settings in a request, as `ServiceSettings` takes them."""
+    settings = {name: getattr(data, name) for name in CLIENT_SETTINGS}
+    if isinstance(data.jwks, JwkSetRequest):
+        settings["jwks"] = data.jwks.keys
+    return settings
+
+
+class JwkSetResponse(ResponseModel):
+    """Public keys (RFC 7517)."""
+
+    keys: list[dict[str, str]] = Field(description="The keys.")
+
+
+def _left_out_if_none(description: str) -> Any:
+    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if there is none.")
+
+
+def _left_out_if_false(description: str) -> Any:
+    return Field(default=False, exclude_if=lambda value: not value, description=f"{description} Left out if false.")
+
+
+class ClientSettingsResponse(ResponseModel):
+    """The settings of a service as an OAuth client."""
+
+    jwks: JwkSetResponse | None = _left_out_if_none("The public keys of the client's assertions.")
+    jwks_uri: str | None = _left_out_if_none("The URL of these keys.")
+    accepts_token_endpoint_audience: bool = _left_out_if_false("Whether assertions may have the URL of the token endpoint as `aud`.")
+    access_token_seconds: int | None = _left_out_if_none("The lifetime of access tokens.")
+    refresh_token_seconds: int | None = _left_out_if_none("The lifetime of an unused refresh token.")
+    enterprise: bool = _left_out_if_false("Whether the rules for enterprise applications apply.")
+    required_acr: Literal["mfa"] | None = _left_out_if_none("The authentication class that every sign-in needs.")
+    former_secret_expires_at: Timestamp | None = _left_out_if_none("When the client secret from before the last rotation expires, in UTC.")
+
+
+def client_settings_fields(service: Service) -> dict[str, Any]:
+    """Return the values of `ClientSettingsResponse`."""
+    settings = service.client
+    jwks = None if settings.jwks is None else JwkSetResponse(keys=[dict(key) for key in settings.jwks])
+    fields = {name: getattr(settings, name) for name in CLIENT_SETTINGS}
+    return {**fields, "jwks": jwks, "former_secret_expires_at": service.former_secret_expires_at}

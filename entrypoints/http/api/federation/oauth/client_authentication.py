@@ -1,0 +1,116 @@
+"""The client of a request: its credentials in the header or the body, and its rate limit (RFC 6749 section 2.3, RFC 7523)."""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Final
+from urllib.parse import unquote_plus
+
+from pydantic import Field
+from quart import request
+
+from core.federation.oauth import clients
+from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
+from core.federation.oauth.clients_rules import ClientCredentials, OAuthClient
+from core.kernel.errors import ClientInvalid, Invalid, Limited
+from core.kernel.principals import FRONTEND_CLIENT_ID
+from core.kernel.rate_limits import Bucket
+from entrypoints.http.edge.bodies import RequestModel, Text
+from entrypoints.http.edge.context import app_context, ports, request_record
+from entrypoints.http.edge.limits import take_token
+
+# The names of OpenID Connect Core section 9.
+AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt")
+Token = Annotated[str, Field(max_length=8 * 1024)]  # longer than other texts
+
+
+class CredentialsRepeated(Invalid):
+    """Send the client credentials once: in the Authorization header, as client_id and client_secret, or as a client_assertion."""
+
+
+class AssertionTypeUnknown(Invalid):
+    """Send client_assertion together with the client_assertion_type urn:ietf:params:oauth:client-assertion-type:jwt-bearer."""
+
+
+class ClientRequest(RequestModel):
+    """The credentials of a client in the body."""
+
+    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic or the assertion sends it.")
+    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
+    client_assertion: Token | None = Field(None, description="A JWT that the client signed, instead of a secret (RFC 7523).")
+    client_assertion_type: Text | None = Field(None, description=f"`{ASSERTION_TYPE}`, together with `client_assertion`.")
+
+
+def client_credentials(body: ClientRequest) -> ClientCredentials:
+    """Return the credentials from the Authorization header, or else from the body.
+
+    Raises: CredentialsRepeated, AssertionTypeUnknown, ClientInvalid.
+    """
+    if (body.client_assertion is None) != (body.client_assertion_type is None) or body.client_assertion_type not in (None, ASSERTION_TYPE):
+        raise AssertionTypeUnknown
+    header = _basic_credentials()
+    in_body = body.client_secret is not None, body.client_assertion is not None
+    if sum((header is not None, *in_body)) > 1 or (header is not None and body.client_id not in (None, header.client_id)):
+        raise CredentialsRepeated
+    secrets = () if body.client_secret is None else (body.client_secret,)
+    return header or ClientCredentials(body.client_id, secrets, body.client_assertion)
+
+
+def _basic_credentials() -> ClientCredentials | None:
+    """Return the client id and secret of an HTTP Basic header, or None if there is no such header.
+
+    Both are form-encoded (RFC 6749 section 2.3.1). Some clients do not encode the secret, so it is
+    also tried as it is. A Bearer header does not identify a client.
+
+    Raises: ClientInvalid.
+    """
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        client_id, colon, secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except (NotBase64, ValueError):
+        raise ClientInvalid from None
+    if not colon:
+        raise ClientInvalid
+    secrets = dict.fromkeys((unquote_plus(secret), secret)) if secret else ()
+    return ClientCredentials(unquote_plus(client_id), tuple(secrets))
+
+
+@asynccontextmanager
+async def limited_if_refused() -> AsyncIterator[None]:
+    """Count a request against the limit of its IP address if the block refuses it.
+
+    A refused request has not proven a client secret, so it cannot use the client's own limit.
+    """
+    try:
+        yield
+    except Exception:
+        await take_token(())
+        raise
+
+
+async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:
+    """Return the client that the Authorization header or the body names. If it proves who it is, charge its `limit`.
+
+    Raises: CredentialsRepeated, AssertionTypeUnknown, ClientInvalid, ClientAssertionInvalid.
+    """
+    client = await clients.identify_client(ports(), client_credentials(body), app_context().base_url, limit)
+    if client is not None:
+        request_record().caller = FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+        request_record().organization = client.context.org_slug if client.context else None
+    return client
+
+
+async def count_request(client: OAuthClient | None) -> None:
+    """Count the request against the limit of its IP address, unless its client has its own (decision 100).
+
+    A client has its own limit if it proved who it is. `identify_client` has charged it.
+
+    Raises: Limited.
+    """
+    if client is None or client.wait is None:
+        await take_token(())
+    elif client.wait > 0:
+        raise Limited(client.wait)
