@@ -44,7 +44,7 @@ def email_changed(user_id: UUID) -> Event:
 
 
 def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
-    """A user changed their name, picture, locale or time zone. `changed` has the names of the fields, without values."""
+    """A user changed their profile. `changed` has the names of the fields, without values."""
     return Event(EVENT_KINDS["user.updated"], str(user_id), of_person=user_id, details={"changed": list(changed)})
 
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from core.accounts.profile_rules import NO_PROFILE, Profile
+from core.accounts.profile_rules import DETAILS, NO_PROFILE, Profile
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,7 +46,7 @@ class Acr(StrEnum):
 # The claims that a scope gives (OpenID Connect Core section 5.4).
 CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
     {
-        Scope.PROFILE: ("name", "given_name", "family_name", "picture", "locale", "zoneinfo", "updated_at"),
+        Scope.PROFILE: ("name", "picture", "locale", "zoneinfo", *DETAILS, "updated_at"),
         Scope.EMAIL: ("email", "email_verified"),
         Scope.ORG: ("org", "org_id", "org_name", "plan", "subscription_status", "features"),
         Scope.ROLES: ("roles",),
@@ -138,14 +138,13 @@ class UserFacts:
 
     def claims(self, names: frozenset[str]) -> dict[str, Any]:
         """Return the claims with these names. Claims without a value are left out (OpenID Connect Core section 5.3.2)."""
-        given, family = _split_name(self.profile.name)
         values: dict[str, Any] = {
             "name": self.profile.name,
-            "given_name": given,
-            "family_name": family,
             "picture": self.profile.picture,
             "locale": self.profile.locale,
             "zoneinfo": self.profile.zoneinfo,
+            **_given_and_family_name(self.profile),
+            **self.profile.details,
             "updated_at": None if self.updated_at is None else int(self.updated_at.timestamp()),
             "email": self.email,
             "email_verified": self.email_verified,
@@ -212,7 +211,9 @@ def at_hash(access_token: str) -> str:
     return urlsafe_b64encode(sha256(access_token.encode()).digest()[:16]).rstrip(b"=").decode()
 
 
-def _split_name(name: str | None) -> tuple[str | None, str | None]:
-    """Return the given and the family name. People have one field for both, so the last word is the family name."""
-    given, _, family = (name or "").rpartition(" ")
-    return given or name, family if given else None
+def _given_and_family_name(profile: Profile) -> dict[str, str | None]:
+    """Return the two claims. If the user has set neither, the last word of the name is the family name."""
+    if profile.given_name or profile.family_name:
+        return {"given_name": profile.given_name, "family_name": profile.family_name}
+    given, _, family = (profile.name or "").rpartition(" ")
+    return {"given_name": given or profile.name, "family_name": family if given else None}

@@ -1,16 +1,29 @@
 """Profiles for tests."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 from uuid import UUID
 
-from core.accounts.profile_rules import NO_PROFILE, Profile
+from core.accounts.profile_rules import Profile
 from core.kernel.principals import SYSTEM
 from ports import Ports
 
-FULL_PROFILE: Final = Profile("Ada Lovelace", "https://images.example.com/ada.png", "en-GB", "Europe/London")
-NO_FIELDS: Final = asdict(NO_PROFILE)  # as in responses
+BASIC_PROFILE: Final = Profile("Ada Lovelace", "https://images.example.com/ada.png", "en-GB", "Europe/London")
+FULL_PROFILE: Final = replace(
+    BASIC_PROFILE,
+    given_name="Ada",
+    family_name="King",
+    middle_name="Byron",
+    nickname="Countess",
+    preferred_username="ada",
+    profile="https://example.com/ada",
+    website="https://ada.example.com",
+    gender="female",
+    birthdate="1815-12-10",
+)
+NO_FIELDS: Final = dict.fromkeys(("name", "picture", "locale", "zoneinfo"))  # as in responses, without details
 ALL_FIELDS: Final = asdict(FULL_PROFILE)
+BASIC_FIELDS: Final = {name: ALL_FIELDS[name] for name in NO_FIELDS}
 
 
 async def set_profile(ports: Ports, user_id: UUID, profile: Profile = FULL_PROFILE) -> None:

@@ -15,6 +15,7 @@ from markupsafe import escape
 from core.accounts.accounts_rules import PasswordReset
 from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
+from tests.accounts.profiles import ALL_FIELDS
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 
@@ -191,7 +192,8 @@ PAGES: dict[str, dict[str, object]] = {
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},
     "account_profile.html": {
         **ACCOUNT,
-        "typed": {"name": "Ada Lovelace", "picture": "https://images.example.com/a.png", "locale": "en-GB", "zoneinfo": "Europe/London"},
+        "typed": {**ALL_FIELDS, "locale": "en-GB"},
+        "opens_details": True,
         "time_zones": ["Europe/Berlin", "Europe/London"],
         "wrong": None,
         "problem": "It is not an https URL.",

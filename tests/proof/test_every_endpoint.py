@@ -27,6 +27,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
+from core.accounts.profile_rules import DETAILS
 from core.provisioning.schemas import ENTERPRISE_URN
 from entrypoints.http.api.provisioning.discovery import METHODS
 from ports import Ports
@@ -176,6 +177,7 @@ ADDITIONS: Final = {
     "POST /app/account/sessions/end-others": "decision 176: a form of that page",
 }
 
+PROFILE_FIELDS: Final = ("name", "picture", "locale", "zoneinfo", *DETAILS)
 # Fields of responses that the inventory does not have, by the id of the row, and the reason for each.
 SERVICE_FIELDS: Final = {
     **dict.fromkeys(("pkce_without_secret", "former_secret_expires_at"), "decision 92"),
@@ -186,14 +188,14 @@ SERVICE_FIELDS: Final = {
 }
 ADDED_FIELDS: Final = {
     **{
-        operation: {**dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247"), added: reason}
+        operation: {**dict.fromkeys(PROFILE_FIELDS, "decision 247"), added: reason}
         for operation, added, reason in (
             ("user-get", "pending_email", "decision 70"),
             ("user-update", "pending_email", "decision 70"),
         )
     },
     "privacy-export": {
-        **dict.fromkeys(("name", "picture", "locale", "zoneinfo"), "decision 247"),
+        **dict.fromkeys(PROFILE_FIELDS, "decision 247"),
         **dict.fromkeys(("email_changes", "consents"), "security Y-1"),
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
@@ -216,6 +218,7 @@ OPTIONAL_FIELDS: Final = {
     "service-get": set(SERVICE_FIELDS),
     "service-update": {"client_secret", *SERVICE_FIELDS},
     "auth-login": {"mfa_required", "redirect_url"},
+    **{operation: {*DETAILS} for operation in ("user-get", "user-update", "privacy-export")},
 }
 
 _numbers = itertools.count()

@@ -1,9 +1,10 @@
 """The repository of accounts."""
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
@@ -20,25 +21,37 @@ from core.tenancy.account_control import AccountControl
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
     u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.name, u.picture, u.locale,
-    u.zoneinfo"""
-COLUMN_COUNT: Final = 17
+    u.zoneinfo, u.profile_details"""
+COLUMN_COUNT: Final = 18
 SELECT: Final = f"select {COLUMNS} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 # In the order of `to_own_profile`. There is at most one pending change.
 OWN_PROFILE: Final = f"""
     u.email, (select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1), u.name, u.picture, u.locale,
-    u.zoneinfo"""
+    u.zoneinfo, u.profile_details"""
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
 INSERT: Final = f"""
     insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
-                       created_at, updated_at, first_verified_at, mfa_enabled_at, name, picture, locale, zoneinfo)
+                       created_at, updated_at, first_verified_at, mfa_enabled_at, name, picture, locale, zoneinfo, profile_details)
     select %(id)s, %(email)s, %(email_verified_at)s::timestamptz, %(password_hash)s, %(is_platform_owner)s, %(origin)s,
            %(origin_org_id)s::uuid, %(deactivated_at)s::timestamptz, %(anonymized_at)s::timestamptz, %(created_at)s, %(created_at)s,
-           %(first_verified_at)s::timestamptz, %(mfa_enabled_at)s::timestamptz, %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s
+           %(first_verified_at)s::timestamptz, %(mfa_enabled_at)s::timestamptz, %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s,
+           %(profile_details)s::jsonb
     where not {reserved("%(email)s", "%(id)s", "%(created_at)s")} """
 OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
+
+
+def to_profile(row: Row) -> Profile:
+    """Return the profile in the columns name, picture, locale, zoneinfo and profile_details."""
+    return Profile(*row[:4], **(row[4] or {}))
+
+
+def profile_parameters(profile: Profile) -> dict[str, object]:
+    """Return the parameters with the names of these columns."""
+    basics = {name: getattr(profile, name) for name in ("name", "picture", "locale", "zoneinfo")}
+    return {**basics, "profile_details": Jsonb(details) if (details := profile.details) else None}
 
 
 def to_account(row: Row) -> Account:
@@ -56,12 +69,12 @@ def to_account(row: Row) -> Account:
         first_verified_at=row[10],
         mfa_enabled_at=row[11],
         platform_deactivated_at=row[12],
-        profile=Profile(*row[13:COLUMN_COUNT]),
+        profile=to_profile(row[13:COLUMN_COUNT]),
     )
 
 
 def to_own_profile(row: Row) -> OwnProfile:
-    return OwnProfile(Email(row[0]), None if row[1] is None else Email(row[1]), Profile(*row[2:]))
+    return OwnProfile(Email(row[0]), None if row[1] is None else Email(row[1]), to_profile(row[2:]))
 
 
 def to_account_control(row: Row) -> AccountControl:
@@ -94,7 +107,7 @@ def columns(account: Account) -> dict[str, object]:
         "created_at": account.created_at,
         "first_verified_at": account.first_verified_at,
         "mfa_enabled_at": account.mfa_enabled_at,
-        **asdict(account.profile),
+        **profile_parameters(account.profile),
     }
 
 
@@ -247,11 +260,11 @@ class Accounts(Repository):
         await self._run(
             """
             update users set name = %(name)s, picture = %(picture)s, locale = %(locale)s, zoneinfo = %(zoneinfo)s,
-                             profile_changed_at = %(now)s, updated_at = %(now)s
+                             profile_details = %(profile_details)s::jsonb, profile_changed_at = %(now)s, updated_at = %(now)s
             where id = %(user_id)s""",
             user_id=user_id,
             now=now,
-            **asdict(profile),
+            **profile_parameters(profile),
         )
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:

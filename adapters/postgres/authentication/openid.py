@@ -2,9 +2,9 @@
 
 from typing import Final, LiteralString
 
+from adapters.postgres.accounts.accounts import to_profile
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Row
-from core.accounts.profile_rules import Profile
 from core.authentication.openid_rules import OpenIdGrant, RequestedClaims, Scope, UserFacts
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.kernel.principals import Role
@@ -13,7 +13,6 @@ from core.kernel.values import Email
 # The columns of a grant, in the order of `to_grant`. Sessions and authorization codes have them.
 GRANT: Final = "scope, id_token_claims, userinfo_claims, resource"
 GRANT_WIDTH: Final = 4
-FACTS_WIDTH: Final = 14
 
 
 def grant_columns(alias: LiteralString) -> LiteralString:
@@ -51,7 +50,7 @@ def user_facts_sql(user_id: LiteralString, service_id: LiteralString, condition:
     `condition` can use the service as `v`.
     """
     return f"""
-        select u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo,
+        select u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo, u.profile_details,
                coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, n.name as plan, n.status, n.features
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id
@@ -63,11 +62,11 @@ def to_user_facts(row: Row) -> UserFacts:
     return UserFacts(
         email=Email(row[0]),
         email_verified=row[1],
-        profile=Profile(*row[2:6]),
-        updated_at=row[6],
-        org=row[7] or "",
-        org_id=row[8],
-        org_name=row[9] or "",
-        role=None if row[10] is None else Role(row[10]),
-        entitlement=NO_ENTITLEMENT if row[11] is None else to_entitlement(row[11:]),
+        profile=to_profile(row[2:7]),
+        updated_at=row[7],
+        org=row[8] or "",
+        org_id=row[9],
+        org_name=row[10] or "",
+        role=None if row[11] is None else Role(row[11]),
+        entitlement=NO_ENTITLEMENT if row[12] is None else to_entitlement(row[12:]),
     )

@@ -22,6 +22,7 @@ from core.privacy_rules import (
     ExportedPasskey,
     PersonalDataExport,
 )
+from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
@@ -105,8 +106,8 @@ class ExportedConsentResponse(ResponseModel):
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
 
 
-class ExportedUserResponse(ResponseModel):
-    """The account of an export."""
+class ExportedAccountResponse(ResponseModel):
+    """The account of an export, with the basic fields of the profile."""
 
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
@@ -115,6 +116,10 @@ class ExportedUserResponse(ResponseModel):
     picture: str | None = Field(description="The URL of the user's picture, or null.")
     locale: str | None = Field(description="The language tag of the user, or null.")
     zoneinfo: str | None = Field(description="The time zone of the user, or null.")
+
+
+class ExportedUserResponse(ProfileDetailsResponse, ExportedAccountResponse):
+    """The account of an export."""
 
 
 class LoginCountResponse(ResponseModel):
@@ -123,16 +128,9 @@ class LoginCountResponse(ResponseModel):
     login_events_count: int = Field(description="The number of all stored logins.")
 
 
-class PersonalDataExportResponse(ResponseModel):
+class PersonalDataExportResponse(ExportedUserResponse):
     """The stored data of a user. It contains no secrets and no hashes."""
 
-    user_id: UUID = Field(description="The id of the account.")
-    email: str = Field(description="The email address of the account.")
-    created_at: Timestamp = Field(description="When the account was created.")
-    name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
-    picture: str | None = Field(description="The URL of the user's picture, or null.")
-    locale: str | None = Field(description="The language tag of the user, or null.")
-    zoneinfo: str | None = Field(description="The time zone of the user, or null.")
     memberships: list[ExportedMembershipResponse] = Field(description="The memberships, oldest first.")
     login_events_count: int = Field(description="The number of all stored logins. `login_events` has the newest of them.")
     login_events: list[ExportedLoginResponse] = Field(description="The newest logins, newest first.")

@@ -60,7 +60,7 @@ async def show_consent(service_id: str) -> Response:
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.
 
-    You are signed out there, and it asks you again the next time you sign in.
+    Its access ends, and it asks you again the next time you sign in.
     """
     await read_account_form()
     await consents.withdraw(ports(), signed_in(), path_id(service_id))

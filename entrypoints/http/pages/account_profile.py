@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import accounts, profiles
-from core.accounts.profile_rules import LocaleInvalid, NameInvalid, PictureInvalid, ProfileChanges, TimeZoneInvalid, time_zones
+from core.accounts.profile_rules import DETAILS, ProfileChanges, time_zones
 from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.values import Email
@@ -32,19 +32,24 @@ routes = Blueprint("account_profile", __name__)
 
 PROFILE: Final = "/app/account/profile"
 DELETE: Final = "/app/account/delete"
-FIELDS: Final = ("name", "picture", "locale", "zoneinfo")
-WRONG_FIELDS: Final = {NameInvalid: "name", PictureInvalid: "picture", LocaleInvalid: "locale", TimeZoneInvalid: "zoneinfo"}
+FIELDS: Final = ("name", "picture", "locale", "zoneinfo", *DETAILS)
+HIDDEN_FIELDS: Final = ("middle_name", "preferred_username", "profile", "website", "gender", "birthdate")  # until the user opens them
 
 # The profile
 
 
-def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
+def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[str, Any]:
     chosen = typed["zoneinfo"]
     # Without the names that are kept for old data
     names = {name for name in time_zones() if "/" in name and not name.startswith("Etc/")} | {"UTC"}
     if chosen in time_zones():
         names.add(chosen)
-    return {"typed": {field: typed[field] or "" for field in FIELDS}, "time_zones": sorted(names)}
+    return {
+        "typed": {field: typed[field] or "" for field in FIELDS},
+        "time_zones": sorted(names),
+        "wrong": wrong,
+        "opens_details": wrong in HIDDEN_FIELDS or any(typed[field] for field in HIDDEN_FIELDS),
+    }
 
 
 @routes.get(PROFILE)
@@ -53,10 +58,10 @@ def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
 async def show_profile() -> Response:
     """Show the form to change your profile.
 
-    The profile has a name, a picture, a language and a time zone.
+    The profile has names, a picture, a language, a time zone and other details.
     """
     profile = (await accounts.get_own(ports(), signed_in())).profile
-    return account_page_response("account_profile.html", wrong=None, problem=None, **_profile_values(asdict(profile)))
+    return account_page_response("account_profile.html", problem=None, **_profile_values(asdict(profile), None))
 
 
 @routes.post(PROFILE)
@@ -69,12 +74,13 @@ async def change_profile() -> Response:
     """
     form, user = await read_account_form(), signed_in()
     typed = {field: form[field].strip() or None for field in FIELDS if field in form}
-    try:
-        changes = ProfileChanges.parse(**typed)
-    except Invalid as refusal:
-        values = _profile_values(dict.fromkeys(FIELDS) | typed)
-        return refused_account_page(refusal, "account_profile.html", wrong=WRONG_FIELDS[type(refusal)], **values)
-    await profiles.change(ports(), user, changes)
+    for field, text in typed.items():
+        try:
+            ProfileChanges.parse(**{field: text})
+        except Invalid as refusal:
+            values = _profile_values(dict.fromkeys(FIELDS) | typed, field)
+            return refused_account_page(refusal, "account_profile.html", **values)
+    await profiles.change(ports(), user, ProfileChanges.parse(**typed))
     return redirect_with_notice("profile", PROFILE)
 
 

@@ -6,11 +6,14 @@ import pytest
 
 from core.accounts.profile_rules import (
     MAX_PICTURE_LENGTH,
+    BirthdateInvalid,
     LocaleInvalid,
     NameInvalid,
+    NamePartInvalid,
     PictureInvalid,
     Profile,
     ProfileChanges,
+    ProfileUrlInvalid,
     TimeZoneInvalid,
     time_zones,
 )
@@ -22,6 +25,10 @@ VALID = {
     "picture": (PICTURE, "https://images.example.com:8443/a?b=c%20d", f"{PICTURE}?{'x' * (MAX_PICTURE_LENGTH - len(PICTURE) - 1)}"),
     "locale": ("en", "en-US", "de-CH-1996", "zh-Hant-TW", "sr-Latn-RS", "es-419", "sl-rozaj-biske", "en-a-bbb-x-a-ccc", "de-u-co-phonebk"),
     "zoneinfo": ("Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5", "UTC"),
+    **dict.fromkeys(("given_name", "family_name", "middle_name", "nickname", "gender"), ("Ada", "de la Cruz", "岡本", "x" * 100)),
+    "preferred_username": ("ada", "ada@example.com", "a/b c", "7"),
+    **dict.fromkeys(("profile", "website"), (PICTURE, "https://example.com/~ada?x=1")),
+    "birthdate": ("1815-12-10", "2000-02-29", "0000-02-29", "0000-01-01", "1990", "0001", "9999-12-31"),
 }
 REFUSED: dict[str, tuple[type[Invalid], tuple[str, ...]]] = {
     "name": (NameInvalid, ("", " ", "\u200b", "x" * 101, "a\nb", "a\u202eb")),
@@ -47,6 +54,20 @@ REFUSED: dict[str, tuple[type[Invalid], tuple[str, ...]]] = {
     "zoneinfo": (
         TimeZoneInvalid,
         ("", "Europe", "europe/berlin", "W. Europe Standard Time", "../etc/passwd", "localtime", "posix/UTC", "+01:00"),
+    ),
+    **dict.fromkeys(
+        ("given_name", "family_name", "middle_name", "nickname", "preferred_username", "gender"),
+        (NamePartInvalid, ("", " ", "\u200b", "x" * 101, "a\nb", "a\u202eb")),
+    ),
+    **dict.fromkeys(
+        ("profile", "website"), (ProfileUrlInvalid, ("", "http://ada.example.com", "ada", "javascript:alert(1)", "https://x/#top"))
+    ),
+    "birthdate": (
+        BirthdateInvalid,
+        (
+            *("", "0000", "190", "19900", "1990-1-1", "1990-13-01", "1990-00-10", "1990-01-00", "1990-02-30", "1991-02-29"),
+            *("1990-12", "12-31", "31.12.1990", "1990-12-31T00:00", "-001-01-01", "\uff11990"),
+        ),
     ),
 }
 

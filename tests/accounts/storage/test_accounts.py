@@ -15,9 +15,10 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import OwnProfile, Profile
+from core.accounts.profile_rules import OwnProfile
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
+from tests.accounts.profiles import FULL_PROFILE
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_service, enroll_user
@@ -30,7 +31,7 @@ FULL: dict[str, Any] = {
     "deactivated_at": NOW - 2 * SECOND,
     "anonymized_at": NOW - 3 * SECOND,
     "created_at": NOW - 4 * SECOND,
-    "profile": Profile("Ada", "https://x.example/a", "en", "UTC"),
+    "profile": FULL_PROFILE,
 }
 
 

@@ -8,10 +8,11 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.email_changes_rules import new_email_change
-from core.accounts.profile_rules import NO_PROFILE, OwnProfile, Profile
+from core.accounts.profile_rules import NO_PROFILE, OwnProfile
 from core.authentication.sessions_rules import Grant
 from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
 from core.kernel.values import Email, digest
+from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin
@@ -65,7 +66,7 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
 
 
 async def test_a_profile_is_read_with_the_session_context(storage: Postgres, pool: Pool) -> None:
-    full = account(profile=Profile("Ada", "https://x.example/a", "en", "UTC"))
+    full = account(profile=FULL_PROFILE)
     await add(storage, full, eve := account(EVE))
     adas_session, eves_session = await begin(storage, full.id, "ada"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")

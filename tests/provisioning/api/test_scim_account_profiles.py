@@ -1,5 +1,6 @@
 """The profile of an account and the attributes of a directory (decisions 128, 247)."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -23,8 +24,9 @@ SENT: dict[str, Any] = {
 
 
 async def stored(acme: Tenant, user_id: object) -> Profile:
-    [row] = await run_sql(acme.pool, "select name, picture, locale, zoneinfo from users where id = %s", UUID(str(user_id)))
-    return Profile(*row)
+    columns = "name, picture, locale, zoneinfo, profile_details"
+    [row] = await run_sql(acme.pool, f"select {columns} from users where id = %s", UUID(str(user_id)))  # noqa: S608
+    return Profile(*row[:4], **(row[4] or {}))
 
 
 async def test_a_directory_sets_the_profile_of_an_account_that_its_organization_controls(acme: Tenant, directory: Directory) -> None:
@@ -36,7 +38,7 @@ async def test_a_directory_sets_the_profile_of_an_account_that_its_organization_
     await set_profile(acme.ports, user["id"])
     changed = (await directory.put(user["id"], userName=GRACE, locale="de", timezone="Eastern Standard Time")).json
     assert (changed["locale"], changed["timezone"]) == ("de", "Eastern Standard Time")
-    assert await stored(acme, user["id"]) == Profile(None, None, FULL_PROFILE.locale, FULL_PROFILE.zoneinfo)
+    assert await stored(acme, user["id"]) == replace(FULL_PROFILE, name=None, picture=None)
 
 
 async def test_the_profile_of_another_account_stays(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:

@@ -12,6 +12,7 @@ from core.kernel.errors import Invalid
 from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
+from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import anyone, person, person_with_profile
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
@@ -48,6 +49,7 @@ ProfileName = Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, 
 PictureUrl = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_PICTURE_LENGTH})]
 LocaleTag = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": MAX_LOCALE_LENGTH})]
 TimeZoneName = Annotated[Text, WithJsonSchema({"type": "string"})]
+Birthdate = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[0-9]{4}(-[0-9]{2}-[0-9]{2})?$"})]
 
 
 class RegisterRequest(RequestModel):
@@ -136,8 +138,8 @@ async def resend_verification(data: ResendVerificationRequest) -> Message:
     return Message(message=EMAIL_MAY_FOLLOW)
 
 
-class ProfileResponse(ResponseModel):
-    """The signed-in user. `name`, `picture`, `locale` and `zoneinfo` mean the same as in OpenID Connect."""
+class AccountProfileResponse(ResponseModel):
+    """The account of a user, with the basic fields of the profile."""
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
@@ -152,6 +154,14 @@ class ProfileResponse(ResponseModel):
     zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
 
 
+class ProfileResponse(ProfileDetailsResponse, AccountProfileResponse):
+    """The signed-in user. The fields of the profile mean the same as in OpenID Connect.
+
+    Details that are not set are absent. Applications read them at the userinfo endpoint, so they are
+    absent for access tokens of services.
+    """
+
+
 def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
     org = user.organization.slug if user.organization else user.service.org_slug if user.service else ""
     return ProfileResponse(
@@ -164,6 +174,7 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
         picture=own.profile.picture,
         locale=own.profile.locale,
         zoneinfo=own.profile.zoneinfo,
+        **own.profile.details,
     )
 
 
@@ -186,6 +197,17 @@ class ProfileUpdateRequest(RequestModel):
     picture: PictureUrl | None = optional(description="The https URL of a picture.", examples=["https://images.example.com/ada.png"])
     locale: LocaleTag | None = optional(description="The language and region, as a tag of BCP 47.", examples=["en-US"])
     zoneinfo: TimeZoneName | None = optional(description="The time zone, as a name of the IANA database.", examples=["Europe/London"])
+    given_name: ProfileName | None = optional(description="The given names.", examples=["Ada"])
+    family_name: ProfileName | None = optional(description="The family names.", examples=["Lovelace"])
+    middle_name: ProfileName | None = optional(description="The middle names.", examples=["King"])
+    nickname: ProfileName | None = optional(description="The casual name.", examples=["Ada"])
+    preferred_username: ProfileName | None = optional(description="The short name that the user likes to have.", examples=["ada"])
+    profile: PictureUrl | None = optional(description="The https URL of a page about the user.", examples=["https://example.com/ada"])
+    website: PictureUrl | None = optional(description="The https URL of the user's website.", examples=["https://ada.example.com"])
+    gender: ProfileName | None = optional(description="The gender, such as `female`, `male` or another text.", examples=["female"])
+    birthdate: Birthdate | None = optional(
+        description="The birthdate: a date, `0000` for an unknown year, or the year alone.", examples=["1815-12-10"]
+    )
 
 
 @routes.patch("/api/user")
@@ -201,7 +223,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     within 72 hours. A repeated request for the same address sends its link again. The present address
     cancels the change.
     """
-    changes = ProfileChanges.parse(name=data.name, picture=data.picture, locale=data.locale, zoneinfo=data.zoneinfo)
+    changes = ProfileChanges.parse(**{field: getattr(data, field) for field in ProfileChanges.__slots__})
     if "email" in data.model_fields_set:
         if data.email is None:
             raise EmailRequired

@@ -4,31 +4,40 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from tests.accounts.api.account_pages.paths import next_page_text, page_text
-from tests.accounts.profiles import ALL_FIELDS
+from tests.accounts.profiles import ALL_FIELDS, BASIC_FIELDS, FULL_PROFILE
 from tests.support.browser import ACCOUNT, FakeBrowser
 from tests.support.builders import run_sql
 
 PROFILE = f"{ACCOUNT}/profile"
-STORED = "select name, picture, locale, zoneinfo from users"
+STORED = "select name, picture, locale, zoneinfo, profile_details from users"
+DETAILS = FULL_PROFILE.details
 
 
 async def test_the_form_changes_and_clears_the_profile(browser: FakeBrowser, pool: Pool) -> None:
     assert "Tell your applications your name." in page_text(await browser.open(ACCOUNT))
     answer = await browser.submit(PROFILE, PROFILE, **ALL_FIELDS)
     assert "Profile saved." in await next_page_text(browser, answer)
-    assert await run_sql(pool, STORED) == [tuple(ALL_FIELDS.values())]
+    assert await run_sql(pool, STORED) == [(*BASIC_FIELDS.values(), DETAILS)]
     assert "Ada Lovelace en-GB · Europe/London" in page_text(await browser.open(ACCOUNT))
     form = (await browser.open(PROFILE)).text
-    assert all(f'value="{ALL_FIELDS[name]}"' in form for name in ("name", "picture", "locale"))
+    assert all(f'value="{ALL_FIELDS[name]}"' in form for name in ("name", "picture", "locale", *DETAILS))
+    assert '<details class="more" open>' in form
     assert "<option selected>Europe/London</option>" in form
     await browser.submit(PROFILE, PROFILE, **{**ALL_FIELDS, "picture": " ", "zoneinfo": ""})
-    assert await run_sql(pool, STORED) == [("Ada Lovelace", None, "en-GB", None)]
+    assert await run_sql(pool, STORED) == [("Ada Lovelace", None, "en-GB", None, DETAILS)]
     await browser.submit(PROFILE, PROFILE, name="Countess")
-    assert await run_sql(pool, STORED) == [("Countess", None, "en-GB", None)], "missing fields stay"
+    assert await run_sql(pool, STORED) == [("Countess", None, "en-GB", None, DETAILS)], "missing fields stay"
+    await browser.submit(PROFILE, PROFILE, **dict.fromkeys(ALL_FIELDS, ""))
+    assert await run_sql(pool, STORED) == [(None,) * 5]
+    assert '<details class="more">' in (await browser.open(PROFILE)).text
 
 
 @pytest.mark.parametrize(
-    ("field", "text"), [("name", "x" * 101), ("picture", "http://x.example/a"), ("locale", "en_US"), ("zoneinfo", "Mars")]
+    ("field", "text"),
+    [
+        *(("name", "x" * 101), ("picture", "http://x.example/a"), ("locale", "en_US"), ("zoneinfo", "Mars")),
+        *(("nickname", "x" * 101), ("website", "http://x.example/a"), ("birthdate", "31.12.1990")),
+    ],
 )
 async def test_a_refused_field_is_marked_and_the_form_keeps_its_texts(browser: FakeBrowser, pool: Pool, field: str, text: str) -> None:
     answer = await browser.submit(PROFILE, PROFILE, **{**ALL_FIELDS, field: text})
@@ -36,4 +45,4 @@ async def test_a_refused_field_is_marked_and_the_form_keeps_its_texts(browser: F
     assert answer.text.count("aria-invalid") == answer.text.count('aria-invalid="true"') == 1 + answer.text.count("[aria-invalid")
     assert f'id="{field}" name="{field}"' in answer.text
     assert field == "zoneinfo" or f'value="{text}"' in answer.text
-    assert await run_sql(pool, STORED) == [(None, None, None, None)]
+    assert await run_sql(pool, STORED) == [(None,) * 5]

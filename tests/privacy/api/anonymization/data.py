@@ -47,7 +47,10 @@ async def anonymize(api: Api, user_id: object, token: str) -> None:
 
 
 async def account_row(pool: Pool, user_id: UUID) -> dict[str, Any]:
-    columns = ("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at")
+    columns = (
+        *("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at"),
+        *("name", "picture", "locale", "zoneinfo", "profile_details"),
+    )
     [values] = await run_sql(pool, f"select {', '.join(columns)} from users where id = %s", user_id)  # noqa: S608
     return dict(zip(columns, values, strict=True))
 

@@ -74,6 +74,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     assert after["email"] == privacy_rules.placeholder_at(now)
     assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
     assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
+    assert {after[name] for name in ("name", "picture", "locale", "zoneinfo", "profile_details")} == {None}
     assert await columns_with(pool, EMAIL) == set()
     assert await count_rows(pool, user.id, *DELETED_TABLES) == dict.fromkeys(DELETED_TABLES, 0)
     assert await count_rows(pool, user.id, *KEPT_TABLES) == counts
