@@ -179,6 +179,8 @@ class JwtTokens:
             payload["amr"] = token.authentication.amr
         if token.nonce is not None:
             payload["nonce"] = token.nonce
+        if token.session_expiry is not None:
+            payload["session_expiry"] = int(token.session_expiry.timestamp())
         return self._sign(payload, ID_TOKEN)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:

@@ -53,6 +53,7 @@ CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
     }
 )
 USER_CLAIMS: Final = frozenset(name for names in CLAIMS_OF_SCOPE.values() for name in names)
+SESSION_EXPIRY: Final = "session_expiry"  # when the application must end its own session (IPSIE SL1); in ID tokens only
 # The claims that say how, where and when the user authenticated. ID tokens always have them.
 PROTOCOL_CLAIMS: Final = ("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid")
 
@@ -171,6 +172,7 @@ class IdToken:
     authentication: Authentication
     nonce: str | None
     access_token: str  # for `at_hash`
+    session_expiry: datetime | None  # None if the application did not ask for it
     claims: Mapping[str, Any]  # about the user
 
 

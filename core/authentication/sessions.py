@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication import signing_keys
-from core.authentication.openid_rules import IdToken, Scope
+from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
 from core.authentication.sessions_rules import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -196,6 +196,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         authentication=authentication,
         nonce=openid.nonce,
         access_token=access_token,
+        session_expiry=subject.ends_at if SESSION_EXPIRY in openid.grant.claims.id_token else None,
         claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims),
     )
     return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)

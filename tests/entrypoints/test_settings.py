@@ -80,6 +80,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "workers": 1,
         "db_pool_size": 10,
         "encryption_keys": None,
+        "api_audience": True,
         "access_token_ttl": 900,
         "refresh_token_ttl": 2592000,
         "session_absolute_ttl": 7776000,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from core.authentication.openid_rules import NO_CLAIMS, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
+from core.authentication.openid_rules import NO_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
 from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, respond
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
@@ -262,7 +262,7 @@ def _parse_member(member: Any) -> _RequestedMember:
 
 
 def _user_claims(members: Mapping[str, _RequestedMember]) -> tuple[str, ...]:
-    return tuple(sorted(name for name in members if name in USER_CLAIMS))
+    return tuple(sorted(name for name in members if name in USER_CLAIMS or name == SESSION_EXPIRY))
 
 
 def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[Acr | None, Acr | None]:

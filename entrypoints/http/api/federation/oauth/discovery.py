@@ -4,7 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications.client_settings_rules import ASSERTION_ALGORITHMS
-from core.authentication.openid_rules import PROTOCOL_CLAIMS, USER_CLAIMS, USERINFO_PATH, Acr, Scope
+from core.authentication.openid_rules import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, Scope
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
@@ -77,7 +77,7 @@ def _metadata() -> ProviderMetadataResponse:
         acr_values_supported=[*Acr],
         subject_types_supported=["public"],
         id_token_signing_alg_values_supported=["RS256"],
-        claims_supported=[*PROTOCOL_CLAIMS, *sorted(USER_CLAIMS)],
+        claims_supported=[*PROTOCOL_CLAIMS, SESSION_EXPIRY, *sorted(USER_CLAIMS)],
         claim_types_supported=["normal"],
         claims_parameter_supported=True,
         request_parameter_supported=False,
