@@ -66,6 +66,7 @@ class Unauthenticated(Refusal):
     """Authentication is required."""
 
     code = "UNAUTHORIZED"
+    oauth_error = "invalid_token"
     # `error="invalid_token"` is sent only if the request had a token (RFC 6750 section 3.1).
     token_sent: bool = False
 

@@ -46,7 +46,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import ResourceUnknown
+from core.federation.oauth.openid_requests import ResourceUnknown, ScopeNotGranted
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
@@ -291,14 +291,18 @@ async def refresh_tokens(
     6749 section 6): scopes that were not granted are left out. `resource` must be the granted one.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ResourceUnknown.
+    MembershipEnded, ResourceUnknown; ScopeNotGranted if no scope remains.
     """
     presenter = _presenter(client)
-    if resource is not None:  # checked before the token is used up
+    wanted = None if scope is None else parse_scope(scope)
+    if resource is not None or wanted is not None:  # checked before the token is used up
         async with ports.storage.reading() as read:
-            _require_resource(ports, await read.sessions.grant_of_refresh_token(digest(refresh_token)), resource)
+            grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
+        _require_resource(ports, grant, resource)
+        if grant is not None and not grant.narrowed(wanted).scope:
+            raise ScopeNotGranted
     try:
-        return await sessions.refresh(ports, caller, refresh_token, presenter, None if scope is None else parse_scope(scope))
+        return await sessions.refresh(ports, caller, refresh_token, presenter, wanted)
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
             raise ClientInvalid from None

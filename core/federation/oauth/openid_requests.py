@@ -78,6 +78,12 @@ class ResourceUnknown(AuthorizationRefused):
     oauth_error = "invalid_target"
 
 
+class ScopeNotGranted(Invalid):
+    """None of these scopes was granted with this refresh token. Leave the scope out, or send granted ones."""
+
+    oauth_error = "invalid_scope"
+
+
 class SignInRequired(AuthorizationRefused):
     """The user must sign in, which prompt=none forbids."""
 

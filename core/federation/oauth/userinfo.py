@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.authentication import signing_keys
-from core.authentication.openid_rules import Scope
+from core.authentication.openid_rules import Scope, parse_scope
 from core.kernel import principals
 from core.kernel.errors import Forbidden, SessionEnded, TokenInvalid, refuse
 
@@ -34,4 +34,5 @@ async def load(ports: Ports, token: str) -> dict[str, Any]:
             SessionEnded
         )
     principals.to_person(claims, context, address=None, agent=None)
-    return {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}
+    narrowed = grant.narrowed(parse_scope(" ".join(claims.scope)))  # a refresh can leave scopes out
+    return {"sub": str(context.user_id), **facts.claims(narrowed.userinfo_claims)}

@@ -14,6 +14,7 @@ from werkzeug.http import parse_accept_header
 
 from core.applications.api_keys_rules import ApiKeyInvalid
 from core.billing.provider_events_rules import SignatureInvalid
+from core.federation.oauth.userinfo import ScopeInsufficient
 from core.kernel.errors import (
     ClientInvalid,
     Conflict,
@@ -140,6 +141,8 @@ def _headers(refusal: Refusal) -> dict[str, str]:
         case Unauthenticated():
             # Without a token, only the scheme is named (RFC 6750 section 3).
             return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}
+        case ScopeInsufficient():
+            return {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}  # RFC 6750 section 3.1
     return {}
 
 

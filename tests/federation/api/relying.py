@@ -124,7 +124,12 @@ async def add_relying_party(tenant: Tenant, browser: FakeBrowser, slug: str = "s
 
 
 async def sign_in_browser(
-    relying_party: RelyingParty, account: Account, *, provider: str | None = "websuite", is_known: bool = True
+    relying_party: RelyingParty,
+    account: Account,
+    *,
+    provider: str | None = "websuite",
+    is_known: bool = True,
+    second_factor: bool = False,
 ) -> UUID:
     """Sign the account in in the application's browser, without hashing. Return the session id.
 
@@ -135,8 +140,8 @@ async def sign_in_browser(
     await run_sql(
         relying_party.tenant.pool,
         """
-        insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, provider, browser_hash)
-        values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, %s)""",
+        insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, provider, browser_hash, second_factor)
+        values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, %s, %s)""",
         session_id,
         account.id,
         now,
@@ -144,6 +149,7 @@ async def sign_in_browser(
         now + ports.policy.session_absolute_ttl,
         provider,
         digest(cookie),
+        second_factor,
     )
     relying_party.browser.cookies["gatehouse-session"] = cookie
     if is_known:

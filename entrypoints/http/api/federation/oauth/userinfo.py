@@ -6,13 +6,17 @@ from quart import Blueprint, Response, request
 
 from core.authentication.openid_rules import USERINFO_PATH
 from core.federation.oauth import userinfo
-from core.kernel.errors import Unauthenticated
+from core.kernel.errors import Invalid, Unauthenticated, refuse
 from entrypoints.http.edge.access import anyone, bearer_token
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth
 
 routes = Blueprint("userinfo", __name__)
+
+
+class TokenRepeated(Invalid):
+    """Send the access token once: in the Authorization header, or as access_token (RFC 6750 section 2)."""
 
 
 @routes.get(USERINFO_PATH)
@@ -42,12 +46,12 @@ async def post_userinfo() -> Response:
     The access token is in the Authorization header, or in the field `access_token` (RFC 6750
     section 2.2).
     """
-    if "Authorization" in request.headers or request.mimetype != FORM:
-        return await _answer(bearer_token())
-    token = (await read_fields()).get("access_token")
-    if not token:
-        raise Unauthenticated
-    return await _answer(token)
+    token = (await read_fields()).get("access_token") if request.mimetype == FORM else None
+    if "Authorization" not in request.headers:
+        return await _answer(token or refuse(Unauthenticated))
+    if token:
+        raise TokenRepeated
+    return await _answer(bearer_token())
 
 
 async def _answer(token: str) -> Response:

@@ -1,0 +1,117 @@
+"""An application that asks for OpenID Connect, and the checks that it makes of an ID token."""
+
+import re
+from dataclasses import dataclass
+from html import unescape
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from joserfc import jwt
+from joserfc.jwk import KeySet
+
+from core.accounts.accounts_rules import Account
+from core.authentication.openid_rules import Scope
+from core.kernel.principals import SYSTEM
+from tests.federation.api.relying import FORM, RelyingParty
+from tests.support.browser import SIGN_IN, form_token, leads_to
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, run_sql
+
+USERINFO: Final = "/auth/userinfo"
+STATE: Final = "af0ifjsldkj"
+
+
+@dataclass(slots=True)
+class OpenIdClient:
+    """A relying party that sends `scope` and `response_type` with each request."""
+
+    party: RelyingParty
+
+    def request(self, **changes: str | None) -> str:
+        """Return the path and query of an authorization request. Omit fields with the value None."""
+        return self.party.request(**{"response_type": "code", "scope": "openid", **changes})
+
+    async def open(self, **changes: str | None) -> Answer:
+        return await self.party.browser.open(self.request(**changes))
+
+    async def agree(self, page: Answer, **changes: str | None) -> dict[str, str]:
+        """Press Continue on the consent page of this request, and return what the application gets."""
+        return result(await self.party.browser.send(self.request(**changes), form_token=form_token(page), answer="continue"))
+
+    async def authorize(self, **changes: str | None) -> dict[str, str]:
+        """Send a request, agree if the user is asked, and return what the application gets."""
+        answer = await self.open(**changes)
+        return result(answer) if answer.status == 303 else await self.agree(answer, **changes)
+
+    async def tokens(self, **changes: str | None) -> dict[str, Any]:
+        fields = await self.authorize(**changes)
+        answer = await self.party.exchange(fields["code"], **{"redirect_uri": changes.get("redirect_uri", self.party.redirect_uri)})
+        assert answer.status == 200, answer.text
+        tokens: dict[str, Any] = answer.json
+        return tokens
+
+    async def refresh(self, tokens: dict[str, Any]) -> dict[str, Any]:
+        answer = await self.party.refresh(tokens["refresh_token"])
+        assert answer.status == 200, answer.text
+        refreshed: dict[str, Any] = answer.json
+        return refreshed
+
+    async def id_claims(self, tokens: dict[str, Any]) -> dict[str, Any]:
+        """Return the claims of the ID token, after the checks of OpenID Connect Core section 3.1.3.7."""
+        keys = KeySet.import_key_set((await self.party.api.get("/.well-known/jwks.json")).json)
+        token = jwt.decode(tokens["id_token"], keys, algorithms=["RS256"])
+        assert token.header["typ"] == "JWT"
+        now = int(self.party.tenant.ports.clock.now().timestamp())
+        essential = {name: {"essential": True} for name in ("sub", "exp", "iat", "auth_time", "acr", "at_hash", "sid")}
+        client_id = {"essential": True, "value": str(self.party.client_id)}
+        issuer = {"essential": True, "value": BASE_URL}
+        jwt.JWTClaimsRegistry(now, iss=issuer, aud=client_id, azp=client_id, **essential).validate(token.claims)  # type: ignore[arg-type]
+        return dict(token.claims)
+
+    async def userinfo(self, tokens: dict[str, Any]) -> dict[str, Any]:
+        answer = await self.party.api.get(USERINFO, token=tokens["access_token"])
+        assert answer.status == 200, answer.text
+        claims: dict[str, Any] = answer.json
+        return claims
+
+    async def post_userinfo(self, **fields: str) -> Answer:
+        body = "&".join(f"{name}={value}" for name, value in fields.items()).encode()
+        return await self.party.api.call("POST", USERINFO, raw=body, headers=FORM)
+
+    async def configure(self, **columns: object) -> None:
+        for column, value in columns.items():
+            await run_sql(self.party.tenant.pool, f"update services set {column} = %s where id = %s", value, self.party.service)  # noqa: S608
+
+    async def agree_before(self, account: Account, *scope: Scope) -> None:
+        """Let the user agree to these scopes in the past, by default to `openid`."""
+        tenant = self.party.tenant
+        async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.consents.add(tenant.org, self.party.service, account.id, scope or [Scope.OPENID], tenant.ports.clock.now())
+
+    async def sign_in_again(self, page: Answer, password: str = PASSWORD) -> Answer:
+        """Submit the sign-in form that is shown in the place of an answer, or that the answer redirects to."""
+        if page.status == 303:
+            page = await self.party.browser.open(leads_to(page))
+        assert "<h1>Sign in" in page.text, page.text
+        return await self.party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=password, next=next_of(page))
+
+
+def next_of(page: Answer) -> str:
+    """Return where a sign-in page continues."""
+    match = re.search(r'name="next" value="([^"]+)"', page.text)
+    assert match, page.text
+    return unescape(match[1])
+
+
+def result(answer: Answer) -> dict[str, str]:
+    """Return what a redirect brings to the application. It always has the issuer and the state of the request."""
+    fields = dict(parse_qsl(urlsplit(leads_to(answer)).query, strict_parsing=True))
+    assert (fields.pop("iss"), fields.pop("state")) == (BASE_URL, STATE)
+    return fields
+
+
+def error(answer: Answer) -> str:
+    """Return the error that a redirect brings to the application, which has a description and no code."""
+    fields = result(answer)
+    assert fields.keys() == {"error", "error_description"}
+    assert fields["error_description"]
+    return fields["error"]

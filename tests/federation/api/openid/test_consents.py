@@ -1,0 +1,163 @@
+"""Consents: remembered per scope, trusted applications, and `offline_access` (OpenID Connect Core sections 3.1.2.4 and 11)."""
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.openid_rules import Scope
+from tests.federation.api.openid.client import OpenIdClient, error
+from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
+from tests.support.browser import form_token
+from tests.support.builders import add_account, add_member, run_sql
+from tests.support.tenants import Tenant
+
+ASKS = "Continue to <bdi>"
+
+
+async def is_asked(client: OpenIdClient, **changes: str | None) -> bool:
+    return ASKS in (await client.open(**changes)).text
+
+
+async def test_a_consent_is_remembered_for_each_scope(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    page = await signed_in.open(scope="openid email")
+    for text, shown in (("know that it is you", True), ("see your email address", True), ("your name", False), ("your role", False)):
+        assert (text in page.text) == shown, text
+    await signed_in.agree(page, scope="openid email")
+    for scope, asked in (
+        ("openid email", False),
+        ("openid", False),
+        ("openid email profile", True),
+        ("openid roles", True),
+        ("openid org", True),
+    ):
+        assert await is_asked(signed_in, scope=scope) == asked, scope
+    await signed_in.authorize(scope="openid profile")
+    assert not await is_asked(signed_in, scope="openid email profile"), "consents add up"
+    rows = await run_sql(pool, "select user_id, org_id, service_id, scope from consents")
+    assert rows == [(user.id, signed_in.party.tenant.org, signed_in.party.service, rows[0][3])]
+    assert set(rows[0][3]) == {"openid", "email", "profile"}
+
+
+async def test_a_canceled_consent_is_not_remembered(signed_in: OpenIdClient, pool: Pool) -> None:
+    page = await signed_in.open()
+    answer = await signed_in.party.browser.send(signed_in.request(), form_token=form_token(page), answer="cancel")
+    assert error(answer) == "access_denied"
+    assert await run_sql(pool, "select count(*) from consents") == [(0,)]
+    assert await is_asked(signed_in)
+
+
+async def test_a_consent_is_for_one_application_and_one_user(signed_in: OpenIdClient, acme: Tenant, user: Account) -> None:
+    await signed_in.authorize()
+    blog = OpenIdClient(await add_relying_party(acme, signed_in.party.browser, "blog"))
+    await sign_in_browser(blog.party, user)
+    assert await is_asked(blog)
+    await sign_in_browser(signed_in.party, await add_account(acme.ports, "bob@example.com"))
+    assert await is_asked(signed_in)
+
+
+async def test_a_known_user_is_asked_too_before_an_application_gets_claims(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    """Without openid, end users and confirmed members are not asked. With it, they agree to the scopes."""
+    await add_member(pool, signed_in.party.tenant.org, user.id, confirmed=True)
+    assert not await is_asked(signed_in, scope=None)
+    assert await is_asked(signed_in)
+
+
+# Trusted applications
+
+
+async def test_a_trusted_application_does_not_ask_confirmed_members(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    await signed_in.configure(is_trusted=True)
+    everything = "openid profile email offline_access org roles"
+    assert await is_asked(signed_in, scope=everything), "a stranger"
+    assert error(await signed_in.open(prompt="none")) == "consent_required"
+    await add_member(pool, signed_in.party.tenant.org, user.id)
+    assert await is_asked(signed_in, scope=everything), "an unconfirmed member: an admin can add anybody"
+    assert error(await signed_in.open(prompt="none")) == "consent_required"
+    await run_sql(pool, "update memberships set confirmed_at = now() where user_id = %s", user.id)
+    tokens = await signed_in.tokens(scope=everything, prompt="none")
+    assert tokens["scope"] == everything
+    assert await run_sql(pool, "select count(*) from consents") == [(0,)], "nobody agreed to anything"
+    assert await is_asked(signed_in, prompt="consent"), "the application can ask for the page"
+
+
+async def test_a_trusted_application_of_another_organization_asks(
+    shop: OpenIdClient, user: Account, other_tenant: Tenant, pool: Pool
+) -> None:
+    """Otherwise an organization learns who visits it."""
+    theirs = OpenIdClient(await add_relying_party(other_tenant, shop.party.browser, "theirs"))
+    await theirs.configure(is_trusted=True)
+    await add_member(pool, shop.party.tenant.org, user.id, confirmed=True)
+    await sign_in_browser(theirs.party, user, is_known=False)
+    assert await is_asked(theirs)
+    assert error(await theirs.open(prompt="none")) == "consent_required"
+    assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+@pytest.mark.parametrize("uri", ["com.example.till:/back", "http://127.0.0.1:51004/back"])
+async def test_an_application_that_any_program_can_claim_to_be_asks_each_time(
+    mobile_app: RelyingParty, user: Account, pool: Pool, uri: str
+) -> None:
+    """RFC 8252 section 8.6."""
+    client = OpenIdClient(mobile_app)
+    await mobile_app.set_redirect_uris(mobile_app.redirect_uri, "com.example.till:/back", "http://127.0.0.1/back")
+    await client.configure(is_trusted=True)
+    await add_member(pool, mobile_app.tenant.org, user.id, confirmed=True)
+    assert not await is_asked(client), "at https"
+    await client.agree_before(user, *Scope)
+    for _ in range(2):
+        assert await is_asked(client, redirect_uri=uri)
+        assert "code" in await client.authorize(redirect_uri=uri)
+    assert "error=consent_required" in (await client.open(redirect_uri=uri, prompt="none")).headers["Location"]
+    await run_sql(pool, "delete from consents")
+    tokens = await client.tokens(redirect_uri=uri, scope="openid offline_access")
+    assert tokens["scope"] == "openid", "trust does not count here"
+
+
+async def test_only_the_question_of_the_page_that_was_shown_is_answered(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    """Choosing an account is no consent, also not in a trusted application."""
+    await signed_in.configure(is_trusted=True)
+    await add_member(pool, signed_in.party.tenant.org, user.id, confirmed=True)
+    page = await signed_in.open(prompt="select_account", scope="openid email")
+    await signed_in.agree(page, prompt="select_account", scope="openid email")
+    await signed_in.configure(is_trusted=False)
+    assert await is_asked(signed_in, scope="openid email")
+
+
+# offline_access
+
+
+async def test_offline_access_counts_only_if_the_user_was_asked(signed_in: OpenIdClient, user: Account) -> None:
+    scope = "openid offline_access"
+    await signed_in.agree_before(user)
+    assert (await signed_in.tokens(scope=scope))["scope"] == "openid", "nobody was asked: it is left out (section 11)"
+    page = await signed_in.open(scope=scope, prompt="consent")
+    assert "keep this access when you are signed out here" in page.text
+    fields = await signed_in.agree(page, scope=scope, prompt="consent")
+    tokens = (await signed_in.party.exchange(fields["code"])).json
+    assert tokens["scope"] == scope
+    assert (await signed_in.refresh(tokens))["scope"] == scope
+    assert (await signed_in.tokens(scope=scope))["scope"] == scope, "the consent is remembered"
+    assert (await signed_in.tokens())["scope"] == "openid", "only if it is asked for"
+
+
+async def test_a_page_that_does_not_show_offline_access_does_not_give_it(signed_in: OpenIdClient) -> None:
+    page = await signed_in.open(scope="openid offline_access")
+    assert "keep this access" not in page.text
+    fields = await signed_in.agree(page, scope="openid offline_access")
+    assert (await signed_in.party.exchange(fields["code"])).json["scope"] == "openid"
+
+
+# The service's settings
+
+
+async def test_an_admin_marks_an_application_as_trusted(acme: Tenant, signed_in: OpenIdClient) -> None:
+    path = f"{acme.path}/services/shop"
+    token = acme.token("admin")
+    answer = await acme.api.get(path, token=token)
+    assert not {"is_trusted", "id_token_claims"} & answer.json.keys(), "what is usual is left out"
+    answer = await acme.api.patch(path, {"is_trusted": True, "id_token_claims": False}, token=token)
+    assert (answer.status, answer.json["is_trusted"], answer.json["id_token_claims"]) == (200, True, False)
+    answer = await acme.api.get(path, token=token)
+    assert (answer.json["is_trusted"], answer.json["id_token_claims"]) == (True, False)
+    for wrong in ({"is_trusted": "yes"}, {"is_trusted": None}, {"id_token_claims": 1}):
+        assert (await acme.api.patch(path, wrong, token=token)).status == 400, wrong

@@ -1,0 +1,121 @@
+"""`acr_values` and essential `acr`: step-up to the second factor (OpenID Connect Core section 5.5.1.1)."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from tests.fakes.outside import FakeClock
+from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
+from tests.federation.api.relying import sign_in_browser
+from tests.support.browser import CODE, leads_to
+from tests.support.builders import Answer, run_sql
+from tests.support.mfa import Authenticator
+
+
+def acr(essential: bool, *values: str) -> str:
+    """Return the parameter `claims` that asks for these classes."""
+    member: dict[str, object] = {"essential": essential}
+    member |= {"value": values[0]} if len(values) == 1 else {"values": values}
+    return json.dumps({"id_token": {"acr": member}})
+
+
+ESSENTIAL_MFA = acr(True, "mfa")
+
+
+def is_code_page(answer: Answer) -> bool:
+    """Return whether the user is asked for the second factor."""
+    return leads_to(answer).partition("?")[0] == CODE
+
+
+async def test_an_essential_second_factor_is_asked_for(
+    signed_in: OpenIdClient, user: Account, factor: Authenticator, clock: FakeClock
+) -> None:
+    """The session had one factor. The user shows both again in the same visit."""
+    await signed_in.agree_before(user)
+    clock.advance(timedelta(seconds=1))
+    assert error(await signed_in.open(claims=ESSENTIAL_MFA, prompt="none")) == "login_required"
+    page = await signed_in.open(claims=ESSENTIAL_MFA)
+    path = next_of(page)
+    assert is_code_page(await signed_in.sign_in_again(page))
+    browser = signed_in.party.browser
+    assert leads_to(await browser.show_code(factor.code(), next=path)) == path
+    tokens = await signed_in.party.exchange(result(await browser.open(path))["code"])
+    claims = await signed_in.id_claims(tokens.json)
+    assert (claims["acr"], claims["amr"], claims["auth_time"]) == ("mfa", ["pwd", "otp", "mfa"], int(clock.now().timestamp()))
+    assert "code" in await signed_in.authorize(claims=ESSENTIAL_MFA, prompt="none"), "the new session has both factors"
+
+
+async def test_without_a_second_factor_an_essential_one_cannot_be_met(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:
+    await signed_in.agree_before(user)
+    clock.advance(timedelta(seconds=1))
+    path = leads_to(await signed_in.sign_in_again(await signed_in.open(claims=ESSENTIAL_MFA)))
+    assert error(await signed_in.party.browser.open(path)) == "unmet_authentication_requirements"
+
+
+async def test_a_trusted_device_never_makes_the_second_factor(
+    shop: OpenIdClient, user: Account, factor: Authenticator, clock: FakeClock, pool: Pool
+) -> None:
+    browser = shop.party.browser
+    await shop.agree_before(user)
+    await browser.sign_in_with(factor, trust="yes")
+    assert (await shop.id_claims(await shop.tokens()))["acr"] == "mfa"
+    browser.cookies.pop("gatehouse-session")
+    clock.advance(timedelta(minutes=1))
+    assert not is_code_page(await browser.sign_in()), "the device is trusted"
+    claims = await shop.id_claims(await shop.tokens())
+    assert (claims["acr"], claims["amr"]) == ("pwd", ["pwd"])
+    clock.advance(timedelta(minutes=1))
+    assert error(await shop.open(claims=ESSENTIAL_MFA, prompt="none")) == "login_required"
+    for changes in ({"claims": ESSENTIAL_MFA}, {"acr_values": "mfa"}, {"max_age": "1"}, {"prompt": "login"}):
+        page = await shop.open(**changes)
+        assert is_code_page(await shop.sign_in_again(page)), f"{changes}: both factors are shown anew"
+    assert await run_sql(pool, "select count(*) from devices where user_id = %s", user.id) == [(1,)], "it is still the same device"
+
+
+async def test_a_voluntary_second_factor_is_a_wish(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:
+    """The user has none."""
+    await signed_in.agree_before(user)
+    clock.advance(timedelta(seconds=1))
+    for changes in ({"acr_values": "mfa"}, {"acr_values": "mfa pwd"}, {"claims": acr(False, "mfa")}):
+        tokens = await signed_in.party.exchange(result(await signed_in.open(**changes))["code"])
+        assert (await signed_in.id_claims(tokens.json))["acr"] == "pwd", changes
+
+
+async def test_a_voluntary_second_factor_is_asked_for_if_the_user_has_one(
+    signed_in: OpenIdClient, user: Account, factor: Authenticator, clock: FakeClock
+) -> None:
+    await signed_in.agree_before(user)
+    clock.advance(timedelta(seconds=1))
+    for changes in ({"acr_values": "mfa"}, {"acr_values": "mfa pwd"}, {"claims": acr(False, "mfa", "pwd")}):
+        assert "<h1>Sign in" in (await signed_in.open(**changes)).text, changes
+
+
+async def test_one_factor_meets_its_class(signed_in: OpenIdClient, user: Account, factor: Authenticator) -> None:
+    await signed_in.agree_before(user)
+    for changes in (
+        {"acr_values": "pwd"},
+        {"acr_values": "pwd mfa"},
+        {"acr_values": "urn:example:gold"},
+        {"claims": acr(True, "pwd")},
+        {"claims": acr(True, "mfa", "pwd")},
+        {"claims": '{"id_token": {"acr": {"essential": true}}}'},
+        {"claims": '{"id_token": {"acr": null}}'},
+        {"claims": '{"userinfo": {"acr": {"essential": true, "value": "mfa"}}}'},
+    ):
+        assert "code" in await signed_in.authorize(**changes), changes
+
+
+@pytest.mark.parametrize("prompt", [None, "none"])
+async def test_an_essential_class_that_does_not_exist_cannot_be_met(signed_in: OpenIdClient, user: Account, prompt: str | None) -> None:
+    await signed_in.agree_before(user)
+    answer = await signed_in.open(claims=acr(True, "urn:example:gold"), prompt=prompt)
+    assert error(answer) == "unmet_authentication_requirements"
+
+
+async def test_a_session_with_both_factors_meets_an_essential_one(shop: OpenIdClient, user: Account) -> None:
+    await sign_in_browser(shop.party, user, provider="email", second_factor=True)
+    claims = await shop.id_claims(await shop.tokens(claims=ESSENTIAL_MFA))
+    assert (claims["acr"], claims["amr"]) == ("mfa", ["otp", "mfa"])
