@@ -34,8 +34,10 @@ class OpenIdClient:
         return await self.party.browser.open(self.request(**changes))
 
     async def agree(self, page: Answer, **changes: str | None) -> dict[str, str]:
-        """Press Continue on the consent page of this request, and return what the application gets."""
-        return result(await self.party.browser.send(self.request(**changes), form_token=form_token(page), answer="continue"))
+        """Press the first button of the page that this request shows, and return what the application gets."""
+        answer = re.search(r'name="answer" value="([^"]+)"', page.text)
+        assert answer, page.text
+        return result(await self.party.browser.send(self.request(**changes), form_token=form_token(page), answer=answer[1]))
 
     async def authorize(self, **changes: str | None) -> dict[str, str]:
         """Send a request, agree if the user is asked, and return what the application gets."""

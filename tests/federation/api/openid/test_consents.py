@@ -7,7 +7,6 @@ from core.accounts.accounts_rules import Account
 from core.authentication.openid_rules import Scope
 from tests.federation.api.openid.client import OpenIdClient, error
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
-from tests.support.browser import form_token
 from tests.support.builders import add_account, add_member, run_sql
 from tests.support.tenants import Tenant
 
@@ -20,7 +19,7 @@ async def is_asked(client: OpenIdClient, **changes: str | None) -> bool:
 
 async def test_a_consent_is_remembered_for_each_scope(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
     page = await signed_in.open(scope="openid email")
-    for text, shown in (("know that it is you", True), ("see your email address", True), ("your name", False), ("your role", False)):
+    for text, shown in (("Recognize you", True), ("See your email address", True), ("See your profile", False), ("See your role", False)):
         assert (text in page.text) == shown, text
     await signed_in.agree(page, scope="openid email")
     for scope, asked in (
@@ -36,14 +35,6 @@ async def test_a_consent_is_remembered_for_each_scope(signed_in: OpenIdClient, u
     rows = await run_sql(pool, "select user_id, org_id, service_id, scope from consents")
     assert rows == [(user.id, signed_in.party.tenant.org, signed_in.party.service, rows[0][3])]
     assert set(rows[0][3]) == {"openid", "email", "profile"}
-
-
-async def test_a_canceled_consent_is_not_remembered(signed_in: OpenIdClient, pool: Pool) -> None:
-    page = await signed_in.open()
-    answer = await signed_in.party.browser.send(signed_in.request(), form_token=form_token(page), answer="cancel")
-    assert error(answer) == "access_denied"
-    assert await run_sql(pool, "select count(*) from consents") == [(0,)]
-    assert await is_asked(signed_in)
 
 
 async def test_a_consent_is_for_one_application_and_one_user(signed_in: OpenIdClient, acme: Tenant, user: Account) -> None:
@@ -113,16 +104,6 @@ async def test_an_application_that_any_program_can_claim_to_be_asks_each_time(
     assert tokens["scope"] == "openid", "trust does not count here"
 
 
-async def test_only_the_question_of_the_page_that_was_shown_is_answered(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
-    """Choosing an account is no consent, also not in a trusted application."""
-    await signed_in.configure(is_trusted=True)
-    await add_member(pool, signed_in.party.tenant.org, user.id, confirmed=True)
-    page = await signed_in.open(prompt="select_account", scope="openid email")
-    await signed_in.agree(page, prompt="select_account", scope="openid email")
-    await signed_in.configure(is_trusted=False)
-    assert await is_asked(signed_in, scope="openid email")
-
-
 # offline_access
 
 
@@ -131,7 +112,7 @@ async def test_offline_access_counts_only_if_the_user_was_asked(signed_in: OpenI
     await signed_in.agree_before(user)
     assert (await signed_in.tokens(scope=scope))["scope"] == "openid", "nobody was asked: it is left out (section 11)"
     page = await signed_in.open(scope=scope, prompt="consent")
-    assert "keep this access when you are signed out here" in page.text
+    assert "Keep this access after you sign out" in page.text
     fields = await signed_in.agree(page, scope=scope, prompt="consent")
     tokens = (await signed_in.party.exchange(fields["code"])).json
     assert tokens["scope"] == scope
@@ -142,7 +123,7 @@ async def test_offline_access_counts_only_if_the_user_was_asked(signed_in: OpenI
 
 async def test_a_page_that_does_not_show_offline_access_does_not_give_it(signed_in: OpenIdClient) -> None:
     page = await signed_in.open(scope="openid offline_access")
-    assert "keep this access" not in page.text
+    assert "Keep this access" not in page.text
     fields = await signed_in.agree(page, scope="openid offline_access")
     assert (await signed_in.party.exchange(fields["code"])).json["scope"] == "openid"
 

@@ -1,0 +1,65 @@
+"""`scope` and `resource` at the token endpoint (RFC 6749 section 6, RFC 8707 section 2.2)."""
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from tests.federation.api.openid.client import USERINFO, OpenIdClient
+from tests.federation.api.relying import claims
+from tests.support.builders import BASE_URL, EMAIL, Answer
+
+
+def error(answer: Answer) -> str:
+    assert answer.status == 400, answer.text
+    return str(answer.json["error"])
+
+
+async def test_a_refresh_can_narrow_the_scope_of_its_tokens(signed_in: OpenIdClient, user: Account) -> None:
+    tokens = await signed_in.tokens(scope="openid email roles")
+    narrowed = (await signed_in.party.refresh(tokens["refresh_token"], scope="openid profile unknown")).json
+    assert (narrowed["scope"], claims(narrowed)["scope"]) == ("openid", "openid"), "a scope that was not granted is left out"
+    assert "email" not in await signed_in.id_claims(narrowed)
+    assert await signed_in.userinfo(narrowed) == {"sub": str(user.id)}
+    again = await signed_in.refresh(narrowed)
+    assert again["scope"] == "openid email roles", "the grant itself stays"
+    assert (await signed_in.userinfo(again))["email"] == EMAIL
+
+
+async def test_a_refresh_without_openid_gives_no_id_token(signed_in: OpenIdClient) -> None:
+    tokens = await signed_in.tokens(scope="openid email")
+    narrowed = (await signed_in.party.refresh(tokens["refresh_token"], scope="email")).json
+    assert (narrowed["scope"], "id_token" in narrowed) == ("email", False)
+    answer = await signed_in.party.api.get(USERINFO, token=narrowed["access_token"])
+    assert (answer.status, answer.json["error"]) == (403, "insufficient_scope")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope"'
+
+
+@pytest.mark.parametrize("scope", ["unknown", "roles", "roles unknown"])
+async def test_a_refresh_that_leaves_no_scope_is_refused_and_uses_nothing_up(signed_in: OpenIdClient, scope: str) -> None:
+    tokens = await signed_in.tokens(scope="openid email")
+    assert error(await signed_in.party.refresh(tokens["refresh_token"], scope=scope)) == "invalid_scope"
+    assert (await signed_in.refresh(tokens))["scope"] == "openid email"
+
+
+async def test_the_scope_of_a_refresh_without_openid_means_nothing(signed_in: OpenIdClient) -> None:
+    tokens = await signed_in.tokens(scope=None)
+    answer = await signed_in.party.refresh(tokens["refresh_token"], scope="openid email")
+    assert (answer.status, {"id_token", "scope"} & answer.json.keys()) == (200, set()), "no scope was ever granted"
+
+
+@pytest.mark.parametrize("granted", [None, f"{BASE_URL}/api"])
+async def test_another_resource_than_the_granted_one_is_refused_and_uses_nothing_up(signed_in: OpenIdClient, granted: str | None) -> None:
+    audience = granted or f"{BASE_URL}{USERINFO}"
+    for other in {f"{BASE_URL}{USERINFO}", f"{BASE_URL}/api", "https://api.example"} - {audience}:
+        code = (await signed_in.authorize(resource=granted))["code"]
+        assert error(await signed_in.party.exchange(code, resource=other)) == "invalid_target"
+        tokens = (await signed_in.party.exchange(code, resource=audience)).json
+        assert claims(tokens)["aud"] == audience
+        assert error(await signed_in.party.refresh(tokens["refresh_token"], resource=other)) == "invalid_target"
+        refreshed = await signed_in.party.refresh(tokens["refresh_token"], resource=audience)
+        assert (refreshed.status, claims(refreshed.json)["aud"]) == (200, audience)
+
+
+async def test_without_openid_there_is_no_resource(signed_in: OpenIdClient) -> None:
+    code = (await signed_in.authorize(scope=None))["code"]
+    assert error(await signed_in.party.exchange(code, resource=f"{BASE_URL}/api")) == "invalid_target"
+    assert (await signed_in.party.exchange(code)).status == 200
