@@ -51,6 +51,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
         address=caller.address,
         location=ports.geoip.locate(caller.address),
         is_anonymized=ports.anonymizers.has(caller.address),
+        needs_second_factor=client.needs_second_factor,
     )
 
 
@@ -70,7 +71,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     else:
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
-    return DeviceMatch(device, is_trusted and not assessment.is_high)
+    return DeviceMatch(device, is_trusted and not assessment.is_high and not fingerprint.needs_second_factor)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:

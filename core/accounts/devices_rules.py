@@ -72,6 +72,7 @@ class PresentedDevice:
     token: str | None = field(default=None, repr=False)  # a trust token
     name: str | None = None  # chosen by the user
     device_type: DeviceType | None = None  # set if the sign-in method implies it
+    needs_second_factor: bool = False  # the application asked for all factors: the trust of the device skips none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,7 @@ class DeviceFingerprint:
     address: str | None
     location: Location | None
     is_anonymized: bool = False  # the address belongs to a VPN or a proxy
+    needs_second_factor: bool = False  # as in PresentedDevice
 
     @property
     def device_type(self) -> DeviceType:

@@ -121,7 +121,7 @@ class BrowserTarget:
 
     def presented(self, client: PresentedDevice) -> PresentedDevice:
         """Return the device data that counts. If an application asked for this sign-in, a trusted device skips no factor."""
-        return replace(client, token=None) if authorization_steps.is_stamped(self.next_path) else client
+        return replace(client, needs_second_factor=authorization_steps.is_stamped(self.next_path))
 
 
 @dataclass(frozen=True, slots=True)
