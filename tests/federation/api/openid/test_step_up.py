@@ -73,6 +73,21 @@ async def test_a_trusted_device_never_makes_the_second_factor(
         page = await shop.open(**changes)
         assert is_code_page(await shop.sign_in_again(page)), f"{changes}: both factors are shown anew"
     assert await run_sql(pool, "select count(*) from devices where user_id = %s", user.id) == [(1,)], "it is still the same device"
+    browser.cookies.pop("gatehouse-session")
+    assert not is_code_page(await browser.sign_in()), "it is still trusted"
+
+
+async def test_a_trusted_device_is_not_locked_out_when_both_factors_are_asked_for(
+    shop: OpenIdClient, user: Account, factor: Authenticator, clock: FakeClock
+) -> None:
+    """Wrong passwords from elsewhere do not count against it (security A-3)."""
+    browser = shop.party.browser
+    await browser.sign_in_with(factor, trust="yes")
+    clock.advance(timedelta(minutes=1))
+    page = await shop.open(prompt="login")
+    while (await shop.party.api.login(password="wrong")).status != 429:
+        pass
+    assert is_code_page(await shop.sign_in_again(page))
 
 
 async def test_a_voluntary_second_factor_is_a_wish(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:
