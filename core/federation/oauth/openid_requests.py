@@ -79,7 +79,7 @@ class ResourceUnknown(AuthorizationRefused):
 
 
 class ScopeNotGranted(Invalid):
-    """None of these scopes was granted with this refresh token. Leave the scope out, or send granted ones."""
+    """These scopes were not granted with this refresh token. Leave the scope out, or send granted ones."""
 
     oauth_error = "invalid_scope"
 
