@@ -2,60 +2,15 @@
 
 import json
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
-from typing import Final
-from urllib.parse import urlencode
 
 import jwt
 import pytest
 
 from core.federation.oauth.authorization_rules import ResponseMode
-from tests.federation.conformance.client import CONFIGURATION, Client, Grant
-from tests.federation.conformance.person import Visit
+from tests.federation.conformance.client import CONFIGURATION, Client
+from tests.federation.conformance.logout import BYE, END_SESSION, STATE, SignedIn
 from tests.federation.conformance.test_config import ISSUER, check_endpoints
-from tests.support.builders import BASE_URL, Answer, Api, run_sql
-
-END_SESSION: Final = "/auth/end-session"
-BYE: Final = "https://first.example.com/post_logout_redirect"
-STATE: Final = "s" * 128
-
-
-@dataclass(frozen=True, slots=True)
-class SignedIn:
-    """A client after a sign-in, with a registered post-logout redirect URI."""
-
-    client: Client
-    grant: Grant
-
-    async def request_logout(self, **changes: str | None) -> Visit:
-        """Send the user to the end-session endpoint. Omit parameters with the value None."""
-        fields = {"id_token_hint": self.grant.tokens["id_token"], "post_logout_redirect_uri": BYE, "state": STATE, **changes}
-        return await self.client.person.open(f"{END_SESSION}?{urlencode({name: value for name, value in fields.items() if value})}")
-
-    async def check_returned(self, visit: Visit, parameters: dict[str, str]) -> None:
-        assert (visit.page, visit.address, visit.query) == (None, BYE, parameters)
-        assert await self.client.is_signed_out()
-
-    async def check_error_page(self, visit: Visit) -> None:
-        """Check that a page of ours says why the request is refused, and that the user stays signed in."""
-        assert visit.page is not None
-        assert (visit.page.status, "post_logout_redirect_uri" in visit.page.text) == (400, True)
-        assert not await self.client.is_signed_out()
-
-    async def check_question(self, visit: Visit) -> Answer:
-        """Check that a page of ours asks the user, and agree. Return the page that follows: the application is not called."""
-        assert visit.page is not None
-        assert (visit.page.status, "<h1>Sign out of " in visit.page.text) == (200, True)
-        assert not await self.client.is_signed_out()
-        after = await self.client.person.agree(visit.page)
-        assert after.page is not None
-        return await self.check_signed_out(after)
-
-    async def check_signed_out(self, visit: Visit) -> Answer:
-        assert visit.page is not None
-        assert (visit.page.status, "<h1>You're signed out</h1>" in visit.page.text) == (200, True)
-        assert await self.client.is_signed_out()
-        return visit.page
+from tests.support.builders import BASE_URL, Api, run_sql
 
 
 @pytest.fixture
