@@ -24,7 +24,7 @@ from core.authentication.sessions_rules import (
     TokenSubject,
 )
 from core.kernel import principals
-from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, refuse
+from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.principals import (
     FRONTEND_CLIENT_ID,
     Capability,
@@ -277,7 +277,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     """
     try:
         session_id = (await signing_keys.read_token(ports, token)).session_id
-    except (TokenExpired, TokenInvalid):
+    except (TokenExpired, TokenInvalid, WrongToken):  # a token that cannot be revoked is no error (RFC 7009 section 2.2)
         session_id = None
     async with ports.storage.transaction(by=caller) as tx:
         return await tx.sessions.revoke(session_id, digest(token), presenter, ports.clock.now())
