@@ -1,0 +1,40 @@
+"""A victim who uses an honest application, and an application of the attacker in another organization."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.accounts.accounts_rules import Account
+from entrypoints.http.app import Edge
+from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
+from tests.federation.attacks.world import give_consent
+from tests.support.browser import FakeBrowser
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
+    """The victim's browser."""
+    return FakeBrowser(app, edge.base_url)
+
+
+@pytest.fixture
+async def shop(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
+    """The honest application. The victim is signed in and has agreed to all scopes."""
+    application = await add_relying_party(acme, browser)
+    await sign_in_browser(application, user, provider="password")
+    await give_consent(application, user)
+    return application
+
+
+@pytest.fixture
+async def evil(other_tenant: Tenant, browser: FakeBrowser) -> RelyingParty:
+    """The attacker's application. The victim has never used it."""
+    return await add_relying_party(other_tenant, browser, "evil")
+
+
+@pytest.fixture
+async def till(acme: Tenant, browser: FakeBrowser, shop: RelyingParty, user: Account) -> RelyingParty:
+    """A native application of the honest organization: a public client."""
+    application = await add_relying_party(acme, browser, "till", "mobile")
+    await give_consent(application, user)
+    return application

@@ -1,0 +1,222 @@
+"""Every kind of token in the place of every other one (RFC 8725 sections 2.8 and 3.11, RFC 9700 section 2.2; security J-2, J-8, O-9).
+
+One table says what each place accepts. Everything else is refused there and changes no row.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from tests.federation.api.client_authentication.keys import assertion, proof, register
+from tests.federation.api.relying import SECRET, RelyingParty, sign_in_browser
+from tests.federation.attacks.world import authorize, is_code, openid_tokens, path_of, unchanged
+from tests.proof.access.belongings import wait_for_code
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import BASE_URL, run_sql, sign_in
+from tests.support.mfa import Authenticator
+
+pytestmark = pytest.mark.slow
+
+GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+class Kit:
+    """Makes tokens of every kind for one victim, and offers them in every place."""
+
+    def __init__(self, shop: RelyingParty, user: Account, factor: Authenticator) -> None:
+        self.shop, self.user, self.factor = shop, user, factor
+
+    # Kinds
+
+    async def access_token(self) -> str:
+        return str((await openid_tokens(self.shop))["access_token"])
+
+    async def access_token_for_the_api(self) -> str:
+        return str((await openid_tokens(self.shop, resource=f"{BASE_URL}/api"))["access_token"])
+
+    async def access_token_without_openid(self) -> str:
+        return str((await self.shop.tokens())["access_token"])
+
+    async def platform_access_token(self) -> str:
+        return (await sign_in(self.shop.tenant.ports, self.shop.tenant.people["owner"], self.shop.tenant.org)).access_token
+
+    async def id_token(self) -> str:
+        return str((await openid_tokens(self.shop))["id_token"])
+
+    async def id_token_with_the_type_of_access_tokens(self) -> str:
+        return relabeled(await self.id_token(), "at+jwt")
+
+    async def access_token_with_the_type_of_id_tokens(self) -> str:
+        return relabeled(await self.access_token(), "JWT")
+
+    async def refresh_token(self) -> str:
+        return str((await openid_tokens(self.shop))["refresh_token"])
+
+    async def code(self) -> str:
+        return (await authorize(self.shop))["code"]
+
+    async def device_code(self) -> str:
+        answer = await self.shop.post("/auth/device/code", client_id=str(self.shop.client_id), client_secret=SECRET)
+        return str(answer.json["device_code"])
+
+    async def client_assertion(self) -> str:
+        return assertion(self.shop)
+
+    async def client_secret(self) -> str:
+        return SECRET
+
+    async def pre_auth_token(self) -> str:
+        return await wait_for_code(self.shop.tenant.ports, self.user)
+
+    async def stamp(self) -> str:
+        """Return the stamp of the request that `asked` sends."""
+        target = leads_to(await FakeBrowser(self.shop.browser._app).open(path_of(self.shop, prompt="login")))
+        [path] = parse_qs(urlsplit(target).query)["next"]
+        [stamp] = parse_qs(urlsplit(path).query)["asked"]
+        return stamp
+
+    async def cookie(self) -> str:
+        await sign_in_browser(self.shop, self.user)
+        return self.shop.browser.cookies["gatehouse-session"]
+
+    # Places
+
+    async def own_profile(self, token: str) -> bool:
+        return (await self.shop.api.get("/api/user", token=token)).status == 200
+
+    async def api_of_the_organization(self, token: str) -> bool:
+        return (await self.shop.api.get(self.shop.tenant.path, token=token)).status == 200
+
+    async def userinfo(self, token: str) -> bool:
+        return (await self.shop.api.get("/auth/userinfo", token=token)).status == 200
+
+    async def userinfo_in_a_form(self, token: str) -> bool:
+        return (await self.shop.post("/auth/userinfo", access_token=token)).status == 200
+
+    async def userinfo_in_the_query(self, token: str) -> bool:
+        return (await self.shop.api.call("GET", f"/auth/userinfo?access_token={token}")).status == 200
+
+    async def hint_of_an_authorization(self, token: str) -> bool:
+        return is_code(await self.shop.browser.open(path_of(self.shop, prompt="none", id_token_hint=token)))
+
+    async def hint_of_a_logout(self, token: str) -> bool:
+        page = await self.shop.browser.open(f"/auth/end-session?id_token_hint={token}")
+        return "Stay signed in" not in page.text
+
+    async def asked(self, token: str) -> bool:
+        return is_code(await self.shop.browser.open(path_of(self.shop, prompt="login", asked=token)))
+
+    async def refresh(self, token: str) -> bool:
+        return (await self.shop.refresh(token)).status == 200
+
+    async def code_of_an_exchange(self, token: str) -> bool:
+        return (await self.shop.exchange(token)).status == 200
+
+    async def device_code_of_a_poll(self, token: str) -> bool:
+        answer = await self.shop.post("/auth/token", grant_type=GRANT, device_code=token, client_id=str(self.shop.client_id))
+        return bool(answer.json["error"] == "authorization_pending")
+
+    async def assertion_of_a_client(self, token: str) -> bool:
+        return (await self.shop.post("/auth/revoke", **proof(token), token="unknown")).status == 200
+
+    async def secret_of_a_client(self, token: str) -> bool:
+        fields = {"client_id": str(self.shop.client_id), "client_secret": token}
+        return (await self.shop.post("/auth/revoke", **fields, token="unknown")).status == 200
+
+    async def revocation(self, token: str) -> bool:
+        before = await self._live_sessions()
+        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET}
+        assert (await self.shop.post("/auth/revoke", **fields, token=token)).status == 200
+        return bool(await self._live_sessions() != before)
+
+    async def second_step_of_a_sign_in(self, token: str) -> bool:
+        return (await self.shop.api.post("/api/auth/mfa/verify", {"code": self.factor.code()}, token=token)).status == 200
+
+    async def session_cookie(self, token: str) -> bool:
+        browser = FakeBrowser(self.shop.browser._app)
+        browser.cookies["gatehouse-session"] = token
+        return await browser.is_in()
+
+    async def _live_sessions(self) -> Any:
+        return await run_sql(self.shop.tenant.pool, "select count(*) from sessions where ended_at is null")
+
+
+def relabeled(token: str, type_: str) -> str:
+    """Return the token with another type in its header, which its signature covers."""
+    header, _, rest = token.partition(".")
+    members = json.loads(urlsafe_b64decode(header + "=" * (-len(header) % 4))) | {"typ": type_}
+    return f"{urlsafe_b64encode(json.dumps(members).encode()).rstrip(b'=').decode()}.{rest}"
+
+
+Kind = Callable[[Kit], Awaitable[str]]
+Place = Callable[[Kit, str], Awaitable[bool]]
+KINDS: Final[tuple[Kind, ...]] = (
+    Kit.access_token,
+    Kit.access_token_for_the_api,
+    Kit.access_token_without_openid,
+    Kit.platform_access_token,
+    Kit.id_token,
+    Kit.id_token_with_the_type_of_access_tokens,
+    Kit.access_token_with_the_type_of_id_tokens,
+    Kit.refresh_token,
+    Kit.code,
+    Kit.device_code,
+    Kit.client_assertion,
+    Kit.client_secret,
+    Kit.pre_auth_token,
+    Kit.stamp,
+    Kit.cookie,
+)
+_OF_APPLICATIONS: Final = {Kit.access_token, Kit.access_token_for_the_api, Kit.access_token_without_openid}
+ACCEPTED: Final[dict[Place, set[Kind]]] = {
+    Kit.own_profile: {*_OF_APPLICATIONS, Kit.platform_access_token},
+    Kit.api_of_the_organization: {Kit.platform_access_token},
+    Kit.userinfo: {Kit.access_token},
+    Kit.userinfo_in_a_form: {Kit.access_token},
+    Kit.userinfo_in_the_query: set(),
+    Kit.hint_of_an_authorization: {Kit.id_token},
+    Kit.hint_of_a_logout: {Kit.id_token},
+    Kit.asked: {Kit.stamp},
+    Kit.refresh: {Kit.refresh_token},
+    Kit.code_of_an_exchange: {Kit.code},
+    Kit.device_code_of_a_poll: {Kit.device_code},
+    Kit.assertion_of_a_client: {Kit.client_assertion},
+    Kit.secret_of_a_client: {Kit.client_secret},
+    Kit.revocation: {*_OF_APPLICATIONS, Kit.refresh_token},
+    Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
+    Kit.session_cookie: {Kit.cookie},
+}
+
+
+@pytest.fixture
+async def kit(shop: RelyingParty, user: Account, factor: Authenticator) -> Kit:
+    await register(shop)
+    return Kit(shop, user, factor)
+
+
+async def test_every_token_is_refused_in_the_place_of_every_other_one(kit: Kit) -> None:
+    tokens = {kind: await kind(kit) for kind in KINDS}
+    findings = []
+    for place, accepted in ACCEPTED.items():
+        async with unchanged(kit.shop.tenant.pool):
+            for kind, token in tokens.items():
+                if kind not in accepted and await place(kit, token):
+                    findings.append(f"{kind.__name__} as {place.__name__}")
+    assert findings == []
+
+
+async def test_every_token_is_accepted_in_its_own_place(kit: Kit) -> None:
+    """Otherwise the table would prove nothing."""
+    findings = []
+    for place, accepted in ACCEPTED.items():
+        for kind in KINDS:
+            if kind in accepted and not await place(kit, await kind(kit)):
+                findings.append(f"{kind.__name__} as {place.__name__}")
+            if "gatehouse-session" not in kit.shop.browser.cookies:  # the logout has ended it
+                await kit.cookie()
+    assert findings == []
