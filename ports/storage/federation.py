@@ -105,7 +105,7 @@ class Consents(ConsentsRead, Protocol):
     """Changes to consents. The account is locked before any of these."""
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
-        """Add these scopes to the consent. Return whether any is new. The service must exist."""
+        """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:

@@ -168,7 +168,13 @@ PAGES: dict[str, dict[str, object]] = {
     "forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
     "forgot_password_done.html": {**LINKS},
     "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "This code does not exist."},
-    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "scopes": [], **DEVICE_REQUEST},
+    "device_confirm.html": {
+        "form_token": "c4ca4238",
+        "email": "ada@example.org",
+        "user_code": "BCDF-GHJK",
+        "scopes": CONSENT["scopes"],
+        **DEVICE_REQUEST,
+    },
     "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
     "account.html": {
         **ACCOUNT,

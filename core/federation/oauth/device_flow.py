@@ -25,6 +25,7 @@ from core.authentication.session_start import issue_first_tokens, start_granted_
 from core.authentication.sessions_rules import Grant, OpenIdSubject
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
+from core.federation.oauth import consents
 from core.federation.oauth.device_flow_rules import (
     CODE_TTL,
     USER_CODE_ALPHABET,
@@ -238,7 +239,8 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     """Approve or deny the request with this user code. A decision is final.
 
     Return the request as it was before the decision (security V-3). To approve it, the user needs a
-    session in which all required factors were verified.
+    session in which all required factors were verified. The approval is also the user's consent to the
+    scopes of the request.
 
     Raises: MfaMissing, BlockedByDirectory, NoAccessToService, SessionEnded; the errors of `find_request`.
     UserCodeUnknown is also raised if a parallel call decided first.
@@ -254,6 +256,9 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
         session_id = caller.session_id if decision is DeviceDecision.APPROVE else None
         if not await tx.device_codes.decide(digest(normalize_user_code(user_code) or ""), decision.status, session_id, now):
             raise UserCodeUnknown
+        if decision is DeviceDecision.APPROVE and request.scope:
+            service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
+            await consents.remember(tx, service, caller.user_id, OpenIdGrant(request.scope), now)
     if decision is DeviceDecision.DENY:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
     return request

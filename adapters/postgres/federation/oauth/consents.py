@@ -63,10 +63,12 @@ class Consents(Repository):
         )
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
+        # The lock waits for a deletion of the service, which would make the foreign key fail.
         return await self._exists(
             """
             insert into consents as c (user_id, org_id, service_id, scope, granted_at)
-            values (%(user_id)s, %(org_id)s, %(service_id)s, %(scope)s, %(now)s)
+            select %(user_id)s, org_id, id, %(scope)s::text[], %(now)s from services
+            where org_id = %(org_id)s and id = %(service_id)s for key share
             on conflict (user_id, service_id) do update set
                 scope = array(select unnest(c.scope) union select unnest(excluded.scope)), granted_at = excluded.granted_at
             where not c.scope @> excluded.scope

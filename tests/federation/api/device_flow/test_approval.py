@@ -39,6 +39,31 @@ async def test_a_user_denies_a_device(cli: DeviceClient, token: str, pool: Pool,
     assert metrics.login_failures == {"device_code": 1}
 
 
+async def test_an_approval_is_a_consent_that_can_be_withdrawn(cli: DeviceClient, token: str, api: Api, acme: Tenant) -> None:
+    """The sessions of OpenID Connect end, and so does an approval that no device has used yet."""
+    await cli.begin(scope="openid email unknown")
+    await cli.decide(token)
+    tokens = (await cli.poll()).json
+    assert tokens["scope"] == "openid email"
+    other_device = DeviceClient(api, cli.pool, cli.clock, cli.service)
+    await other_device.begin(scope="openid email")
+    await other_device.decide(token)
+    [consent] = (await api.get("/api/user/consents", token=token)).json["consents"]
+    assert consent["scopes"] == ["openid", "email"]
+    assert [entry["action"] for entry in await acme.log() if entry["action"].startswith("consent.")] == ["consent.granted"]
+    assert (await api.delete(f"/api/user/consents/{consent['service_id']}", token=token)).status == 204
+    assert (await api.get("/auth/userinfo", token=tokens["access_token"])).status == 401
+    assert (await other_device.poll()).json["error"] == "access_denied"
+
+
+async def test_a_denial_and_an_approval_without_openid_are_no_consent(cli: DeviceClient, token: str, api: Api) -> None:
+    await cli.begin(scope="openid email")
+    await cli.decide(token, "deny")
+    await cli.begin(scope="email")
+    await cli.decide(token)
+    assert (await api.get("/api/user/consents", token=token)).json["consents"] == []
+
+
 async def test_a_user_code_can_be_typed_in_any_style(cli: DeviceClient, token: str) -> None:
     user_code = await cli.begin()
     assert (await cli.decide(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
