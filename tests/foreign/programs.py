@@ -17,6 +17,8 @@ from tests.support.waiting import PATIENCE, until
 
 PYTHON: Final = ROOT / ".venv" / "foreign" / "bin"
 NODE: Final = ROOT / "tests" / "foreign" / "node"
+# Next.js sends no usage data, and leaves our lock file alone.
+_NEXT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NEXT_IGNORE_INCORRECT_LOCKFILE": "1"}
 
 
 def require(*paths: Path | str) -> None:
@@ -40,7 +42,7 @@ class Program:
             self._process = subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=folder,
-                env={**ours, "PATH": f"{PYTHON}:{os.environ['PATH']}", **variables},
+                env={**ours, **_NEXT, "PATH": f"{PYTHON}:{os.environ['PATH']}", **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -29,7 +29,8 @@ class Quickstart:
         self.address = f"http://localhost:{port.number}"
         self._programs: list[Program] = []
         (folder / "tmp").mkdir(exist_ok=True)
-        (folder / "node_modules").symlink_to(NODE / "node_modules")
+        if NODE not in folder.parents:
+            (folder / "node_modules").symlink_to(NODE / "node_modules")
         self._shell = Shell(folder, environment(folder, api=gatehouse.address, PATH=f"{PYTHON}:{os.environ['PATH']}"))
         self._shell.run(f". {ROOT}/docs/walk.sh\naccount ada {EMAIL} '{PASSWORD}'\ncd {folder}\n")
 

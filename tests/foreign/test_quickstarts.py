@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
 
+import httpx
 import pytest
 
 from tests.foreign.gatehouse import EMAIL, NAME, PASSWORD, Gatehouse
@@ -12,6 +15,7 @@ from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import service_home
 from tests.proof.e2e.docs.apache import MODULES, Apache
 from tests.proof.e2e.docs.forms import FormBrowser
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +28,23 @@ NODE_PAGES = ["express.md"]
 
 def test_every_quickstart_is_followed() -> None:
     pages = sorted(page.name for page in QUICKSTARTS.glob("*.md"))
-    assert pages == sorted([*PYTHON_PAGES, *NODE_PAGES, "single-page-application.md", "apache.md"])
+    assert pages == sorted([*PYTHON_PAGES, *NODE_PAGES, "single-page-application.md", "nextjs.md", "apache.md"])
 
 
-def sign_in(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormBrowser) -> None:
-    """Sign a user in to the application, which shows the claims."""
+def sign_in_and_out(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormBrowser) -> None:
+    """Sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
     browser.open(quickstart.address)
     gatehouse.sign_in(browser)
     assert browser.response.status_code == 200, browser.text + quickstart.output
     missing = [text for text in (gatehouse.user_id, EMAIL, NAME) if text not in browser.text]
     assert not missing, browser.text
+    if browser.forms:
+        browser.submit(*browser.forms)
+    else:
+        browser.open(f"{quickstart.address}/logout")
+    if browser.address.startswith(quickstart.address):  # a page that anyone may see
+        browser.open(f"{quickstart.address}/login")
+    assert browser.address.startswith(f"{gatehouse.address}/app/sign-in"), browser.text
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)
@@ -41,7 +52,7 @@ def test_a_python_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp
     """Authlib for Flask and for Starlette, and mozilla-django-oidc."""
     require(PYTHON / "flask")
     with follow(gatehouse, page, tmp_path) as quickstart:
-        sign_in(gatehouse, quickstart, forms(quickstart.address))
+        sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
 
 
 @pytest.mark.parametrize("page", NODE_PAGES)
@@ -49,7 +60,18 @@ def test_a_node_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp_p
     """express-openid-connect."""
     require("node", NODE / "node_modules" / "express")
     with follow(gatehouse, page, tmp_path) as quickstart:
-        sign_in(gatehouse, quickstart, forms(quickstart.address))
+        sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
+
+
+def sign_in_with_scripts(browser: Browser) -> None:
+    """Sign the user in to the page of an application with the button "Sign in", in Chromium."""
+    browser.wait_until(lambda: browser.heading == "Not signed in")
+    browser.press("Sign in")
+    browser.fill("Email address", EMAIL)
+    browser.fill("Password", PASSWORD)
+    browser.press("Sign in")
+    browser.press("Continue")
+    browser.wait_until(lambda: browser.heading == f"Hello, {NAME}")
 
 
 TOKEN = "return JSON.parse(Object.values(sessionStorage)[0]).access_token"
@@ -60,22 +82,34 @@ def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_p
     require("node", NODE / "node_modules" / "oidc-client-ts")
     with follow(gatehouse, "single-page-application.md", tmp_path) as application:
         browser.open(application.address)
-        browser.wait_until(lambda: browser.heading == "Not signed in")
-        browser.press("Sign in")
-        browser.fill("Email address", EMAIL)
-        browser.fill("Password", PASSWORD)
-        browser.press("Sign in")
-        browser.press("Continue")
-        browser.wait_until(lambda: browser.heading == f"Hello, {NAME}")
+        sign_in_with_scripts(browser)
         assert gatehouse.user_id in browser.text
         assert EMAIL in browser.text
         [renew] = browser.find("#renew")
         first = browser.script(TOKEN)
         renew.click()
         browser.wait_until(lambda: browser.script(TOKEN) != first)
+        browser.press("Sign out")
+        sign_in_with_scripts(browser)
         assert browser.complaints() == []
+        [renew] = browser.find("#renew")
         gatehouse.revoke_sessions()
         renew.click()
+        browser.wait_until(lambda: browser.heading == "Not signed in")
+
+
+def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
+    """Auth.js. The folder is beside the packages: the bundler of Next.js follows no symbolic link to them."""
+    require("node", NODE / "node_modules" / "next")
+    with TemporaryDirectory(prefix=".quickstart-", dir=NODE) as folder, follow(gatehouse, "nextjs.md", Path(folder)) as application:
+        for path in ("/", "/api/auth/session"):  # the first request of each compiles it, which takes longer than a browser waits
+            httpx.get(f"{application.address}{path}", trust_env=False, timeout=4 * PATIENCE).raise_for_status()
+        browser.open(application.address)
+        sign_in_with_scripts(browser)
+        assert gatehouse.user_id in browser.text
+        assert EMAIL in browser.text
+        [button] = browser.find("button")
+        button.click()  # the page stays, and a script replaces its content
         browser.wait_until(lambda: browser.heading == "Not signed in")
 
 
@@ -99,5 +133,9 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
                 browser.open(f"{apache.address}/private/")
                 gatehouse.sign_in(browser)
                 assert browser.text == f"{EMAIL} {gatehouse.user_id} {NAME}", apache.log
+                browser.open(f"{apache.address}/private/callback?{urlencode({'logout': apache.address + '/'})}")
+                assert (browser.address, browser.text) == (f"{apache.address}/", "Welcome"), apache.log
+                browser.open(f"{apache.address}/private/")
+                assert browser.address.startswith(f"{gatehouse.address}/app/sign-in")
         finally:
             apache.stop()
