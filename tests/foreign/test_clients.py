@@ -5,6 +5,7 @@ the userinfo endpoint and renew their tokens.
 """
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.slow
 
 Forms = Callable[[str], FormBrowser]
 
-FOLDER: Final = NODE.parent / "applications"
+# As words of a command: the folders of the programs.
+SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, NODE.parent / "applications"))
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Application:
 
 
 APPLICATIONS: Final = [
-    Application("openid-client", "node openid_client.mjs", renews=True),
-    Application("passport-openidconnect", "node passport.mjs"),
-    Application("auth-js", "node auth_js.mjs", "/auth/callback/gatehouse"),
-    Application("authlib", "uvicorn authlib_starlette:app --port $PORT", renews=True),
-    Application("idpy-oidc", "flask --app idpy_oidc run --port $PORT", renews=True),
+    Application("openid-client", f"node {SCRIPTS}/openid_client.mjs", renews=True),
+    Application("passport-openidconnect", f"node {SCRIPTS}/passport.mjs"),
+    Application("auth-js", f"node {SCRIPTS}/auth_js.mjs", "/auth/callback/gatehouse"),
+    Application("authlib", f"uvicorn --app-dir {PROGRAMS} authlib_starlette:app --port $PORT", renews=True),
+    Application("idpy-oidc", f"flask --app {PROGRAMS}/idpy_oidc.py run --port $PORT", renews=True),
 ]
 
 
@@ -56,8 +58,7 @@ def test_a_user_signs_in(application: Application, gatehouse: Gatehouse, forms: 
     with Port() as port:
         address = f"http://localhost:{port.number}"
         client = gatehouse.register(application.name, f"{address}{application.callback}")
-        folder = NODE if application.command.startswith("node ") else FOLDER
-        start(f"cd {folder} && exec {application.command}", port.number, ADDRESS=address, PORT=str(port.number), **client.variables)
+        start(f"exec {application.command}", port.number, ADDRESS=address, PORT=str(port.number), **client.variables)
 
         browser = forms(address)
         browser.open(f"{address}/login")

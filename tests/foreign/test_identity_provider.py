@@ -1,5 +1,6 @@
 """An OpenID provider of another project is the identity provider of Gatehouse."""
 
+import shlex
 from contextlib import ExitStack
 
 import pytest
@@ -35,7 +36,7 @@ def test_users_sign_in_through_oidc_provider(start: Start) -> None:
         stack.callback(service.clean_up)
         service.start()
         callback = f"{service.address}/auth/websuite/callback"
-        start(f"cd {NODE} && exec node identity_provider.mjs", port.number, ADDRESS=issuer, REDIRECT_URI=callback, **client)
+        start(f"exec node {shlex.quote(str(NODE))}/identity_provider.mjs", port.number, ADDRESS=issuer, REDIRECT_URI=callback, **client)
 
         browser = stack.enter_context(FormBrowser(service.address, issuer))
         browser.open(f"{service.address}/auth/websuite")
