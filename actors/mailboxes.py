@@ -18,6 +18,7 @@ class Mailboxes:
 
     mailer: Mailbox = field(default_factory=Mailbox)
     webhook_dispatcher: Mailbox = field(default_factory=Mailbox)
+    logout_notifier: Mailbox = field(default_factory=Mailbox)
     siem_forwarder: Mailbox = field(default_factory=Mailbox)
     key_reader: Mailbox = field(default_factory=Mailbox)
     metrics_refresher: Mailbox = field(default_factory=Mailbox)
@@ -37,6 +38,7 @@ class Mailboxes:
         return {
             "mails": self.mailer,
             "webhooks": self.webhook_dispatcher,
+            "logout_notices": self.logout_notifier,
             "siem": self.siem_forwarder,
             "signing_keys": self.key_reader,
             "subscriptions_in_doubt": self.billing_reconciler,

@@ -1,130 +1,41 @@
-"""The actor that delivers events to webhooks: it claims due deliveries, sends them, and stores the outcomes."""
+"""The actor that delivers events to webhooks."""
 
-import random
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Mapping
+from typing import Final, NoReturn
 
 import structlog
-import trio
 
-from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
-from actors.shutdown_grace import shutdown_grace
+from actors.dispatching import DeliveryQueue, dispatch, log_failure
+from actors.mailbox import Mailbox
 from actors.supervisor import describe_error
-from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import GONE, ClaimedDelivery, DeliveryFailure, DeliveryOutcome, DispatchCapacity
+from core.eventing import deliveries
+from core.eventing.deliveries_rules import GONE, ClaimedDelivery, DeliveryOutcome
 from core.kernel.errors import Outage
 from ports import Ports
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 log = structlog.get_logger("webhook_dispatcher")
 
 SLOTS: Final = 100  # deliveries in flight
-POLL: Final = 30.0  # seconds
-OUTAGE_PAUSE: Final = 5.0  # seconds
-GATHERING: Final = 0.005  # seconds to wait for more outcomes before the next batch, while attempts are in flight
-GRACE: Final = 5.0  # seconds to finish attempts that are running when the process is stopped
 
 
 async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
     """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
-    state = _DispatchState(ports, inbox)
-    async with trio.open_nursery() as attempts:
-        try:
-            while True:
-                pause = await _run_batch(ports, state, attempts, slots)
-                if state.in_flight:
-                    await trio.sleep(GATHERING)
-                if pause:
-                    await inbox.wait(at_most=pause)
-        finally:
-            state.is_closing = True
-            with trio.move_on_after(GRACE, shield=True):
-                await state.store_outcomes()
+    await dispatch(QUEUE, ports, inbox, slots)
 
 
-class _DispatchState:
-    """The deliveries in flight, and the outcomes that are not stored yet.
-
-    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery
-    costs fewer round trips when the dispatcher is busy.
-    """
-
-    def __init__(self, ports: Ports, inbox: Mailbox) -> None:
-        self._ports = ports
-        self._inbox = inbox
-        self.in_flight: dict[UUID, ClaimedDelivery] = {}
-        self.outcomes: list[DeliveryOutcome] = []
-        self.is_closing = False  # no more batches will run
-
-    def end(self, outcome: DeliveryOutcome) -> None:
-        self.outcomes.append(outcome)
-        self._inbox.post()
-
-    async def store_outcomes(self) -> None:
-        """Store the outcomes, but claim no more deliveries. After an outage the leases expire, and the deliveries are sent again."""
-        outcomes, self.outcomes = self.outcomes, []
-        if outcomes:
-            try:
-                await deliveries.record_outcomes(self._ports, outcomes)
-            except Outage as outage:
-                log.warning("outcomes_not_recorded", count=len(outcomes), outage=describe_error(outage))
+def _describe(delivery: ClaimedDelivery) -> Mapping[str, str]:
+    return {"webhook": str(delivery.webhook_id)}
 
 
-async def _run_batch(ports: Ports, state: _DispatchState, attempts: trio.Nursery, slots: int) -> float:
-    """Store the outcomes, and start as many due deliveries as there are free slots.
-
-    Return the seconds until the next batch. A message can start it earlier.
-    """
-    outcomes = list(state.outcomes)
-    try:
-        batch = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(state.in_flight.values())))
-    except Outage as outage:
-        # Do not let this reach the supervisor: its restart would cancel the attempts in flight. The
-        # outcomes stay in `state` until they are stored. No other process has them, and if they
-        # were lost, these deliveries would be sent twice.
-        log.warning("deliveries_not_claimed", outcomes=len(outcomes), outage=describe_error(outage))
-        return jittered(OUTAGE_PAUSE)
-    del state.outcomes[: len(outcomes)]
-    for delivery in batch.claimed:
-        state.in_flight[delivery.id] = delivery
-        attempts.start_soon(_attempt, ports, state, delivery)
-    if batch.claimed and len(state.in_flight) < slots:
-        return 0  # more may be due: a batch is limited, and other processes lock rows only for a moment
-    if batch.next_due is None:
-        return jittered(POLL)
-    return min(jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + CLOCK_GRAIN)
-
-
-async def _attempt(ports: Ports, state: _DispatchState, delivery: ClaimedDelivery) -> None:
-    started = trio.current_time()
-    try:
-        with structlog.contextvars.bound_contextvars(
-            job="webhook_delivery", job_id=str(delivery.id), webhook=str(delivery.webhook_id), organization=str(delivery.org_id)
-        ):
-            async with shutdown_grace(GRACE):
-                await _deliver(ports, state, delivery)
-                if state.is_closing:
-                    await state.store_outcomes()
-    finally:
-        state.in_flight.pop(delivery.id, None)
-        ports.metrics.job_done("webhook_delivery", trio.current_time() - started)
-
-
-async def _deliver(ports: Ports, state: _DispatchState, delivery: ClaimedDelivery) -> None:
-    spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    try:
-        outcome = await deliveries.attempt(ports, delivery, spread)
-    except Exception:
-        log.exception("delivery_not_made")
-        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
-    _report(ports, outcome)
+async def _finish(ports: Ports, delivery: ClaimedDelivery, outcome: DeliveryOutcome) -> None:
+    """Report the outcome. Deactivate the webhook if it is gone."""
+    if outcome.delivered:
+        ports.metrics.webhook_delivered((outcome.at - delivery.created_at).total_seconds())
+        log.info("webhook_delivered", attempt=delivery.attempts + 1, status=outcome.status)
+    else:
+        log_failure(outcome)
     if outcome.status == GONE:
         await _deactivate_webhook(ports, delivery)
-    # Remove the delivery before its outcome is added, because the next batch must not count it as
-    # in flight.
-    state.in_flight.pop(delivery.id, None)
-    state.end(outcome)
 
 
 async def _deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
@@ -136,14 +47,11 @@ async def _deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
         log.info("webhook_turned_off")
 
 
-def _report(ports: Ports, outcome: DeliveryOutcome) -> None:
-    """Log and measure an outcome, but never the URL or the content (security L-3)."""
-    attempt = outcome.delivery.attempts + 1
-    if outcome.delivered:
-        ports.metrics.webhook_delivered((outcome.at - outcome.delivery.created_at).total_seconds())
-        log.info("webhook_delivered", attempt=attempt, status=outcome.status)
-    elif outcome.next_retry_at is None:
-        log.warning("delivery_given_up", attempt=attempt, status=outcome.status, reason=outcome.error)
-    else:
-        seconds = (outcome.next_retry_at - outcome.at).total_seconds()
-        log.info("delivery_attempt_failed", attempt=attempt, status=outcome.status, reason=outcome.error, next_in=round(seconds))
+QUEUE: Final = DeliveryQueue(
+    job="webhook_delivery",
+    record_and_claim=deliveries.record_and_claim,
+    record_outcomes=deliveries.record_outcomes,
+    attempt=deliveries.attempt,
+    describe=_describe,
+    finish=_finish,
+)

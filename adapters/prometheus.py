@@ -24,12 +24,12 @@ _PREFIX = "gatehouse-metrics-"
 
 BACKEND = "postgres"
 JOB_TYPES = (
-    *("mail", "webhook_delivery", "siem_forwarding"),
+    *("mail", "webhook_delivery", "logout_notice", "siem_forwarding"),
     *("housekeeping", "invitation_expiry", "subscription_expiry", "billing_reconciliation"),
 )
 # The actors that wiring starts, and why they are restarted.
 ACTORS = (
-    *("listener", "mailer", "key_reader", "webhook_dispatcher", "siem_forwarder", "housekeeper"),
+    *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder", "housekeeper"),
     *("invitation_sweeper", "subscription_sweeper", "billing_reconciler", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
@@ -106,6 +106,12 @@ class PrometheusMetrics:
             self._deliveries = Histogram(
                 "sso_webhook_delivery_latency_seconds",
                 "Time from an event to its delivery to a webhook.",
+                registry=None,
+                buckets=_DELIVERY_BUCKETS,
+            )
+            self._logout_notices = Histogram(
+                "sso_logout_notice_latency_seconds",
+                "Time from the end of a session to the notice to its application.",
                 registry=None,
                 buckets=_DELIVERY_BUCKETS,
             )
@@ -192,6 +198,10 @@ class PrometheusMetrics:
     def webhook_delivered(self, seconds: float) -> None:
         """Count a delivery that a webhook accepted, with the time since its event."""
         self._deliveries.observe(seconds)
+
+    def logout_notified(self, seconds: float) -> None:
+        """Count a logout notice that an application accepted, with the time since the end of the session."""
+        self._logout_notices.observe(seconds)
 
     def queue_depth(self, depth: int) -> None:
         """Set the number of pieces of background work that are due."""

@@ -213,7 +213,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
         await tx.privacy.replace_email(account.id, placeholder, now)
         await tx.privacy.remove_sign_in_methods(account.id)
-        await tx.sessions.remove(account.id)
+        await tx.sessions.remove(account.id, now)
         await tx.privacy.redact_newest(account.id, log_redaction_rules.FIRST)
         await tx.privacy.redact_impersonations(account.id, now)
         await tx.privacy.redact_joins(account.id, account.email)

@@ -17,6 +17,7 @@ from actors.housekeeper import housekeeper
 from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
 from actors.listener import listener
+from actors.logout_notifier import logout_notifier
 from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
@@ -368,6 +369,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "mailer": partial(mailer, ports, mailboxes.mailer),
         "key_reader": partial(key_reader, ports, mailboxes.key_reader),
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
+        "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
         "housekeeper": partial(housekeeper, ports, holder),
         "invitation_sweeper": partial(invitation_sweeper, ports, mailboxes.invitation_sweeper, holder),

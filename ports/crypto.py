@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.authentication.openid_rules import IdToken, IdTokenHint
+from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken
 from core.authentication.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Claims, PreAuthClaims
@@ -104,6 +104,10 @@ class Tokens(Protocol):
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""
+        ...
+
+    def sign_logout_token(self, token: LogoutToken) -> str:
+        """Return a signed logout token (Back-Channel Logout section 2.4)."""
         ...
 
     def sign_id_token(self, token: IdToken) -> str:

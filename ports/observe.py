@@ -62,6 +62,10 @@ class Metrics(Protocol):
         """Count a delivery that a webhook accepted, with the time since its event."""
         ...
 
+    def logout_notified(self, seconds: float) -> None:
+        """Count a logout notice that an application accepted, with the time since the end of the session."""
+        ...
+
     def queue_depth(self, depth: int) -> None:
         """Set the number of pieces of background work that are due."""
         ...

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, at_hash
+from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims
@@ -29,7 +29,9 @@ ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of toke
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
 STAMP = "stamp+jwt"
 ID_TOKEN = "JWT"  # noqa: S105  # what most clients know; the audience and the claims differ from those of other tokens
-TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP)
+LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP, LOGOUT_TOKEN)
 API_PATH = "/api"  # with the base URL, the audience of tokens for our own API
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
@@ -182,6 +184,20 @@ class JwtTokens:
         if token.session_expiry is not None:
             payload["session_expiry"] = int(token.session_expiry.timestamp())
         return self._sign(payload, ID_TOKEN)
+
+    def sign_logout_token(self, token: LogoutToken) -> str:
+        """Return a signed logout token. Without a nonce, no client takes it for an ID token. Raises: LookupError if no key can sign."""
+        payload = {
+            "iss": self._base_url,
+            "sub": str(token.user_id),
+            "aud": token.client_id,
+            "iat": int(token.issued_at.timestamp()),
+            "exp": int(token.expires_at.timestamp()),
+            "jti": str(token.id),
+            "sid": str(token.session_id),
+            "events": {LOGOUT_EVENT: {}},
+        }
+        return self._sign(payload, LOGOUT_TOKEN)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
         """Verify an access token and return its claims.

@@ -280,13 +280,13 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         tx.record(events.password_changed(locked.id, "change"))
 
 
-async def delete_account(tx: Transaction, user_id: UUID) -> None:
+async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
     """Delete a locked account that is a member of no organization, with all data about the user (decision 111).
 
     The logs of organizations keep their entries, except those about the user's own activity only. The
     address becomes free: an account that takes it later is a different user.
     """
-    await tx.sessions.remove(user_id)
+    await tx.sessions.remove(user_id, now)
     await tx.service_users.remove_everywhere(user_id)
     await tx.logins.remove(user_id)
     await tx.accounts.remove(user_id)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 async def save_settings(ports: Ports, caller: Member, slug: str, settings: AccessSettings) -> AccessSettings:
     """Replace the access settings of a service, and return them.
 
-    Sessions continue. A user who loses access loses it at the next refresh or sign-in. Only services
-    with the policy `assigned` are SCIM groups. With another policy the directory could no longer
-    remove users, so changing the policy from `assigned` ends its assignments.
+    A user who loses access loses it at the next refresh or sign-in. Their sessions of OpenID Connect
+    end now, so that the application is told. Only services with the policy `assigned` are SCIM
+    groups. With another policy the directory could no longer remove users, so changing the policy
+    from `assigned` ends its assignments.
 
     Raises: LaunchUrlInvalid, ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
@@ -41,6 +42,7 @@ async def save_settings(ports: Ports, caller: Member, slug: str, settings: Acces
             if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
                 await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)
+            await tx.sessions.end_without_access(new.org_id, new.id, None, new.updated_at)
             tx.record(events.access_updated(old, new))
     return settings
 
@@ -91,7 +93,10 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
 
 
 async def unassign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
-    """End the assignment of a user to a service. Sessions continue until the next refresh.
+    """End the assignment of a user to a service.
+
+    Sessions continue until the next refresh. Those of OpenID Connect end now if the user may no
+    longer use the service.
 
     The user remains an end user of the service if they have signed in to it, or if an API key
     created them.
@@ -107,6 +112,7 @@ async def unassign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> No
             raise NotAssigned
         await tx.accounts.lock(user_id) or refuse(NotAssigned)
         await unassign_users(tx, service, [user_id], origin)
+        await tx.sessions.end_without_access(service.org_id, service.id, [user_id], ports.clock.now())
 
 
 async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:

@@ -107,7 +107,7 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
         account = await _lock_account(tx, organization, service, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
         if not control.may_delete_account:
-            await tx.sessions.remove(account.id, service.id)
+            await tx.sessions.remove(account.id, now, service.id)
             await tx.service_users.remove(organization.id, service.id, account.id)
             await tx.logins.remove(account.id, service.id)
             await tx.audit.forget_in_service(organization.id, account.id, service.slug)

@@ -176,6 +176,18 @@ class IdToken:
     claims: Mapping[str, Any]  # about the user
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogoutToken:
+    """The contents of a logout token (Back-Channel Logout section 2.4). Times are UTC."""
+
+    id: UUID
+    client_id: str
+    user_id: UUID
+    session_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class IdTokenHint:
     """An ID token that a client sends back to name a user and a session. It proves nothing about who sends it."""

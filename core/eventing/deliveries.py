@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from core.eventing import events
 from core.eventing.deliveries_rules import (
     LEASE_MARGIN,
-    MAX_LOST_CLAIMS,
     WAKE_LIMIT,
     ClaimedDelivery,
     DeliveryBatch,
@@ -41,7 +40,7 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
 
     `spread` is a random number from 0 to 1 that varies the time of the next attempt.
     """
-    if delivery.claims - 1 - delivery.attempts >= MAX_LOST_CLAIMS:
+    if delivery.is_lost:
         return failed_outcome(ports.policy, delivery, DeliveryFailure.LOST, ports.clock.now(), spread)
     if not delivery.secrets:
         return failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SIGNED, ports.clock.now(), spread)
@@ -53,7 +52,7 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
     return answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
 
 
-async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity) -> DeliveryBatch:
+async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity) -> DeliveryBatch[ClaimedDelivery]:
     """Record the outcomes and claim as many deliveries as there is capacity for.
 
     One transaction does both, because the dispatcher does both in every round. The claimed

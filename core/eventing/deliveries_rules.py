@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from core.kernel.errors import NotFound
 from core.kernel.values import rfc3339
@@ -72,25 +72,48 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDelivery:
-    """A delivery that is leased to this process, with everything needed to send it."""
+class LeasedDelivery:
+    """A delivery to a receiver, such as a webhook, that is leased to this process."""
 
     id: UUID
     org_id: UUID
-    webhook_id: UUID
     url: str
-    secrets: Sequence[str] = field(repr=False)  # the signing secrets; empty if they could not be decrypted
-    body: bytes = field(repr=False)
     claims: int  # the attempts that were started, this one included
     attempts: int  # the attempts with a stored outcome
     created_at: datetime
+
+    @property
+    def receiver_id(self) -> UUID:
+        """The id of the receiver, which shares the slots with others."""
+        raise NotImplementedError
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether too many attempts have started and never finished."""
+        return self.claims - 1 - self.attempts >= MAX_LOST_CLAIMS
+
+
+T = TypeVar("T", bound=LeasedDelivery)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDelivery(LeasedDelivery):
+    """A delivery to a webhook that is leased to this process, with everything needed to send it."""
+
+    webhook_id: UUID
+    secrets: Sequence[str] = field(repr=False)  # the signing secrets; empty if they could not be decrypted
+    body: bytes = field(repr=False)
+
+    @property
+    def receiver_id(self) -> UUID:
+        return self.webhook_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOutcome:
     """The outcome of one attempt."""
 
-    delivery: ClaimedDelivery
+    delivery: LeasedDelivery
     at: datetime
     status: int | None = None
     body: str | None = field(default=None, repr=False)
@@ -106,7 +129,8 @@ class DeliveryOutcome:
 class DispatchCapacity:
     """The free slots of this process, and the number of deliveries in flight by owner.
 
-    The claim shares the free slots by three rules:
+    The claim shares the free slots by three rules. The receiver of a logout notice, which is an
+    application, counts as a webhook:
 
     - An organization gets slots while the free slots are at least three times its deliveries in
       flight. By this rule, a single organization gets a quarter of all slots.
@@ -121,21 +145,21 @@ class DispatchCapacity:
 
     free: int
     by_organization: Mapping[UUID, int]
-    by_webhook: Mapping[UUID, int]
+    by_receiver: Mapping[UUID, int]
 
     @classmethod
-    def remaining(cls, slots: int, in_flight: Sequence[ClaimedDelivery]) -> DispatchCapacity:
+    def remaining(cls, slots: int, in_flight: Sequence[LeasedDelivery]) -> DispatchCapacity:
         """Return the capacity that `in_flight` leaves of `slots`."""
         organizations = Counter(delivery.org_id for delivery in in_flight)
-        webhooks = Counter(delivery.webhook_id for delivery in in_flight)
-        return cls(slots - len(in_flight), organizations, webhooks)
+        receivers = Counter(delivery.receiver_id for delivery in in_flight)
+        return cls(slots - len(in_flight), organizations, receivers)
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryBatch:
+class DeliveryBatch(Generic[T]):
     """The deliveries to attempt now, and when the next waiting one is due (None if none waits)."""
 
-    claimed: Sequence[ClaimedDelivery]
+    claimed: Sequence[T]
     next_due: datetime | None
 
 
@@ -182,7 +206,7 @@ def answered_outcome(policy: Policy, delivery: ClaimedDelivery, reply: Reply, no
 
 
 def failed_outcome(
-    policy: Policy, delivery: ClaimedDelivery, reason: SendFailure | DeliveryFailure, now: datetime, spread: float
+    policy: Policy, delivery: LeasedDelivery, reason: SendFailure | DeliveryFailure, now: datetime, spread: float
 ) -> DeliveryOutcome:
     """Return the outcome of a failed attempt, with the time of the next one.
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
+    from core.eventing.logout_notices_rules import ClaimedLogoutNotice
     from core.eventing.siem_rules import SiemConfiguration
     from core.eventing.webhooks_rules import Webhook
     from core.kernel.errors import Refusal
@@ -41,6 +42,17 @@ def siem_removed(configuration: SiemConfiguration) -> Event:
 
 def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
     return {"provider": configuration.provider.value, "endpoint_url": origin_of(configuration.endpoint_url)}
+
+
+def backchannel_logout_failed(notice: ClaimedLogoutNotice, reason: str, status: int | None) -> Event:
+    """An application could not be told that a session of a user has ended. The event says why.
+
+    `reason` is one of a fixed set. `status` is that of the last response, if there was one.
+    """
+    details = {"service_slug": notice.service_slug, "service_name": notice.service_name, "user_id": str(notice.user_id)}
+    outcome = {"session_id": str(notice.session_id), "reason": reason, "response_status_code": status}
+    kind = EVENT_KINDS["service.backchannel_logout.failed"]
+    return Event(kind, str(notice.service_id), org_id=notice.org_id, details={**details, **outcome})
 
 
 def webhook_created(webhook: Webhook) -> Event:

@@ -24,6 +24,7 @@ from core.maintenance.housekeeping_rules import (
     FINISHED_MAILS_KEPT,
     LEASE,
     LOGIN_SHARDS_KEPT,
+    LOGOUT_NOTICES_KEPT,
     SIEM_BACKLOGS_KEPT,
     TOMBSTONES_KEPT,
     SealedColumn,
@@ -95,6 +96,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
         Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,
         Sweep.WEBHOOK_DELIVERIES: DELIVERIES_KEPT,
+        Sweep.LOGOUT_NOTICES: LOGOUT_NOTICES_KEPT,
         Sweep.DELETED_WEBHOOKS: TOMBSTONES_KEPT,
         Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }

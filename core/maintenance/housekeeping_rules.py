@@ -26,6 +26,8 @@ BILLING_KEPT = timedelta(days=40)
 # The queue of a SIEM that is down must not grow forever (docs/adr/0014).
 SIEM_BACKLOGS_KEPT = timedelta(days=30)
 DELIVERIES_KEPT = timedelta(days=30)
+# Notices of applications that want none any more. The attempts of the others end within hours.
+LOGOUT_NOTICES_KEPT = timedelta(days=7)
 # A transaction that started before an organization was deleted, or its SIEM removed, may still
 # write rows for it.
 TOMBSTONES_KEPT = timedelta(days=1)
@@ -72,6 +74,7 @@ class Sweep(StrEnum):
     SIEM_BACKLOGS = "siem_backlogs"  # entries that the SIEM has not accepted for SIEM_BACKLOGS_KEPT
     LOG_REDACTIONS = "blankings"  # log entries of anonymized users; only their personal data is removed (docs/adr/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries"
+    LOGOUT_NOTICES = "logout_notices"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     DELETED_WEBHOOKS = "deleted_webhooks"
     DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes

@@ -189,9 +189,9 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     """
     # Lock order: refresh token, then session, as in a token refresh. So remove the sessions and
     # their tokens before `end_membership` locks sessions.
-    await tx.sessions.remove(user_id)
+    await tx.sessions.remove(user_id, now)
     await end_membership(tx, org_id, user_id, now)
-    await accounts.delete_account(tx, user_id)
+    await accounts.delete_account(tx, user_id, now)
 
 
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

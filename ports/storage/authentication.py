@@ -201,8 +201,12 @@ class Sessions(SessionsRead, Protocol):
         """
         ...
 
-    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
+    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
+        """End the sessions of OpenID Connect at this service of those users who may not use it now. None means all its users."""
+        ...
+
+    async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:
+        """End and delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
 
         This takes several statements. The first one is repeated until it deletes nothing.
         """

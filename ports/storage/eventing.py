@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.eventing.audit_rules import AuditEntry, AuditFilter, PlatformAuditFilter
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
+from core.eventing.logout_notices_rules import ClaimedLogoutNotice
 from core.eventing.siem_rules import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.webhooks_rules import Webhook
 from core.kernel.deferred import Deferred
@@ -186,6 +187,35 @@ class Deliveries(DeliveriesRead, Protocol):
         ...
 
 
+# Logout notices
+
+
+class LogoutNotices(Protocol):
+    """The queue of logout notices. The end of a session of OpenID Connect adds one, if its application wants notices.
+
+    It works as the queue of webhook deliveries, but a notice that was delivered or given up is deleted.
+    """
+
+    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> list[UUID]:
+        """Store the outcomes of attempts. Return the ids of the notices that were given up with this call."""
+        ...
+
+    async def wake(self, now: datetime, limit: int) -> None:
+        """Change at most `limit` waiting notices to due if their time has come."""
+        ...
+
+    def next_due_deferred(self) -> Deferred[datetime]:
+        """Return, with the next statement, the earliest due time of a waiting notice, as for deliveries."""
+        ...
+
+    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
+        """Lease due notices, as far as there is capacity.
+
+        Applications that want no notices any more, and those of organizations that are not active, are skipped.
+        """
+        ...
+
+
 # SIEM forwarding
 
 
@@ -287,6 +317,8 @@ class EventingTransaction(Protocol):
     def audit(self) -> Audit: ...
     @property
     def deliveries(self) -> Deliveries: ...
+    @property
+    def logout_notices(self) -> LogoutNotices: ...
     @property
     def siem(self) -> Siem: ...
     @property

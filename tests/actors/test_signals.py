@@ -14,11 +14,11 @@ from uuid import UUID
 import pytest
 import trio
 
+import actors.dispatching
 import actors.key_reader
 import actors.mailer
 import actors.metrics_refresher
 import actors.siem_forwarder
-import actors.webhook_dispatcher
 from actors import billing_reconciler, invitation_sweeper, subscription_sweeper
 from actors.key_reader import key_reader
 from actors.mailboxes import Mailboxes
@@ -222,7 +222,7 @@ async def undone_work(
 
 
 def set_polls(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    for module in (actors.webhook_dispatcher, actors.mailer, actors.siem_forwarder, actors.key_reader):
+    for module in (actors.dispatching, actors.mailer, actors.siem_forwarder, actors.key_reader):
         monkeypatch.setattr(module, "POLL", seconds)
     monkeypatch.setattr(actors.metrics_refresher, "PERIOD", seconds)
 

@@ -28,6 +28,7 @@ DOCUMENTED = {
     "sso_job_queue_depth": "gauge",
     "sso_job_processing_duration_seconds": "histogram",
     "sso_webhook_delivery_latency_seconds": "histogram",
+    "sso_logout_notice_latency_seconds": "histogram",
     "sso_active_users_total": "gauge",
     "sso_total_organizations": "gauge",
     "sso_mfa_enabled_users_total": "gauge",

@@ -92,6 +92,7 @@ class FakeMetrics:
         self.jobs: list[tuple[str, float]] = []
         self.siem_failures: Counter[str] = Counter()
         self.deliveries: list[float] = []
+        self.logout_notices: list[float] = []
         self.due: int | None = None
         self.siem_drops = 0
         self.mail_attempt_failures = 0
@@ -133,6 +134,9 @@ class FakeMetrics:
 
     def webhook_delivered(self, seconds: float) -> None:
         self.deliveries.append(seconds)
+
+    def logout_notified(self, seconds: float) -> None:
+        self.logout_notices.append(seconds)
 
     def queue_depth(self, depth: int) -> None:
         self.due = depth

@@ -35,6 +35,11 @@ class Platform(Repository):
                         join webhooks w on w.id = d.webhook_id and w.is_active
                         join organizations o on o.id = w.org_id and o.status = 'active' limit 100000) d)
                      + (select count(*) from (
+                            select from logout_notices n
+                            join services v on v.id = n.service_id and v.backchannel_logout_uri is not null
+                            join organizations o on o.id = v.org_id and o.status = 'active'
+                            where n.status = 'due' or n.due_at <= %(now)s limit 100000) n)
+                     + (select count(*) from (
                             select from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
                             cross join lateral (
                                 select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q

@@ -634,7 +634,21 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
+        # Sessions have no index by service, so look them up by user.
+        users = "%(user_ids)s::uuid[]" if user_ids is not None else "array(select r.user_id from service_users r where r.service_id = v.id)"
+        await self._run(
+            f"""
+            update sessions s set ended_at = %(now)s from services v
+            where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.service_id = v.id
+              and s.scope is not null and s.ended_at is null and not {may_use("v", "s.user_id")}""",
+            org_id=org_id,
+            service_id=service_id,
+            user_ids=None if user_ids is None else list(user_ids),
+            now=now,
+        )
+
+    async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:
         # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a
         # rotation does not see the token that the rotation inserted, so the statement is repeated
         # until it deletes nothing.
@@ -651,6 +665,10 @@ class Sessions(Repository):
                 {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s""",
                 **values,
             )
+        # End them first, so that applications get their notices.
+        await self._run(
+            f"update sessions s set ended_at = %(now)s where s.user_id = %(user_id)s and s.ended_at is null {of_service}", now=now, **values
+        )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **values)
 
     async def select_organization(

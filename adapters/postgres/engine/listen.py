@@ -19,6 +19,10 @@ CHECK_EVERY: Final = 30.0  # seconds
 CHECK_TIMEOUT: Final = 10.0  # seconds
 
 
+# The database itself sends these, in triggers, so no actor of this process got them directly.
+TRIGGERED: Final = frozenset({"logout_notices"})
+
+
 def _none_is_own(_: int) -> bool:
     return False
 
@@ -37,7 +41,7 @@ async def listen(
     The block starts when LISTEN is active on all channels. The iterator never ends. It raises
     StorageDown when the connection is lost or no longer answers. `is_own` returns whether a server
     process serves one of this process's own connections. Their notifications are skipped, because
-    the actors got those signals directly. LISTEN belongs to one session, so `conninfo` must lead to
+    the actors got those signals directly, except those of TRIGGERED. LISTEN belongs to one session, so `conninfo` must lead to
     PostgreSQL itself, and not to a pooler that assigns sessions per transaction.
     """
     with translated():
@@ -61,7 +65,7 @@ async def _notifications(
             # locked.
             async with aclosing(connection.notifies(timeout=check_every)) as notifications:
                 async for notification in notifications:
-                    if not is_own(notification.pid):
+                    if notification.channel in TRIGGERED or not is_own(notification.pid):
                         yield notification.channel, notification.payload
             try:
                 with trio.fail_after(check_timeout):

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 import structlog
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
@@ -34,61 +35,18 @@ FILTERS: Final[dict[str, LiteralString]] = {
 # then reads everything that busier webhooks have received since.
 BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
-# webhook: a loose index scan that hops from one webhook with due deliveries to the next. Its cost
-# is the number of these webhooks, no matter how many deliveries each has.
-#
-# shares, served: the webhooks that may get a slot
-# (core.eventing.deliveries_rules.DispatchCapacity), in random order. Each gets its first slot
-# before any gets a second one.
-#
-# queued: deliveries that another process is claiming are skipped. The limits keep the number of
-# locked rows close to the number of claimed ones.
-CLAIM: Final = """
-    with recursive webhook as (
-        (select org_id, webhook_id from webhook_deliveries where status = 'due' order by org_id, webhook_id limit 1)
-        union all
-        select n.org_id, n.webhook_id from webhook h cross join lateral (
-            select d.org_id, d.webhook_id from webhook_deliveries d
-            where d.status = 'due' and (d.org_id, d.webhook_id) > (h.org_id, h.webhook_id) order by d.org_id, d.webhook_id limit 1) n),
-    organization_busy as (select * from unnest(%(organizations)s::uuid[], %(of_organizations)s::int[]) as b (id, count)),
-    webhook_busy as (select * from unnest(%(webhooks)s::uuid[], %(of_webhooks)s::int[]) as b (id, count)),
-    waiting as (
-        select h.org_id, h.webhook_id, coalesce(ob.count, 0) as of_organization, coalesce(wb.count, 0) as of_webhook
-        from webhook h
-        join webhooks w on w.id = h.webhook_id and w.is_active
-        join organizations o on o.id = w.org_id and o.status = 'active'
-        left join organization_busy ob on ob.id = h.org_id
-        left join webhook_busy wb on wb.id = h.webhook_id),
-    -- The organizations that compete for the free slots. Each leaves less to the others.
-    rivals as (select count(distinct org_id) from waiting where 3 * of_organization < %(free)s),
-    rooms as (
-        select *, (%(free)s - 3 * of_organization) / (3 + (table rivals)) as left_to_organization,
-               greatest((%(free)s - of_organization) / (1 + (table rivals)), (of_organization = 0)::int) as left_to_firsts
-        from waiting),
-    shares as (select *, greatest((left_to_organization - of_webhook) / 2, (of_webhook = 0)::int) as left_to_webhook from rooms),
-    served as (
-        select * from shares where left_to_webhook > 0 and (left_to_organization > 0 or of_webhook = 0 and left_to_firsts > 0)
-        order by random() limit 2 * %(free)s),
-    queued as (
-        select s.org_id, s.left_to_organization, s.left_to_firsts, d.id, d.due_at,
-               s.of_webhook + row_number() over (partition by s.webhook_id order by d.due_at) as turn
-        from served s cross join lateral (
-            select id, due_at from webhook_deliveries d
-            where d.status = 'due' and d.org_id = s.org_id and d.webhook_id = s.webhook_id
-            order by d.due_at limit least(s.left_to_webhook, 1 + %(free)s / (select count(*) from served)) for update skip locked) d),
-    ranked as (select *, row_number() over (partition by org_id order by turn, due_at) as place from queued),
-    chosen as (
-        select id from ranked where place <= left_to_organization or turn = 1 and place <= left_to_firsts
-        order by place, due_at limit %(free)s),
-    claimed as (
-        update webhook_deliveries d set status = 'waiting', due_at = %(lease_until)s, claims = d.claims + 1
-        from chosen where d.id = chosen.id
-        returning d.id, d.webhook_id, d.payload, d.claims, d.attempt_count, d.created_at)
+CLAIM: Final = claim_sql(
+    "webhook_deliveries",
+    "webhook_id",
+    "webhooks",
+    "w.is_active",
+    claimed="d.id, d.webhook_id, d.payload, d.claims, d.attempt_count, d.created_at",
+    result="""
     select c.id, w.org_id, c.webhook_id, w.url,
            w.secret || array(
                select f.secret from former_webhook_secrets f where f.webhook_id = w.id and f.until > %(now)s order by f.position desc),
-           c.payload::text, c.claims, c.attempt_count, c.created_at
-    from claimed c join webhooks w on w.id = c.webhook_id order by c.created_at, c.id"""
+           c.payload::text, c.claims, c.attempt_count, c.created_at""",
+)
 
 
 def to_delivery(row: Row) -> Delivery:
@@ -215,33 +173,20 @@ class Deliveries(SealingRepository):
                 id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
                 next_retry_at timestamptz, at timestamptz)
             where d.id = o.id and d.status <> 'done' and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
-            outcomes=Jsonb([_to_json(outcome) for outcome in outcomes]),
+            outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),
         )
 
     async def wake(self, now: datetime, limit: int) -> None:
-        await self._write(
-            """
-            update webhook_deliveries set status = 'due' where id = any(array(
-                select id from webhook_deliveries where status = 'waiting' and due_at <= %(now)s
-                order by due_at limit %(limit)s for update skip locked))""",
-            now=now,
-            limit=limit,
-        )
+        await self._write(wake_sql("webhook_deliveries"), now=now, limit=limit)
 
     def next_due_deferred(self) -> DeferredRow[datetime | None]:
-        return self._one_deferred(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
+        return self._one_deferred(lambda row: row[0], next_due_sql("webhook_deliveries"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
         return await self._all(
             self._to_claimed,
             CLAIM,
-            now=now,
-            lease_until=lease_until,
-            free=capacity.free,
-            organizations=list(capacity.by_organization),
-            of_organizations=list(capacity.by_organization.values()),
-            webhooks=list(capacity.by_webhook),
-            of_webhooks=list(capacity.by_webhook.values()),
+            **claim_parameters(now, lease_until, capacity),
         )
 
 
@@ -258,17 +203,3 @@ def _insert(source: LiteralString) -> LiteralString:
             returning *),
         woken as materialized (select pg_notify('webhooks', '') from d)
         select {COLUMNS} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
-
-
-def _to_json(outcome: DeliveryOutcome) -> dict[str, Any]:
-    return {
-        "id": str(outcome.delivery.id),
-        "claims": outcome.delivery.claims,
-        "attempts": outcome.delivery.attempts,
-        "delivered": outcome.delivered,
-        "status": outcome.status,
-        "body": outcome.body,
-        "error": outcome.error,
-        "next_retry_at": None if outcome.next_retry_at is None else outcome.next_retry_at.isoformat(),
-        "at": outcome.at.isoformat(),
-    }

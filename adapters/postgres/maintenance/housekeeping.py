@@ -146,6 +146,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     # Undelivered rows too: at this age they wait for a webhook that was deactivated and never
     # activated again.
     Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
+    Sweep.LOGOUT_NOTICES: _past("logout_notices", "created_at"),
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
     # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
     # a while.

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-import actors.webhook_dispatcher
+import actors.dispatching
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.fakes.receiver import Receiver, receiving
@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the poll interval longer than any test, so that polling does not do the work of a message."""
-    monkeypatch.setattr(actors.webhook_dispatcher, "POLL", 10 * PATIENCE)
+    monkeypatch.setattr(actors.dispatching, "POLL", 10 * PATIENCE)
 
 
 @pytest.fixture

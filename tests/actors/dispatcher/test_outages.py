@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-import actors.webhook_dispatcher
+import actors.dispatching
 from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
@@ -29,7 +29,7 @@ from tests.support.webhooks import add_webhook, happen, queue
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for hanging receivers at the end of a test."""
-    monkeypatch.setattr(actors.webhook_dispatcher, "GRACE", 0.02)
+    monkeypatch.setattr(actors.dispatching, "GRACE", 0.02)
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -103,7 +103,7 @@ async def test_a_delivery_that_crashes_the_process_is_given_up(ports: Ports, poo
 async def test_outcomes_are_stored_once_the_database_is_back(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actors.webhook_dispatcher, "OUTAGE_PAUSE", 0.01)
+    monkeypatch.setattr(actors.dispatching, "OUTAGE_PAUSE", 0.01)
     shaky = ShakyStorage(ports.storage)
     gate = trio.Event()
     await add_webhook(ports, acme, receiver.url())

@@ -91,7 +91,7 @@ async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_r
     await run_sql(pool, "delete from organizations where id = %s", acme)
 
     async def erase() -> None:
-        await within(storage, lambda tx: accounts.delete_account(tx, user.id))
+        await within(storage, lambda tx: accounts.delete_account(tx, user.id, NOW))
 
     if purged is None:
         await erase()

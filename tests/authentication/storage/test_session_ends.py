@@ -126,9 +126,9 @@ async def test_a_removal_deletes_sessions_and_tokens_even_of_ended_sessions(stor
         rows = await run_sql(pool, "select s.id from sessions s join refresh_tokens t on t.session_id = s.id")
         return {id_ for (id_,) in rows}
 
-    await within(storage, lambda tx: tx.sessions.remove(user.id, shop.id))
+    await within(storage, lambda tx: tx.sessions.remove(user.id, NOW, shop.id))
     assert await remaining_ids() == {session.id for key, session in sessions.items() if key != (user.id, shop)}
-    await within(storage, lambda tx: tx.sessions.remove(user.id))
+    await within(storage, lambda tx: tx.sessions.remove(user.id, NOW))
     assert await remaining_ids() == {session.id for (user_id, _), session in sessions.items() if user_id == eve.id}
     assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
 
@@ -140,7 +140,7 @@ async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(sto
     insert_successor = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("update refresh_tokens set rotated_at = now()")
-        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(user.id))
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(user.id, NOW))
         await until_blocked(pool)
         await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
         await connection.execute(insert_successor, (digest("second"), session.id))

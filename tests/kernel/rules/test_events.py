@@ -45,6 +45,7 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["user.sessions_revoked", "user.impersonated", "user.created", "user.email_changed"], "user"),
     **dict.fromkeys(["user.updated", "user.deactivated", "user.reactivated", "user.unblocked", "user.released", "user.taken_over"], "user"),
     "service.access.updated": "service",
+    "service.backchannel_logout.failed": "service",
     **dict.fromkeys(["service.user.assigned", "service.user.unassigned", "consent.granted", "consent.withdrawn"], "user"),
     **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
     **dict.fromkeys(["security.identity.linked", "security.identity.unlinked", "security.password.reset_sent"], "user"),

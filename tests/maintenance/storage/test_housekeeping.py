@@ -142,6 +142,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
             values (%s, %s, %s, 'user.invited', '{}', 'done', %s, %s, %s)"""
         await run_sql(pool, delivery, uuid4(), uuid4(), uuid4(), time, time, time)
+        notice = """
+            insert into logout_notices (id, org_id, service_id, user_id, session_id, status, due_at, created_at)
+            values (%s, %s, %s, %s, %s, 'due', %s, %s)"""
+        await run_sql(pool, notice, *(uuid4() for _ in range(5)), time, time)
         checkout = """
             insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
             select %s, v.org_id, v.id, %s, p.id, 'price_x', %s from services v join plans p on p.service_id = v.id"""
@@ -185,6 +189,7 @@ SWEPT_TABLES = {
     Sweep.DELETED_SERVICES: ("deleted_services", 1),
     Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
     Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),
+    Sweep.LOGOUT_NOTICES: ("logout_notices", 1),
     Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
     Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
 }

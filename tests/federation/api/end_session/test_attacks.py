@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
+from core.authentication.openid_rules import LogoutToken
+from core.eventing.logout_notices_rules import LOGOUT_TOKEN_TTL
+from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import (
     BYE,
@@ -17,7 +21,7 @@ from tests.federation.api.end_session.applications import (
     openid_tokens,
     register_return,
 )
-from tests.federation.api.relying import RelyingParty, add_relying_party
+from tests.federation.api.relying import REVOKE, TOKEN, RelyingParty, add_relying_party, claims
 from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import add_account, run_sql
 from tests.support.saml_browser import SamlBrowser
@@ -58,6 +62,21 @@ def altered(token: str) -> str:
     return f"{head}.{payload}.{'A' * len(signature)}"
 
 
+def logout_token(application: RelyingParty, tokens: dict[str, Any]) -> str:
+    """Return a logout token for the session of these tokens, as the application gets it."""
+    ports, session = application.tenant.ports, claims(tokens)
+    now = ports.clock.now()
+    token = LogoutToken(
+        id=new_id(),
+        client_id=str(application.client_id),
+        user_id=UUID(session["sub"]),
+        session_id=UUID(session["sid"]),
+        issued_at=now,
+        expires_at=now + LOGOUT_TOKEN_TTL,
+    )
+    return ports.tokens.sign_logout_token(token)
+
+
 # The parameters of a forged request. Each leads to our page that asks, and to no other site.
 ASKS: Final[dict[str, Callable[[Attack], dict[str, object]]]] = {
     "no parameters": lambda attack: {},
@@ -86,6 +105,7 @@ ASKS: Final[dict[str, Callable[[Attack], dict[str, object]]]] = {
         "post_logout_redirect_uri": EVIL,
     },
     "an access token": lambda attack: {"id_token_hint": attack.victim["access_token"], "post_logout_redirect_uri": EVIL},
+    "a logout token": lambda attack: {"id_token_hint": logout_token(attack.till, attack.victim), "post_logout_redirect_uri": EVIL},
     "a refresh token": lambda attack: {"id_token_hint": attack.victim["refresh_token"], "post_logout_redirect_uri": EVIL},
 }
 
@@ -175,6 +195,24 @@ async def test_an_application_of_a_suspended_organization_gets_no_user_back(till
     assert (await browser.open(end_session_path(id_token_hint=tokens["id_token"], post_logout_redirect_uri=BYE))).status == 403
     assert (await browser.open(end_session_path(id_token_hint=tokens["id_token"]))).status == 200
     assert not await browser.is_in()
+
+
+async def test_a_logout_token_opens_nothing(till: RelyingParty, browser: SamlBrowser) -> None:
+    """It names the session, and is signed with the same key as its tokens."""
+    tokens = await openid_tokens(till)
+    token = logout_token(till, tokens)
+    for path in ("/api/user", "/auth/userinfo"):
+        assert (await till.api.get(path, token=token)).status == 401
+    client = {"client_id": str(till.client_id), "client_secret": till.secret}
+    for path, fields in (
+        (TOKEN, {"grant_type": "refresh_token", "refresh_token": token}),
+        (TOKEN, {"grant_type": "authorization_code", "code": token, "redirect_uri": till.redirect_uri}),
+        (TOKEN, {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": token}),
+    ):
+        assert (await till.post(path, **fields, **client)).json["error"] in ("invalid_grant", "invalid_request"), fields
+    await till.post(REVOKE, token=token, **client)
+    assert (await till.open_request(scope="openid", response_type="code", prompt="none", id_token_hint=token)).status != 200
+    assert await is_usable(till, tokens)
 
 
 async def test_head_signs_nobody_out(till: RelyingParty, browser: SamlBrowser) -> None:

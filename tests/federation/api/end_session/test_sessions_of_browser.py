@@ -1,15 +1,18 @@
 """The applications' sessions that end with the session of the browser in which the user authorized them."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import end_session_path, is_usable, openid_tokens
-from tests.federation.api.relying import RelyingParty
+from tests.federation.api.relying import REVOKE, RelyingParty, claims
 from tests.support.browser import SIGN_IN, form_token, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, add_account, run_concurrently, run_sql
 from tests.support.saml import SamlApplication
@@ -23,7 +26,7 @@ class World:
     """The user's browser, another browser of the same user, and applications."""
 
     def __init__(self, app: QuartTrio, clock: FakeClock, till: RelyingParty, browser: SamlBrowser, shop: SamlApplication) -> None:
-        self.till, self.browser, self.shop = till, browser, shop
+        self.clock, self.till, self.browser, self.shop = clock, till, browser, shop
         self.elsewhere = SamlBrowser(app, clock)
         self.tokens: dict[str, Any] = {}
 
@@ -90,6 +93,33 @@ async def sign_out_elsewhere(world: World) -> None:
     await sign_out(world.elsewhere)
 
 
+async def an_admin_ends_the_sessions(world: World) -> None:
+    tenant, [(user_id,)] = world.till.tenant, await run_sql(world.till.tenant.pool, "select id from users where email = %s", EMAIL)
+    answer = await tenant.api.delete(f"{tenant.path}/users/{user_id}/sessions", token=tenant.token("admin"))
+    assert answer.json["sessions_revoked"] == 3
+
+
+async def the_application_revokes_a_token(world: World) -> None:
+    till = world.till
+    client = {"client_id": str(till.client_id), "client_secret": till.secret}
+    assert (await till.post(REVOKE, token=world.tokens[ONLINE]["refresh_token"], **client)).status == 200
+
+
+async def a_refresh_token_is_used_again(world: World) -> None:
+    token = world.tokens[ONLINE]["refresh_token"]
+    assert (await world.till.refresh(token)).status == 200
+    world.clock.advance(timedelta(minutes=1))
+    assert (await world.till.refresh(token)).status == 400
+
+
+async def the_platform_deactivates_the_account(world: World) -> None:
+    await run_sql(world.till.tenant.pool, "update users set deactivated_at = now() where email = %s", EMAIL)
+    async with world.till.tenant.ports.storage.transaction(by=SYSTEM) as tx:
+        account = await tx.accounts.lock_by_email(Email(EMAIL))
+        assert account is not None
+        await tx.sessions.end_all(account.id, world.clock.now())
+
+
 End = Callable[[World], Awaitable[None]]
 # The sessions that live on. Without the scope `openid`, applications keep their sessions as before.
 KEEPS: Final[dict[End, set[str]]] = {
@@ -103,20 +133,49 @@ KEEPS: Final[dict[End, set[str]]] = {
     end_all_other_sessions: set(),
     change_the_password: set(),
     sign_out_elsewhere: {ONLINE, OFFLINE, ""},
+    an_admin_ends_the_sessions: set(),
+    the_application_revokes_a_token: {OFFLINE, ""},
+    a_refresh_token_is_used_again: {OFFLINE, ""},
+    the_platform_deactivates_the_account: set(),
 }
 
 
 @pytest.mark.parametrize("end", KEEPS, ids=lambda end: end.__name__)
 async def test_the_sessions_that_end(world: World, user: Account, end: End) -> None:
+    """The application is told of each session of OpenID Connect that ends, and of no other (security S-9)."""
     till, tokens = world.till, world.tokens
+    await run_sql(till.tenant.pool, "update services set backchannel_logout_uri = 'https://till.example.com/logout'")
     tokens[ONLINE] = await openid_tokens(till)
     tokens[OFFLINE] = await openid_tokens(till, scope=OFFLINE)
     tokens[""] = await till.tokens()
     await end(world)
+    notices = {str(session) for (session,) in await run_sql(till.tenant.pool, "select session_id from logout_notices")}
+    assert notices == {claims(tokens[scope])["sid"] for scope in {ONLINE, OFFLINE} - KEEPS[end]}
     kept = {scope for scope in (ONLINE, OFFLINE) if await is_usable(till, tokens[scope])}
     assert kept | ({""} if await till.is_live(tokens[""]) else set()) == KEEPS[end]
     refreshed = {scope for scope, pair in tokens.items() if (await till.refresh(pair["refresh_token"])).status == 200}
     assert refreshed == KEEPS[end]
+
+
+@pytest.mark.parametrize("by", ["policy", "unassignment"])
+async def test_the_loss_of_access_ends_the_sessions_of_openid(world: World, user: Account, by: str) -> None:
+    """Other sessions are refused at the next refresh, as before."""
+    till, tenant = world.till, world.till.tenant
+    path, token = f"{tenant.path}/services/{till.slug}", tenant.token("owner")
+    await run_sql(tenant.pool, "update services set backchannel_logout_uri = 'https://till.example.com/logout'")
+    if by == "unassignment":
+        assert (await tenant.api.call("PUT", f"{path}/assignments/{user.id}", token=token)).status in (200, 204)
+        assert (await tenant.api.call("PUT", f"{path}/access", {"policy": "assigned"}, token=token)).status == 200
+    pairs = [await openid_tokens(till), await openid_tokens(till, scope=OFFLINE)]
+    plain = await till.tokens()
+    if by == "unassignment":
+        assert (await tenant.api.delete(f"{path}/assignments/{user.id}", token=token)).status == 204
+    else:
+        assert (await tenant.api.call("PUT", f"{path}/access", {"policy": "members"}, token=token)).status == 200
+    notices = await run_sql(tenant.pool, "select session_id from logout_notices")
+    assert {str(session) for (session,) in notices} == {claims(pair)["sid"] for pair in pairs}
+    assert await till.is_live(plain)
+    assert [(await till.refresh(pair["refresh_token"])).status for pair in (*pairs, plain)] == [400] * 3
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ async def test_a_deleted_user_is_signed_out_everywhere(
         async with ports.storage.transaction(by=SYSTEM) as tx:
             account = await tx.accounts.lock(user.id)
             assert account is not None
-            await accounts.delete_account(tx, account.id)
+            await accounts.delete_account(tx, account.id, ports.clock.now())
 
     last = await walk.finish(await walk.start(shop), delete_user)
     assert sorted(walk.notified) == ["blog", "wiki"]

@@ -131,7 +131,7 @@ async def test_the_rest_is_redacted_even_if_the_account_is_deleted(
 ) -> None:
     await run_sql(pool, "delete from memberships where user_id = %s", user.id)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await accounts.delete_account(tx, user.id)
+        await accounts.delete_account(tx, user.id, ports.clock.now())
     assert await count_unredacted(pool) > 0
     assert await housekeeping.sweep(ports, new_id()) is not None
     await check_redacted(pool)

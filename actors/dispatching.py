@@ -1,0 +1,151 @@
+"""What the actors that deliver from a queue have in common: they claim due deliveries, send them, and store the outcomes."""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
+
+import structlog
+import trio
+
+from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
+from actors.shutdown_grace import shutdown_grace
+from actors.supervisor import describe_error
+from core.eventing import deliveries_rules
+from core.eventing.deliveries_rules import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
+from core.kernel.errors import Outage
+from ports import Ports
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+T = TypeVar("T", bound=LeasedDelivery)
+log = structlog.get_logger("dispatcher")
+
+POLL: Final = 30.0  # seconds
+OUTAGE_PAUSE: Final = 5.0  # seconds
+GATHERING: Final = 0.005  # seconds to wait for more outcomes before the next batch, while attempts are in flight
+GRACE: Final = 5.0  # seconds to finish attempts that are running when the process is stopped
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryQueue(Generic[T]):
+    """A queue of deliveries, and how they are sent."""
+
+    job: str  # the name in metrics and logs
+    record_and_claim: Callable[[Ports, Sequence[DeliveryOutcome], DispatchCapacity], Awaitable[DeliveryBatch[T]]]
+    record_outcomes: Callable[[Ports, Sequence[DeliveryOutcome]], Awaitable[None]]
+    attempt: Callable[[Ports, T, float], Awaitable[DeliveryOutcome]]
+    describe: Callable[[T], Mapping[str, str]]  # for logs
+    finish: Callable[[Ports, T, DeliveryOutcome], Awaitable[None]]  # reports the outcome
+
+
+async def dispatch(queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox, slots: int) -> NoReturn:
+    """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
+    state = _DispatchState(queue, ports, inbox)
+    async with trio.open_nursery() as attempts:
+        try:
+            while True:
+                pause = await _run_batch(ports, state, attempts, slots)
+                if state.in_flight:
+                    await trio.sleep(GATHERING)
+                if pause:
+                    await inbox.wait(at_most=pause)
+        finally:
+            state.is_closing = True
+            with trio.move_on_after(GRACE, shield=True):
+                await state.store_outcomes()
+
+
+class _DispatchState(Generic[T]):
+    """The deliveries in flight, and the outcomes that are not stored yet.
+
+    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery
+    costs fewer round trips when the dispatcher is busy.
+    """
+
+    def __init__(self, queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox) -> None:
+        self.queue = queue
+        self._ports = ports
+        self._inbox = inbox
+        self.in_flight: dict[UUID, T] = {}
+        self.outcomes: list[DeliveryOutcome] = []
+        self.is_closing = False  # no more batches will run
+
+    def end(self, outcome: DeliveryOutcome) -> None:
+        self.outcomes.append(outcome)
+        self._inbox.post()
+
+    async def store_outcomes(self) -> None:
+        """Store the outcomes, but claim no more deliveries. After an outage the leases expire, and the deliveries are sent again."""
+        outcomes, self.outcomes = self.outcomes, []
+        if outcomes:
+            try:
+                await self.queue.record_outcomes(self._ports, outcomes)
+            except Outage as outage:
+                log.warning("outcomes_not_recorded", job=self.queue.job, count=len(outcomes), outage=describe_error(outage))
+
+
+async def _run_batch(ports: Ports, state: _DispatchState[T], attempts: trio.Nursery, slots: int) -> float:
+    """Store the outcomes, and start as many due deliveries as there are free slots.
+
+    Return the seconds until the next batch. A message can start it earlier.
+    """
+    outcomes = list(state.outcomes)
+    try:
+        capacity = DispatchCapacity.remaining(slots, tuple(state.in_flight.values()))
+        batch = await state.queue.record_and_claim(ports, outcomes, capacity)
+    except Outage as outage:
+        # Do not let this reach the supervisor: its restart would cancel the attempts in flight. The
+        # outcomes stay in `state` until they are stored. No other process has them, and if they
+        # were lost, these deliveries would be sent twice.
+        log.warning("deliveries_not_claimed", job=state.queue.job, outcomes=len(outcomes), outage=describe_error(outage))
+        return jittered(OUTAGE_PAUSE)
+    del state.outcomes[: len(outcomes)]
+    for delivery in batch.claimed:
+        state.in_flight[delivery.id] = delivery
+        attempts.start_soon(_attempt, ports, state, delivery)
+    if batch.claimed and len(state.in_flight) < slots:
+        return 0  # more may be due: a batch is limited, and other processes lock rows only for a moment
+    if batch.next_due is None:
+        return jittered(POLL)
+    return min(jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + CLOCK_GRAIN)
+
+
+async def _attempt(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
+    started, queue = trio.current_time(), state.queue
+    try:
+        with structlog.contextvars.bound_contextvars(
+            job=queue.job, job_id=str(delivery.id), **queue.describe(delivery), organization=str(delivery.org_id)
+        ):
+            async with shutdown_grace(GRACE):
+                await _deliver(ports, state, delivery)
+                if state.is_closing:
+                    await state.store_outcomes()
+    finally:
+        state.in_flight.pop(delivery.id, None)
+        ports.metrics.job_done(queue.job, trio.current_time() - started)
+
+
+async def _deliver(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
+    spread = random.random()  # noqa: S311  (spreads load, guards nothing)
+    try:
+        outcome = await state.queue.attempt(ports, delivery, spread)
+    except Exception:
+        log.exception("delivery_not_made")
+        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
+    await state.queue.finish(ports, delivery, outcome)
+    # Remove the delivery before its outcome is added, because the next batch must not count it as
+    # in flight.
+    state.in_flight.pop(delivery.id, None)
+    state.end(outcome)
+
+
+def log_failure(outcome: DeliveryOutcome) -> None:
+    """Log a failed attempt, but never the URL or the content (security L-3)."""
+    attempt = outcome.delivery.attempts + 1
+    if outcome.next_retry_at is None:
+        log.warning("delivery_given_up", attempt=attempt, status=outcome.status, reason=outcome.error)
+    else:
+        seconds = (outcome.next_retry_at - outcome.at).total_seconds()
+        log.info("delivery_attempt_failed", attempt=attempt, status=outcome.status, reason=outcome.error, next_in=round(seconds))

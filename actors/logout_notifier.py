@@ -1,0 +1,44 @@
+"""The actor that tells applications that sessions have ended (OpenID Connect Back-Channel Logout 1.0)."""
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+import structlog
+
+from actors.dispatching import DeliveryQueue, dispatch, log_failure
+from actors.mailbox import Mailbox
+from core.eventing import logout_notices
+from core.eventing.deliveries_rules import DeliveryOutcome
+from core.eventing.logout_notices_rules import ClaimedLogoutNotice
+from ports import Ports
+
+log = structlog.get_logger("logout_notifier")
+
+SLOTS: Final = 50  # notices in flight
+
+
+async def logout_notifier(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
+    """Send notices forever. A message in `inbox` says that notices may be due or attempts have ended."""
+    await dispatch(QUEUE, ports, inbox, slots)
+
+
+def _describe(notice: ClaimedLogoutNotice) -> Mapping[str, str]:
+    return {"service": str(notice.service_id)}
+
+
+async def _finish(ports: Ports, notice: ClaimedLogoutNotice, outcome: DeliveryOutcome) -> None:
+    if outcome.delivered:
+        ports.metrics.logout_notified((outcome.at - notice.created_at).total_seconds())
+        log.info("logout_notice_delivered", attempt=notice.attempts + 1, status=outcome.status)
+    else:
+        log_failure(outcome)
+
+
+QUEUE: Final = DeliveryQueue(
+    job="logout_notice",
+    record_and_claim=logout_notices.record_and_claim,
+    record_outcomes=logout_notices.record_outcomes,
+    attempt=logout_notices.attempt,
+    describe=_describe,
+    finish=_finish,
+)

@@ -1,0 +1,75 @@
+"""The queue of logout notices. A trigger on `sessions` adds them (docs/adr/0031)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
+from core.eventing.deliveries_rules import DeliveryOutcome, DispatchCapacity
+from core.eventing.logout_notices_rules import ClaimedLogoutNotice
+
+CLAIM: Final = claim_sql(
+    "logout_notices",
+    "service_id",
+    "services",
+    "w.backchannel_logout_uri is not null",
+    claimed="d.id, d.service_id, d.user_id, d.session_id, d.claims, d.attempt_count, d.created_at",
+    result="""
+    select c.id, w.org_id, w.backchannel_logout_uri, c.claims, c.attempt_count, c.created_at,
+           c.service_id, w.slug, w.name, w.client_id, c.user_id, c.session_id""",
+)
+
+
+def to_claimed(row: Row) -> ClaimedLogoutNotice:
+    return ClaimedLogoutNotice(
+        id=row[0],
+        org_id=row[1],
+        url=row[2],
+        claims=row[3],
+        attempts=row[4],
+        created_at=row[5],
+        service_id=row[6],
+        service_slug=row[7],
+        service_name=row[8],
+        client_id=row[9],
+        user_id=row[10],
+        session_id=row[11],
+    )
+
+
+class LogoutNotices(Repository):
+    """Implements the port LogoutNotices."""
+
+    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> list[UUID]:
+        # As for webhook deliveries: a success counts no matter which process holds the lease, a
+        # failure only if no later attempt has started, and only once.
+        return await self._all(
+            lambda row: row[0],
+            """
+            with o as (
+                select * from jsonb_to_recordset(%(outcomes)s) as o (
+                    id uuid, claims integer, attempts integer, delivered boolean, next_retry_at timestamptz)),
+            ended as (
+                delete from logout_notices n using o
+                where n.id = o.id and (o.delivered or o.next_retry_at is null and n.claims = o.claims and n.attempt_count = o.attempts)
+                returning n.id, o.delivered),
+            retried as (
+                update logout_notices n set status = 'waiting', due_at = o.next_retry_at, attempt_count = n.attempt_count + 1
+                from o where n.id = o.id and not o.delivered and o.next_retry_at is not null
+                  and n.claims = o.claims and n.attempt_count = o.attempts)
+            select id from ended where not delivered""",
+            outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),
+        )
+
+    async def wake(self, now: datetime, limit: int) -> None:
+        await self._write(wake_sql("logout_notices"), now=now, limit=limit)
+
+    def next_due_deferred(self) -> DeferredRow[datetime | None]:
+        return self._one_deferred(lambda row: row[0], next_due_sql("logout_notices"))
+
+    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
+        return await self._all(to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))

@@ -1,0 +1,86 @@
+"""Sending logout notices (OpenID Connect Back-Channel Logout 1.0).
+
+The end of a session queues a notice in the same transaction (docs/adr/0031). It is sent as a webhook
+delivery is: claimed with a lease, and repeated until the application accepts it or the attempts run
+out. Each attempt has a logout token of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.authentication.openid_rules import LogoutToken
+from core.eventing import events
+from core.eventing.deliveries_rules import (
+    LEASE_MARGIN,
+    WAKE_LIMIT,
+    DeliveryBatch,
+    DeliveryFailure,
+    DeliveryOutcome,
+    DispatchCapacity,
+    failed_outcome,
+)
+from core.eventing.logout_notices_rules import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
+from core.kernel.outbound import SendFailed
+from core.kernel.principals import SYSTEM
+from core.kernel.values import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> DeliveryOutcome:
+    """Send the notice once, with a new logout token, and return the outcome.
+
+    `spread` is a random number from 0 to 1 that varies the time of the next attempt.
+    """
+    now = ports.clock.now()
+    if notice.is_lost:
+        return failed_outcome(ports.policy, notice, DeliveryFailure.LOST, now, spread)
+    token = LogoutToken(
+        id=new_id(),
+        client_id=str(notice.client_id),
+        user_id=notice.user_id,
+        session_id=notice.session_id,
+        issued_at=now,
+        expires_at=now + LOGOUT_TOKEN_TTL,
+    )
+    body, timeout = request_body(ports.tokens.sign_logout_token(token)), ports.policy.webhook_timeout.total_seconds()
+    try:
+        reply = await ports.sender.post(notice.url, body, HEADERS, timeout)
+    except SendFailed as failure:
+        return failed_outcome(ports.policy, notice, failure.reason, ports.clock.now(), spread)
+    return answered_outcome(ports.policy, notice, reply, ports.clock.now(), spread)
+
+
+async def record_and_claim(
+    ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity
+) -> DeliveryBatch[ClaimedLogoutNotice]:
+    """Record the outcomes and claim as many notices as there is capacity for, in one transaction."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await _record(tx, outcomes)
+        await tx.logout_notices.wake(now, WAKE_LIMIT)
+        next_due = tx.logout_notices.next_due_deferred()
+        lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
+        claimed = await tx.logout_notices.claim(now, lease_until, capacity) if capacity.free > 0 else []
+    return DeliveryBatch(claimed, next_due.value)
+
+
+async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome]) -> None:
+    """Record the outcomes without claiming new notices."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await _record(tx, outcomes)
+
+
+async def _record(tx: Transaction, outcomes: Sequence[DeliveryOutcome]) -> None:
+    """Record the outcomes, with an event for each notice that is given up."""
+    if not outcomes:
+        return
+    given_up = frozenset(await tx.logout_notices.record(outcomes))
+    for outcome in outcomes:
+        if outcome.delivery.id in given_up and isinstance(outcome.delivery, ClaimedLogoutNotice):
+            tx.record(events.backchannel_logout_failed(outcome.delivery, outcome.error or "", outcome.status))
