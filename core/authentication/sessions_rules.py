@@ -204,6 +204,18 @@ class LiveSession:
 
 
 @dataclass(frozen=True, slots=True)
+class IntrospectedSession:
+    """The live session of an application's token. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    email: Email
+    expires_at: datetime
+    scope: tuple[str, ...]  # empty without OpenID Connect
+    refresh_token_created_at: datetime | None  # None for an access token
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshTokenState:
     """A refresh token that could not be rotated, with the facts that explain why."""
 

@@ -20,6 +20,7 @@ from core.authentication.openid_rules import OpenIdGrant, UserFacts
 from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
+    IntrospectedSession,
     LiveSession,
     LiveSessions,
     Presenter,
@@ -69,6 +70,13 @@ class SessionsRead(Protocol):
         """Return a live session of OpenID Connect, what was granted, and the facts about its user, as they are now.
 
         `client_id` is None for the platform's own frontend.
+        """
+        ...
+
+    async def introspect(self, service_id: UUID, session_id: UUID | None, refresh_hash: bytes, now: datetime) -> IntrospectedSession | None:
+        """Return the live session with this id, or else with this refresh token, which must not be used yet.
+
+        The session must be of this service, its organization active, and its user allowed to use the service.
         """
         ...
 

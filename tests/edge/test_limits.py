@@ -81,6 +81,7 @@ SHARED = [
     ("POST", "/auth/end-session"),
     ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
     ("POST", "/auth/revoke"),
+    ("POST", "/auth/introspect"),
     ("GET", "/auth/userinfo"),
     ("POST", "/auth/userinfo"),
 ]

@@ -118,6 +118,7 @@ OAUTH_OPERATIONS: Final = {
     "device_flow_request_codes",
     "oauth_exchange",
     "oauth_revoke",
+    "oauth_introspect",
     "userinfo_get_userinfo",
     "userinfo_post_userinfo",
 }

@@ -93,6 +93,7 @@ ADDITIONS: Final = {
     "GET /auth/end-session": "decision 35: RP-Initiated Logout",
     "POST /auth/end-session": "decision 35: RP-Initiated Logout",
     "POST /auth/revoke": "decision 35: the endpoint of RFC 7009",
+    "POST /auth/introspect": "decision 262: the endpoint of RFC 7662",
     "GET /auth/userinfo": "decision 35: the userinfo endpoint of OpenID Connect Core",
     "POST /auth/userinfo": "decision 35: the same, with the token in a form",
     "GET /.well-known/openid-configuration": "decision 35: the metadata of OpenID Connect Discovery",

@@ -28,6 +28,7 @@ from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
+    IntrospectedSession,
     LiveSession,
     LiveSessions,
     Presenter,
@@ -311,6 +312,23 @@ class Sessions(Repository):
             client_id=client_id,
             session_id=session_id,
             user_id=user_id,
+            now=now,
+        )
+
+    async def introspect(self, service_id: UUID, session_id: UUID | None, refresh_hash: bytes, now: datetime) -> IntrospectedSession | None:
+        return await self._one(
+            lambda row: IntrospectedSession(row[0], row[1], Email(row[2]), row[3], tuple(row[4] or ()), row[5]),
+            f"""
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, t.created_at
+            from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
+            {IMPERSONATOR_JOIN}
+            left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
+            where s.id = coalesce(%(session_id)s, (
+                    select r.session_id from refresh_tokens r where r.token_hash = %(refresh_hash)s and r.rotated_at is null))
+              and s.service_id = %(service_id)s and o.status = 'active' and {SESSION_IS_LIVE} and {MAY_USE_SERVICE}""",
+            service_id=service_id,
+            session_id=session_id,
+            refresh_hash=refresh_hash,
             now=now,
         )
 

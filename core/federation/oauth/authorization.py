@@ -92,7 +92,7 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
         return Authorization(request, None, None, callback)
     service, context = client
     redirect_uri = choose_redirect_uri(service, request.redirect_uri)
-    check_code_challenge(context, request.code_challenge, request.code_challenge_method)
+    check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=service.client.enterprise)
     return Authorization(request, service, context, redirect_uri)
 
 

@@ -194,15 +194,16 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
     raise RedirectUriNotRegistered
 
 
-def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
+def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None, *, is_required: bool = False) -> None:
     """Check the PKCE parameters.
 
-    Public clients must send a challenge. The platform's frontend (`service` is None) is one of them.
+    Public clients must send a challenge, and so must others if it `is_required`. The platform's
+    frontend (`service` is None) is one of the public clients.
 
     Raises: CodeChallengeMissing, CodeChallengeInvalid.
     """
     if challenge is None and method is None:
-        if service is None or service.is_public:
+        if service is None or service.is_public or is_required:
             raise CodeChallengeMissing
     elif method != "S256" or challenge is None or not _S256_CHALLENGE.fullmatch(challenge):
         raise CodeChallengeInvalid  # a missing method would mean `plain` (RFC 7636 section 4.3)

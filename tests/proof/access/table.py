@@ -86,6 +86,7 @@ POST   /auth/token#code                       200  200  200  200  200  200  200 
 GET    /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/introspect                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  403
@@ -631,6 +632,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         }
     ),
     "POST /auth/revoke": Request({"token": "made up"}),
+    "POST /auth/introspect": Request({"token": "made up", "client_id": "{client_id}", "client_secret": "{client_secret}"}),
     "GET /auth/authorize": Request(query=AUTHORIZATION),
     "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
     "POST /auth/end-session": Request(form={**OF_THE_SESSION, "answer": "continue"}),

@@ -9,7 +9,7 @@ from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMo
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
-from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, REVOKE, TOKEN
+from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context
@@ -28,6 +28,9 @@ class ProviderMetadataResponse(ResponseModel):
     token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
     token_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
     userinfo_endpoint: str = Field(description="The URL of the userinfo endpoint.")
+    introspection_endpoint: str = Field(description="The URL of the introspection endpoint (RFC 7662).")
+    introspection_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the introspection endpoint.")
+    introspection_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
     revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
     revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
     revocation_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
@@ -66,6 +69,9 @@ def _metadata() -> ProviderMetadataResponse:
         token_endpoint_auth_methods_supported=methods,
         token_endpoint_auth_signing_alg_values_supported=algorithms,
         userinfo_endpoint=f"{base}{USERINFO_PATH}",
+        introspection_endpoint=f"{base}{INTROSPECT}",
+        introspection_endpoint_auth_methods_supported=list(AUTHENTICATION_METHODS),
+        introspection_endpoint_auth_signing_alg_values_supported=algorithms,
         revocation_endpoint=f"{base}{REVOKE}",
         revocation_endpoint_auth_methods_supported=methods,
         revocation_endpoint_auth_signing_alg_values_supported=algorithms,

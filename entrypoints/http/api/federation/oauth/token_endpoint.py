@@ -1,16 +1,16 @@
-"""The OAuth endpoints of applications: token and revocation.
+"""The OAuth endpoints of applications: token, revocation and introspection.
 
-Sources: RFC 6749 and RFC 7009; decisions 93 and 100.
+Sources: RFC 6749, RFC 7009 and RFC 7662; decisions 93 and 100.
 """
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import device_flow
+from core.federation.oauth import device_flow, introspection
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.api.federation.oauth.client_authentication import (
@@ -32,6 +32,7 @@ routes = Blueprint("oauth", __name__)
 
 TOKEN: Final = TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
+INTROSPECT: Final = "/auth/introspect"
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 # The field that each grant type exchanges.
 GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
@@ -50,6 +51,10 @@ class GrantUnknown(Invalid):
 
 class GrantMismatch(Invalid):
     """The grant_type does not fit the code, refresh_token or device_code that you sent. You can leave it out."""
+
+
+def _if_known(description: str) -> Any:
+    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if it has none.")
 
 
 class TokenRequest(ClientRequest):
@@ -163,6 +168,50 @@ async def revoke() -> Response:
     await count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
+
+
+class IntrospectionRequest(ClientRequest):
+    """A token, and the client that asks about it."""
+
+    token: Token = Field(description="The access token or refresh token.")
+    token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7662 section 2.1).")
+
+
+class IntrospectionResponse(ResponseModel):
+    """The state of a token (RFC 7662). An inactive token has no other field than `active`."""
+
+    active: bool = Field(description="Whether the token can be used now.")
+    token_type: str | None = _if_known("`Bearer` for an access token, or `refresh_token`.")
+    scope: str | None = _if_known("The granted scopes.")
+    client_id: str | None = _if_known("The client id of the application.")
+    username: str | None = _if_known("The email address of the user.")
+    sub: str | None = _if_known("The id of the user.")
+    aud: str | None = _if_known("The audience of an access token.")
+    iss: str | None = _if_known("The issuer.")
+    exp: int | None = _if_known("The time of expiry, in seconds since 1970.")
+    iat: int | None = _if_known("The time of issue, in seconds since 1970.")
+    jti: str | None = _if_known("The id of an access token.")
+    sid: str | None = _if_known("The id of the session.")
+
+
+@routes.post(INTROSPECT)
+@application
+@refuses(400, 401, 415, 429)
+@speaks_oauth
+@takes(IntrospectionRequest)
+@returns(IntrospectionResponse)
+async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
+    """Ask whether a token is active.
+
+    The client must authenticate with a secret or an assertion, and sees only tokens that were
+    issued to it. All other tokens are inactive.
+    """
+    async with limited_if_refused():
+        body = await parameters(IntrospectionRequest)
+        client = await identify_client(body, app_context().limits.of_client)
+    await count_request(client)
+    answer = await introspection.introspect(ports(), client, body.token, app_context().base_url)
+    return IntrospectionResponse(**answer), 200, {"Cache-Control": "no-store"}
 
 
 def _grant(body: TokenRequest) -> str:
