@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.accounts.profile_rules import NO_PROFILE
 from core.authentication import signing_keys
 from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
 from core.authentication.sessions_rules import (
@@ -68,6 +70,9 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
 async def authenticate_with_profile(ports: Ports, token: str, *, address: str | None, agent: str | None) -> tuple[Person, OwnProfile]:
     """Return the user that presents this access token, and their profile. One statement reads both.
 
+    The profile is empty for an application that asked for OpenID Connect without the scope `profile`,
+    because the user did not agree to it.
+
     Raises: the errors of `authenticate`.
     """
     claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
@@ -76,7 +81,8 @@ async def authenticate_with_profile(ports: Ports, token: str, *, address: str | 
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
     user = principals.to_person(claims, context, address=address, agent=agent)
-    return user, profile.seen_by(user)
+    shares_profile = not claims.scope or Scope.PROFILE in claims.scope
+    return user, profile.seen_by(user) if shares_profile else replace(profile.seen_by(user), profile=NO_PROFILE)
 
 
 async def authenticate_member(

@@ -184,7 +184,8 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
-    Access tokens of services work here too.
+    Access tokens of services work here too. With OpenID Connect, they need the scope `profile` for the
+    fields of the profile.
     """
     return _to_response(signed_in(), own_profile())
 

@@ -160,7 +160,7 @@ async def test_the_pages_show_and_end_what_is_shared(relying_party: RelyingParty
     assert "Shop Acme Since" in page_text(await browser.open(PAGE))
     assert "Shop can see parts of your account" in page_text(await browser.open("/app/account"))
     page = page_text(await browser.open(f"{PAGE}/{relying_party.service}"))
-    for part in ("See your email address, ada@example.com", "See your profile", "Keep this access after you sign out"):
+    for part in ("Recognize you by your email address, ada@example.com", "See your profile", "Keep this access after you sign out"):
         assert part in page
     assert "See your role" not in page
     assert leads_to(await browser.submit(f"{PAGE}/{relying_party.service}/withdraw", f"{PAGE}/{relying_party.service}")) == PAGE

@@ -45,6 +45,10 @@ async def test_other_applications_get_no_details(relying_party: RelyingParty, us
     tokens = await tokens_of(relying_party, (await agree(relying_party, scope="openid"))["code"])
     claims = (await relying_party.api.get("/auth/userinfo", token=tokens["access_token"])).json
     assert claims == {"sub": str(user.id)}
+    for scope, name in (("openid", None), ("openid profile", FULL_PROFILE.name)):
+        tokens = await tokens_of(relying_party, (await agree(relying_party, scope=scope, prompt="consent"))["code"])
+        profile = (await relying_party.api.get("/api/user", token=tokens["access_token"])).json
+        assert {profile["name"], profile["picture"]} == {name, name and FULL_PROFILE.picture}
 
 
 @pytest.mark.parametrize(
