@@ -78,6 +78,11 @@ class Tokens(Protocol):
         ...
 
     @property
+    def api_audience(self) -> str:
+        """The audience of tokens for our own API, as they are issued now."""
+        ...
+
+    @property
     def userinfo_audience(self) -> str:
         """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
         ...

@@ -103,6 +103,11 @@ class JwtTokens:
         return self._loaded_at
 
     @property
+    def api_audience(self) -> str:
+        """The audience of tokens for our own API, as they are issued now."""
+        return self._audience
+
+    @property
     def userinfo_audience(self) -> str:
         """The URL of the userinfo endpoint."""
         return self._userinfo

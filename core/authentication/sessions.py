@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.profile_rules import OwnProfile
-    from core.kernel.principals import Caller, Member, MembershipState
+    from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
 
@@ -181,7 +181,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         subscription_status=entitlement.status,
         features=entitlement.features,
         impersonator_id=subject.impersonator_id,
-        audience=(openid.grant.resource or ports.tokens.userinfo_audience) if openid else None,
+        audience=_audience(ports, openid, service),
         scope=openid.grant.scope if openid else (),
         auth_time=authentication.at if authentication else None,
         acr=authentication.acr if authentication else None,
@@ -206,6 +206,13 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims),
     )
     return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)
+
+
+def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContext | None) -> str | None:
+    """Return the audience of a token of OpenID Connect, or None for the default. The platform's frontend gets tokens for our API."""
+    if openid is None:
+        return None
+    return openid.grant.resource or (ports.tokens.userinfo_audience if service else ports.tokens.api_audience)
 
 
 async def refresh(

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from core.authentication.openid_rules import Acr, OpenIdGrant, Scope
+from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope
 from core.federation.oauth import openid_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.oauth.consents import consent_scopes
@@ -34,6 +34,7 @@ from core.kernel.values import digest
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from core.applications.client_settings_rules import ClientSettings
     from core.federation.oauth.authorization_rules import Authorization
     from core.kernel.principals import Visitor
     from ports import Ports
@@ -69,7 +70,18 @@ def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRe
         client_id = FRONTEND_CLIENT_ID if authorization.context is None else str(authorization.context.client_id)
         if hint.client_id != client_id:
             raise IdTokenHintInvalid
-    return openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id)
+    parsed = openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id)
+    return parsed if authorization.service is None else _with_settings(parsed, authorization.service.client)
+
+
+def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdRequest:
+    """Return the request with what the settings of the application ask for in each of its requests."""
+    if settings.required_acr is not None:
+        openid = replace(openid, required_acr=Acr(settings.required_acr))
+    if settings.enterprise:
+        names = {*openid.claims.id_token, SESSION_EXPIRY}
+        openid = replace(openid, claims=replace(openid.claims, id_token=tuple(sorted(names))))
+    return openid
 
 
 async def find_next_step(
@@ -117,8 +129,7 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
         if is_fresh:
             raise SignInRequired("Another user has signed in.")
         return True
-    required = _required_acr(authorization, openid)
-    if required is Acr.MFA and not session.second_factor:
+    if openid.required_acr is Acr.MFA and not session.second_factor:
         if is_fresh:
             raise AuthenticationUnmet
         return True
@@ -133,10 +144,6 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
             account = await read.accounts.by_id(visitor.user_id)
         return account is not None and account.mfa_enabled_at is not None
     return False
-
-
-def _required_acr(authorization: Authorization, openid: OpenIdRequest) -> Acr | None:
-    return openid.required_acr
 
 
 async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> tuple[OpenIdGrant | None, bool]:

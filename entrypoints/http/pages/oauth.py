@@ -4,7 +4,7 @@ Sources: decisions 86, 87 and 88.
 """
 
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
@@ -126,8 +126,10 @@ async def answer_consent() -> Response:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
     fields = await read_fields()
     if "form_token" not in fields:
-        sent = AuthorizationRequest.from_fields({**request.args, **fields})
-        return redirect((await _authorization(sent)).request.path)
+        sent = {**request.args, **fields}
+        authorization = await _authorization(AuthorizationRequest.from_fields(sent))
+        provider = {"provider": sent["provider"]} if sent.get("provider") else {}
+        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
     form = await read_form()
     authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
     user = await visitor_with_mfa()

@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64encode
 from datetime import timedelta
 from hashlib import sha256
+from uuid import UUID
 
 import jwt
 import pytest
@@ -183,3 +184,14 @@ async def test_a_public_client_gets_an_id_token_with_pkce(mobile_app: RelyingPar
     await sign_in_browser(mobile_app, user)
     claims_of_id = await client.id_claims(await client.tokens(nonce="n"))
     assert claims_of_id["nonce"] == "n"
+
+
+async def test_an_application_learns_when_its_session_must_end_if_it_asks_or_is_an_enterprise_one(signed_in: OpenIdClient) -> None:
+    pool, service = signed_in.party.tenant.pool, signed_in.party.service
+    assert "session_expiry" not in await signed_in.id_claims(await signed_in.tokens())
+    asked = await signed_in.tokens(claims='{"id_token":{"session_expiry":null}}')
+    await run_sql(pool, "update services set enterprise = true where id = %s", service)
+    for tokens in (asked, await signed_in.refresh(asked), await signed_in.tokens()):
+        claims = await signed_in.id_claims(tokens)
+        [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where id = %s", UUID(claims["sid"]))
+        assert claims["session_expiry"] == int(ends_at.timestamp())

@@ -134,3 +134,14 @@ async def test_a_session_with_both_factors_meets_an_essential_one(shop: OpenIdCl
     await sign_in_browser(shop.party, user, provider="email", second_factor=True)
     claims = await shop.id_claims(await shop.tokens(claims=ESSENTIAL_MFA))
     assert (claims["acr"], claims["amr"]) == ("mfa", ["otp", "mfa"])
+
+
+async def test_an_application_can_require_a_second_factor_in_each_request(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:
+    await signed_in.agree_before(user)
+    assert "code" in await signed_in.authorize(prompt="none")
+    await run_sql(signed_in.party.tenant.pool, "update services set required_acr = 'mfa' where id = %s", signed_in.party.service)
+    assert error(await signed_in.open(prompt="none")) == "login_required"
+    assert error(await signed_in.open(prompt="none", claims=acr(True, "pwd"))) == "login_required", "a request cannot lower it"
+    clock.advance(timedelta(seconds=1))
+    path = leads_to(await signed_in.sign_in_again(await signed_in.open()))
+    assert error(await signed_in.party.browser.open(path)) == "unmet_authentication_requirements"
