@@ -57,4 +57,8 @@ PLANS: Final[dict[str, tuple[str, ...]]] = {
         "oidcc-rp-initiated-logout-query-added-to-post-logout-redirect-uri",
         "oidcc-rp-initiated-logout-bad-id-token-hint",
     ),
+    "Back-Channel Logout OP": (
+        "oidcc-backchannel-logout-discovery-endpoint-verification",
+        "oidcc-backchannel-rp-initiated-logout",
+    ),
 }

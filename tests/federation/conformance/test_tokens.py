@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+import pytest
+
 from tests.fakes.outside import FakeClock
 from tests.federation.conformance.client import USERINFO, Client, Grant, entropy, read_token_error, read_tokens
 
@@ -25,6 +27,7 @@ async def test_oidcc_codereuse_30seconds(client: Client, clock: FakeClock) -> No
     await check_second_use(client, timedelta(seconds=30), clock)
 
 
+@pytest.mark.slow
 async def test_oidcc_refresh_token(client: Client, second_client: Client, clock: FakeClock) -> None:
     """With offline_access and prompt=consent, a client gets refresh tokens, which no other client can use.
 
