@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.accounts.profile_rules import NO_PROFILE
@@ -136,11 +137,12 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
     """Return a session that starts now."""
     ends_at = now + ports.policy.session_absolute_ttl
+    lifetime = _lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
     return Session(
         id=start.id,
         user_id=start.user_id,
         created_at=now,
-        expires_at=min(now + ports.policy.refresh_token_ttl, ends_at),
+        expires_at=min(now + lifetime, ends_at),
         ends_at=ends_at,
         address=start.caller.address,
         agent=start.caller.agent,
@@ -156,6 +158,11 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
     )
 
 
+def _lifetime(limit: timedelta, seconds: int | None) -> timedelta:
+    """Return the lifetime that an application chose, at most that of the platform, which is also the default (decision 261)."""
+    return limit if seconds is None else min(limit, timedelta(seconds=seconds))
+
+
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
@@ -163,7 +170,9 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     nothing from the database: the old refresh token is already used up, so after an error the
     client would have no valid one.
     """
-    expires_at, service, entitlement = min(now + ports.policy.access_token_ttl, subject.ends_at), subject.service, subject.entitlement
+    service, entitlement = subject.service, subject.entitlement
+    lifetime = _lifetime(ports.policy.access_token_ttl, service.access_token_seconds if service else None)
+    expires_at = min(now + lifetime, subject.ends_at)
     openid, authentication = subject.openid, subject.authentication
     claims = Claims(
         user_id=subject.user_id,

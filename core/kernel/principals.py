@@ -139,6 +139,8 @@ class ServiceContext:
     org_id: UUID
     org_slug: str
     status: OrganizationStatus  # of the organization
+    access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
+    refresh_token_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

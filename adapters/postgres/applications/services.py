@@ -22,8 +22,8 @@ from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 
 # Columns of `services v` and `organizations vo`, in the order in which `to_context` reads them
-CONTEXT: Final = "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status"
-CONTEXT_WIDTH: Final = 7
+CONTEXT: Final = "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status, v.access_token_seconds, v.refresh_token_seconds"
+CONTEXT_WIDTH: Final = 9
 # Columns of `services v`, in the order in which `to_service` reads them
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
@@ -57,6 +57,8 @@ def to_context(row: Row) -> ServiceContext:
         org_id=row[4],
         org_slug=row[5],
         status=OrganizationStatus(row[6]),
+        access_token_seconds=row[7],
+        refresh_token_seconds=row[8],
     )
 
 

@@ -455,7 +455,8 @@ class Sessions(Repository):
                        else {MAY_USE_SERVICE} end)
                 returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
             extended as (
-                update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
+                update sessions s set expires_at = least(%(expires_at)s, s.ends_at, (
+                    select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id))
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
                           s.service_id, spent.generation, coalesce(s.authenticated_at, s.created_at) as authenticated_at, s.provider,
