@@ -22,13 +22,21 @@ _NEXT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NEXT_IGNORE_INCORRECT_LOCKFILE"
 
 
 def require(*paths: Path | str) -> None:
-    """Skip the test if one of these is missing. In CI, fail."""
+    """Skip the test if one of these is missing. In CI, fail, unless Node.js is too old for the clients."""
     absent = [str(path) for path in paths if not (path.exists() if isinstance(path, Path) else shutil.which(path))]
     if absent:
         reason = f"{', '.join(absent)} is missing. `./run test foreign` installs it, or says how."
-        if os.environ.get("CI"):
+        if os.environ.get("CI") and not (_node_is_old() and all(path.startswith(str(NODE)) for path in absent)):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+def _node_is_old() -> bool:
+    node = shutil.which("node")
+    if node is None:
+        return False
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(version.removeprefix("v").partition(".")[0]) < 20
 
 
 class Program:
