@@ -117,14 +117,14 @@ async def find_next_step(
         if is_silent:
             raise ConsentRequired
         return NextStep(Step.CONSENT, grant)
-    if Prompt.SELECT_ACCOUNT in openid.prompt and not selected and not _is_fresh(ports, visitor, authorization.request):
+    if Prompt.SELECT_ACCOUNT in openid.prompt and not selected and not await _is_fresh(ports, visitor, authorization.request):
         return NextStep(Step.SELECT_ACCOUNT, grant)
     return NextStep(Step.CODE, grant)
 
 
 async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> bool:
     """Return whether the session of the visitor is not enough. Raises: AuthenticationUnmet if a fresh sign-in was not enough."""
-    session, is_fresh = visitor.browser, _is_fresh(ports, visitor, authorization.request)
+    session, is_fresh = visitor.browser, await _is_fresh(ports, visitor, authorization.request)
     if openid.subject not in (None, visitor.user_id):
         if is_fresh:
             raise SignInRequired("Another user has signed in.")
@@ -137,12 +137,12 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
         return False
     if Prompt.LOGIN in openid.prompt:
         return True
-    if openid.max_age is not None and (not session.is_fresh or ports.clock.now() - session.created_at > openid.max_age):
-        return True
-    if openid.wished_acr is Acr.MFA and not session.second_factor and Prompt.NONE not in openid.prompt:
-        async with ports.storage.reading() as read:
-            account = await read.accounts.by_id(visitor.user_id)
-        return account is not None and account.mfa_enabled_at is not None
+    if openid.max_age is not None:
+        is_recent = session.is_fresh and ports.clock.now() - session.created_at <= openid.max_age
+        if not is_recent or await _lacks_factor(ports, visitor):
+            return True
+    if openid.wished_acr is Acr.MFA and Prompt.NONE not in openid.prompt:
+        return await _lacks_factor(ports, visitor)
     return False
 
 
@@ -202,10 +202,25 @@ def asked_at(ports: Ports, path: str) -> datetime | None:
     return None if request is None else _asked_at(ports, request)
 
 
-def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationRequest) -> bool:
-    """Return whether the visitor signed in after this request had asked for it."""
-    asked_at = _asked_at(ports, request)
-    return asked_at is not None and visitor.browser.is_fresh and visitor.browser.created_at >= asked_at
+async def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationRequest) -> bool:
+    """Return whether the visitor signed in after this request had asked for it, with all factors of the account.
+
+    The user can change where the sign-in form continues. Then the sign-in knows nothing of this
+    request, and a trusted device skips the second factor.
+    """
+    session, asked_at = visitor.browser, _asked_at(ports, request)
+    if asked_at is None or not session.is_fresh or session.created_at < asked_at:
+        return False
+    return not await _lacks_factor(ports, visitor)
+
+
+async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
+    """Return whether the session began without the account's second factor, for example on a trusted device."""
+    if visitor.browser.second_factor:
+        return False
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(visitor.user_id)
+    return account is not None and account.mfa_enabled_at is not None
 
 
 def _asked_at(ports: Ports, request: AuthorizationRequest) -> datetime | None:
