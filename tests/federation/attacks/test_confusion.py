@@ -6,12 +6,17 @@ One table says what each place accepts. Everything else is refused there and cha
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
+import jwt
 import pytest
 
 from core.accounts.accounts_rules import Account
+from core.authentication.openid_rules import LogoutToken
+from core.kernel.values import new_id
 from tests.federation.api.client_authentication.keys import assertion, proof, register
 from tests.federation.api.relying import SECRET, RelyingParty, sign_in_browser
 from tests.federation.attacks.world import authorize, is_code, openid_tokens, path_of, unchanged
@@ -64,6 +69,20 @@ class Kit:
         answer = await self.shop.post("/auth/device/code", client_id=str(self.shop.client_id), client_secret=SECRET)
         return str(answer.json["device_code"])
 
+    async def logout_token(self) -> str:
+        claims = jwt.decode(await self.id_token(), options={"verify_signature": False})
+        now = self.shop.tenant.ports.clock.now()
+        return self.shop.tenant.ports.tokens.sign_logout_token(
+            LogoutToken(
+                id=new_id(),
+                client_id=str(self.shop.client_id),
+                user_id=self.user.id,
+                session_id=UUID(claims["sid"]),
+                issued_at=now,
+                expires_at=now + timedelta(minutes=2),
+            )
+        )
+
     async def client_assertion(self) -> str:
         return assertion(self.shop)
 
@@ -81,7 +100,7 @@ class Kit:
         return stamp
 
     async def cookie(self) -> str:
-        await sign_in_browser(self.shop, self.user)
+        await sign_in_browser(self.shop, self.user, second_factor=True)
         return self.shop.browser.cookies["gatehouse-session"]
 
     # Places
@@ -134,6 +153,12 @@ class Kit:
         assert (await self.shop.post("/auth/revoke", **fields, token=token)).status == 200
         return bool(await self._live_sessions() != before)
 
+    async def introspection(self, token: str) -> bool:
+        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET}
+        answer = await self.shop.post("/auth/introspect", **fields, token=token)
+        assert answer.status == 200, answer.text
+        return bool(answer.json["active"])
+
     async def second_step_of_a_sign_in(self, token: str) -> bool:
         return (await self.shop.api.post("/api/auth/mfa/verify", {"code": self.factor.code()}, token=token)).status == 200
 
@@ -166,6 +191,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.refresh_token,
     Kit.code,
     Kit.device_code,
+    Kit.logout_token,
     Kit.client_assertion,
     Kit.client_secret,
     Kit.pre_auth_token,
@@ -188,6 +214,7 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.assertion_of_a_client: {Kit.client_assertion},
     Kit.secret_of_a_client: {Kit.client_secret},
     Kit.revocation: {*_OF_APPLICATIONS, Kit.refresh_token},
+    Kit.introspection: {*_OF_APPLICATIONS, Kit.refresh_token},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
     Kit.session_cookie: {Kit.cookie},
 }
@@ -196,6 +223,7 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
 @pytest.fixture
 async def kit(shop: RelyingParty, user: Account, factor: Authenticator) -> Kit:
     await register(shop)
+    await sign_in_browser(shop, user, second_factor=True)
     return Kit(shop, user, factor)
 
 

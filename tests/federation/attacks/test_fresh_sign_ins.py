@@ -1,0 +1,241 @@
+"""Sign-ins that only look fresh or strong: prompt=login, max_age, acr, stamps, and trusted devices (OpenID Connect Core section 3.1.2.1).
+
+See docs/adr/0030 and security A-10.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from html import unescape
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+import pytest
+
+from adapters.http.providers import HttpProviders
+from core.accounts.accounts_rules import Account
+from core.kernel.providers import Provider
+from ports.outside import IdentityProviders
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
+from tests.federation.api.relying import RelyingParty, sign_in_browser
+from tests.federation.attacks.world import answer_fields, authorize, is_code, path_of, unchanged
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
+from tests.support.mfa import Authenticator
+
+ESSENTIAL_MFA: Final = '{"id_token": {"acr": {"essential": true, "value": "mfa"}}}'
+# The requests that ask for more than a session, and what each needs.
+ASKS: Final[dict[str, dict[str, str]]] = {
+    "prompt=login": {"prompt": "login"},
+    "max_age=0": {"max_age": "0"},
+    "max_age=60": {"max_age": "60"},
+    "essential mfa": {"claims": ESSENTIAL_MFA},
+}
+
+
+def next_of(page: Answer) -> str:
+    """Return where a sign-in page continues."""
+    match = re.search(r'name="next" value="([^"]+)"', page.text)
+    assert match, page.text
+    return unescape(match[1])
+
+
+def stamp_of(path: str) -> str:
+    [stamp] = parse_qs(urlsplit(path).query)["asked"]
+    return stamp
+
+
+def is_sign_in(answer: Answer) -> bool:
+    """Return whether the answer is the sign-in page."""
+    return answer.status == 200 and "<h1>Sign in" in answer.text
+
+
+async def sign_in_at(browser: FakeBrowser, path: str, after: str | None = None) -> Answer:
+    """Send the sign-in form that this path shows. Without `after`, it continues as it says."""
+    page = await browser.open(path)
+    return await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after or next_of(page))
+
+
+async def id_claims(shop: RelyingParty, code: str) -> dict[str, Any]:
+    claims: dict[str, Any] = jwt.decode((await shop.exchange(code)).json["id_token"], options={"verify_signature": False})
+    return claims
+
+
+@pytest.fixture
+async def later(shop: RelyingParty, clock: FakeClock) -> RelyingParty:
+    """The application, two minutes after its user has signed in."""
+    clock.advance(timedelta(minutes=2))
+    return shop
+
+
+# Stamps
+
+
+@pytest.mark.parametrize("changes", ASKS.values(), ids=ASKS)
+async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dict[str, str]) -> None:
+    """Not by a reload, not by the stamp, and not silently."""
+    async with unchanged(later.tenant.pool):
+        page = await later.browser.open(path_of(later, **changes))
+        path = next_of(page)
+        assert is_sign_in(page)
+        for _ in range(2):
+            assert is_sign_in(await later.browser.open(path))
+        if "prompt" not in changes:
+            silent = answer_fields(await later.browser.open(path_of(later, prompt="none", **changes)))
+            assert silent["error"] == "login_required"
+            assert "code" not in silent
+
+
+async def test_a_stamp_counts_for_its_request_only(later: RelyingParty, clock: FakeClock, user: Account) -> None:
+    """An attacker collects the stamp of one request, and adds it to another one after the victim has signed in."""
+    stamps = [stamp_of(next_of(await later.browser.open(path_of(later, state=state, **ASKS["prompt=login"])))) for state in ("a", "b")]
+    clock.advance(timedelta(minutes=1))
+    await sign_in_browser(later, user, provider="password")
+    async with unchanged(later.tenant.pool):
+        for state, stamp in (("c", stamps[0]), ("a", stamps[1]), ("b", stamps[0])):
+            assert is_sign_in(await later.browser.open(path_of(later, prompt="login", state=state, asked=stamp)))
+        for changes in ({"nonce": "n"}, {"scope": "openid email"}, {"max_age": "0"}, {"response_mode": "fragment"}, {"login_hint": "x"}):
+            sent = {"prompt": "login", "state": "a", **changes}
+            assert is_sign_in(await later.browser.open(path_of(later, **sent, asked=stamps[0]))), changes
+        doubled = path_of(later, prompt="login", state="a", asked=stamps[1]) + f"&asked={stamps[0]}"
+        assert (await later.browser.open(doubled)).status == 400
+    assert is_code(await later.browser.open(path_of(later, prompt="login", state="a", asked=stamps[0])))
+
+
+async def test_the_client_is_part_of_the_stamp(later: RelyingParty, evil: RelyingParty, clock: FakeClock, user: Account) -> None:
+    stamp = stamp_of(next_of(await later.browser.open(path_of(evil, prompt="login"))))
+    clock.advance(timedelta(minutes=1))
+    await sign_in_browser(later, user, provider="password")
+    async with unchanged(later.tenant.pool):
+        assert is_sign_in(await later.browser.open(path_of(later, prompt="login", asked=stamp)))
+
+
+async def test_one_fresh_sign_in_answers_one_request(later: RelyingParty, clock: FakeClock) -> None:
+    """With max_age=0, the browser goes neither round in circles nor through again."""
+    path = next_of(await later.browser.open(path_of(later, max_age="0")))
+    clock.advance(timedelta(seconds=30))
+    assert leads_to(await sign_in_at(later.browser, path)) == path
+    clock.advance(timedelta(seconds=30))
+    claims = await id_claims(later, answer_fields(await later.browser.open(path))["code"])
+    assert claims["auth_time"] == int(clock.now().timestamp()) - 30, "not the time of the code"
+    async with unchanged(later.tenant.pool):
+        for changes in ({"state": "next"}, {"nonce": "next"}, {}):
+            assert is_sign_in(await later.browser.open(path_of(later, max_age="0", **changes)))
+
+
+async def test_a_fresh_sign_in_of_another_user_is_not_that_of_the_hinted_one(later: RelyingParty, clock: FakeClock, user: Account) -> None:
+    code = (await authorize(later))["code"]
+    hint = (await later.exchange(code)).json["id_token"]
+    path = next_of(await later.browser.open(path_of(later, prompt="login", id_token_hint=hint)))
+    clock.advance(timedelta(seconds=30))
+    await sign_in_browser(later, later.tenant.people["owner"], provider="password")
+    async with unchanged(later.tenant.pool):
+        assert answer_fields(await later.browser.open(path))["error"] == "login_required"
+
+
+# Trusted devices and step-up
+
+
+@pytest.fixture
+async def trusting(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> RelyingParty:
+    """The application. The victim's device is trusted: it skips the second factor."""
+    later.browser.cookies.clear()
+    await later.browser.sign_in_with(factor, trust="yes")
+    later.browser.cookies.pop("gatehouse-session")
+    clock.advance(timedelta(minutes=2))
+    assert leads_to(await later.browser.sign_in()) == ACCOUNT, "no second factor is asked for"
+    clock.advance(timedelta(minutes=2))
+    return later
+
+
+@pytest.mark.parametrize("changes", ASKS.values(), ids=ASKS)
+async def test_a_thief_of_the_password_at_a_trusted_device_shows_no_fresh_sign_in(
+    trusting: RelyingParty, changes: dict[str, str], clock: FakeClock
+) -> None:
+    """Not by the form as it is, and not by a form that continues elsewhere, after which the thief opens the request again."""
+    browser = trusting.browser
+    path = next_of(await browser.open(path_of(trusting, **changes)))
+    clock.advance(timedelta(seconds=1))
+    assert leads_to(await sign_in_at(browser, path)).startswith(CODE)
+    assert is_sign_in(await browser.open(path))
+    assert leads_to(await sign_in_at(browser, path, ACCOUNT)) == ACCOUNT
+    async with unchanged(trusting.tenant.pool):
+        answer = await browser.open(path)
+        assert not is_code(answer), answer.headers
+
+
+async def test_a_trusted_device_never_makes_mfa(trusting: RelyingParty) -> None:
+    claims = await id_claims(trusting, (await authorize(trusting, acr_values="pwd"))["code"])
+    assert (claims["acr"], claims["amr"]) == ("pwd", ["pwd"])
+    for changes in ({"acr_values": "mfa"}, {"claims": ESSENTIAL_MFA}, {"acr_values": "mfa pwd"}):
+        assert is_sign_in(await trusting.browser.open(path_of(trusting, **changes)))
+
+
+async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
+    """A session with both factors is old: with max_age, both are shown again, and a wrong code leaves everything as it was."""
+    later.browser.cookies.clear()
+    await later.browser.sign_in_with(factor)
+    clock.advance(timedelta(minutes=10))
+    assert is_code(await later.browser.open(path_of(later, claims=ESSENTIAL_MFA, max_age="3600")))
+    path = next_of(await later.browser.open(path_of(later, claims=ESSENTIAL_MFA, max_age="60")))
+    assert leads_to(await sign_in_at(later.browser, path)).startswith(CODE)
+    assert (await later.browser.show_code(factor.wrong(), next=path)).status == 401
+    assert not is_code(await later.browser.open(path))
+    assert leads_to(await later.browser.show_code(factor.code(), next=path)) == path
+    claims = await id_claims(later, answer_fields(await later.browser.open(path))["code"])
+    assert (claims["acr"], claims["auth_time"]) == ("mfa", int(clock.now().timestamp()))
+
+
+async def test_the_claims_of_one_session_do_not_grow_with_a_later_one(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
+    """The tokens of a session with one factor stay so, when the user signs in with both."""
+    tokens = (await later.exchange((await authorize(later))["code"])).json
+    later.browser.cookies.clear()
+    await FakeBrowser(later.browser._app).sign_in_with(factor)
+    refreshed = (await later.refresh(tokens["refresh_token"])).json
+    for token in (refreshed["id_token"], refreshed["access_token"]):
+        assert jwt.decode(token, options={"verify_signature": False})["acr"] == "pwd"
+
+
+# Identity providers
+
+
+@pytest.fixture
+def provider(clock: FakeClock) -> Iterator[FakeProvider]:
+    with FakeProvider(Provider.WEBSUITE, now=lambda: clock.now().timestamp()) as running:
+        running.signed_in_at = (clock.now() - timedelta(hours=3)).timestamp()
+        yield running
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
+
+
+@pytest.fixture
+def provider_sign_in(shop: RelyingParty, provider: FakeProvider) -> ProviderSignIn:
+    return ProviderSignIn(shop.browser, provider, shop.tenant.pool)
+
+
+@pytest.mark.parametrize("asks", ["prompt=login", "max_age=0", "max_age=60"])
+async def test_a_silent_sign_in_at_an_identity_provider_is_not_fresh(
+    later: RelyingParty, provider_sign_in: ProviderSignIn, user: Account, clock: FakeClock, asks: str
+) -> None:
+    """Any person at the browser can start one, with the session that the user has at the provider."""
+    row = (user.id, user.id, provider_sign_in.name, provider_sign_in.provider.address, provider_sign_in.provider.person.subject)
+    columns = "id, user_id, provider, issuer, provider_user_id, linked_at"
+    await run_sql(later.tenant.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608
+    path = next_of(await later.browser.open(path_of(later, **ASKS[asks])))
+    clock.advance(timedelta(seconds=1))
+    await provider_sign_in.sign_in(next=ACCOUNT)  # for another page, so that the provider asks nothing
+    assert await provider_sign_in.user_id() == user.id
+    async with unchanged(later.tenant.pool):
+        assert is_sign_in(await later.browser.open(path))
+    provider_sign_in.provider.reauthenticates = False
+    page = await provider_sign_in.complete(next=path)  # the provider ignores the wish
+    assert (page.status, is_code(await later.browser.open(path))) == (400, False)
+    provider_sign_in.provider.reauthenticates = True
+    await provider_sign_in.sign_in(next=path)
+    assert is_code(await later.browser.open(path)), "a provider that asked the user counts"
