@@ -5,10 +5,13 @@ Each process keeps its figures in memory-mapped files of a shared directory. pro
 
 import os
 import shutil
+import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -17,6 +20,8 @@ from core.accounts.email_queue_rules import EmailOutcome
 from core.authentication.login_failures import LoginFailure
 from core.eventing.siem_rules import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
+
+T = TypeVar("T")
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -33,6 +38,9 @@ ACTORS = (
     *("invitation_sweeper", "subscription_sweeper", "billing_reconciler", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
+
+_READ_ATTEMPTS = 100
+_READ_PAUSE = 0.01  # seconds
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decision 245
@@ -224,7 +232,7 @@ class PrometheusMetrics:
         """Return the figures of all processes in the text format 0.0.4. It reads files, so call it in a thread."""
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, path=str(self._directory))  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+        return _read(lambda: generate_latest(registry))
 
     def close(self) -> None:
         """Close the files and keep their figures. For tests, which create many instances."""
@@ -253,7 +261,7 @@ class PrometheusMetrics:
                 self._restarts.labels(actor, cause)
         # The most recent value of any process is shown, so a worker that starts must not replace a
         # value with a zero.
-        figures = multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect()  # type: ignore[no-untyped-call]
+        figures = _read(multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect)  # type: ignore[no-untyped-call]
         present = {metric.name for metric in figures if metric.samples}
         for name, gauge in latest.items():
             if name not in present:
@@ -281,3 +289,13 @@ def _require_directory(directory: Path | None) -> Path:
     if not path:
         raise ValueError(f"Metrics need a directory: set {DIRECTORY_VARIABLE}.")
     return Path(path)
+
+
+def _read(read: Callable[[], T]) -> T:
+    """Return the figures of all processes. A file that another process is just creating is empty for a moment, so try again."""
+    for _ in range(_READ_ATTEMPTS):
+        try:
+            return read()
+        except struct.error:
+            time.sleep(_READ_PAUSE)
+    return read()

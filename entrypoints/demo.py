@@ -148,8 +148,8 @@ curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": 
 #   issuer         {base_url}
 #   client id      {client_id}
 #   client secret  {client_secret}
-# Open the printed URL, sign in as {end_user} with the password {end_user_password}, and continue. The browser ends at
-# {redirect_uri}. Copy the code from its URL. It is valid for a minute.
+# Open the printed URL, sign in as {end_user} with the password
+# {end_user_password}, and continue. The browser ends at {redirect_uri}. Copy the code from its URL. It is valid for a minute.
 echo "$api/auth/authorize?response_type=code&scope=openid+profile+email&client_id={client_id}\\
 &redirect_uri={quoted_redirect_uri}&state=af0ifjs"
 code=...

@@ -160,7 +160,7 @@ async def test_a_claim_reads_few_rows_of_a_large_backlog(ports: Ports, pool: Poo
     await run_sql(pool, fill, dead, hook.id, NOW - DAY, NOW - DAY, NOW - DAY)
     await happen(ports, org)
     await run_sql(pool, "analyze webhook_deliveries")
-    nothing: dict[str, object] = {"organizations": [], "of_organizations": [], "webhooks": [], "of_webhooks": []}
+    nothing: dict[str, object] = {"organizations": [], "of_organizations": [], "receivers": [], "of_receivers": []}
     nodes = await plan_nodes(pool, CLAIM_DELIVERIES, {"now": NOW, "lease_until": NOW, "free": 100, **nothing}, mode)
     assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "webhook_deliveries") < 200
 

@@ -19,7 +19,7 @@ async def is_asked(client: OpenIdClient, **changes: str | None) -> bool:
 
 async def test_a_consent_is_remembered_for_each_scope(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
     page = await signed_in.open(scope="openid email")
-    for text, shown in (("Recognize you", True), ("See your email address", True), ("See your profile", False), ("See your role", False)):
+    for text, shown in (("Recognize you by your email address", True), ("See your profile", False), ("See your role", False)):
         assert (text in page.text) == shown, text
     await signed_in.agree(page, scope="openid email")
     for scope, asked in (

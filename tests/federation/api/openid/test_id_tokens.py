@@ -13,7 +13,7 @@ from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient
-from tests.federation.api.relying import RelyingParty, claims, sign_in_browser
+from tests.federation.api.relying import PKCE, VERIFIER, RelyingParty, claims, sign_in_browser
 from tests.support.builders import BASE_URL, EMAIL, add_member, run_sql
 from tests.support.services import add_plan, add_subscription
 
@@ -191,7 +191,9 @@ async def test_an_application_learns_when_its_session_must_end_if_it_asks_or_is_
     assert "session_expiry" not in await signed_in.id_claims(await signed_in.tokens())
     asked = await signed_in.tokens(claims='{"id_token":{"session_expiry":null}}')
     await run_sql(pool, "update services set enterprise = true where id = %s", service)
-    for tokens in (asked, await signed_in.refresh(asked), await signed_in.tokens()):
+    code = (await signed_in.authorize(**PKCE))["code"]
+    of_enterprise = (await signed_in.party.exchange(code, code_verifier=VERIFIER)).json
+    for tokens in (asked, await signed_in.refresh(asked), of_enterprise):
         claims = await signed_in.id_claims(tokens)
         [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where id = %s", UUID(claims["sid"]))
         assert claims["session_expiry"] == int(ends_at.timestamp())

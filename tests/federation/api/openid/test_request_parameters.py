@@ -37,7 +37,7 @@ async def test_single_claims_are_given_where_they_are_asked_for(signed_in: OpenI
         "else": {"email": None},
     }
     page = await signed_in.open(claims=json.dumps(requested))
-    for text in ("See your email address", "See your role in", "See your plan at"):
+    for text in ("Recognize you by your email address", "See your role in", "See your plan at"):
         assert text in page.text
     await signed_in.agree(page, claims=json.dumps(requested))
     tokens = await signed_in.tokens(claims=json.dumps(requested))

@@ -4,7 +4,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import unquote_plus
 
 from pydantic import Field
@@ -16,13 +16,12 @@ from core.federation.oauth.clients_rules import ClientCredentials, OAuthClient
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.rate_limits import Bucket
-from entrypoints.http.edge.bodies import RequestModel, Text
+from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.limits import take_token
 
 # The names of OpenID Connect Core section 9.
 AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt")
-Token = Annotated[str, Field(max_length=8 * 1024)]  # longer than other texts
 
 
 class CredentialsRepeated(Invalid):
@@ -38,7 +37,7 @@ class ClientRequest(RequestModel):
 
     client_id: Text | None = Field(None, description="The client id, unless HTTP Basic or the assertion sends it.")
     client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
-    client_assertion: Token | None = Field(None, description="A JWT that the client signed, instead of a secret (RFC 7523).")
+    client_assertion: TokenText | None = Field(None, description="A JWT that the client signed, instead of a secret (RFC 7523).")
     client_assertion_type: Text | None = Field(None, description=f"`{ASSERTION_TYPE}`, together with `client_assertion`.")
 
 

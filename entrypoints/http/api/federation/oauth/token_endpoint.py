@@ -15,13 +15,12 @@ from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
-    Token,
     count_request,
     identify_client,
     limited_if_refused,
 )
 from entrypoints.http.edge.access import application
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_poll_token
@@ -102,7 +101,7 @@ class TokenResponse(ResponseModel):
 class RevocationRequest(ClientRequest):
     """A token to revoke, and the client that it was issued to."""
 
-    token: Token = Field(description="The access token or refresh token.")
+    token: TokenText = Field(description="The access token or refresh token.")
     token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7009 section 2.1).")
 
 
@@ -173,7 +172,7 @@ async def revoke() -> Response:
 class IntrospectionRequest(ClientRequest):
     """A token, and the client that asks about it."""
 
-    token: Token = Field(description="The access token or refresh token.")
+    token: TokenText = Field(description="The access token or refresh token.")
     token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7662 section 2.1).")
 
 
