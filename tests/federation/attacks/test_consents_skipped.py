@@ -11,6 +11,7 @@ from tests.federation.api.relying import RelyingParty
 from tests.federation.attacks.world import answer_fields, give_consent, is_code, openid_tokens, path_of, unchanged
 from tests.support.browser import form_token
 from tests.support.builders import add_member, run_sql
+from tests.support.services import add_service_user
 
 EVERYTHING: Final = "openid profile email offline_access org roles"
 CLAIMS: Final = '{"id_token": {"email": null}, "userinfo": {"roles": {"essential": true}}}'
@@ -46,11 +47,13 @@ async def test_an_organization_does_not_learn_who_visits_it(
             assert (page.status, is_code(page)) == (200, False)
 
 
-@pytest.mark.parametrize("state", ["unconfirmed", "left", "no member", "member of another organization", "suspended"])
+@pytest.mark.parametrize("state", ["unconfirmed", "left", "end user", "member of another organization", "suspended"])
 async def test_trust_is_for_confirmed_members_only(shop: RelyingParty, evil: RelyingParty, user: Account, state: str) -> None:
     """An admin can add any account to their organization, without its consent."""
     pool, tenant = shop.tenant.pool, evil.tenant
     await trust(evil)
+    if state == "end user":
+        await add_service_user(tenant.ports, evil.service, user.id, signed_in=False)
     if state == "unconfirmed":
         await add_member(pool, tenant.org, user.id)
     if state in ("left", "suspended"):
