@@ -55,7 +55,7 @@ class PublicClientHasKeys(Invalid):
 
 
 class EnterpriseSettingsInvalid(Invalid):
-    """An enterprise application cannot have http redirect URIs, and cannot accept the token endpoint as the audience of assertions."""
+    """An enterprise application cannot have http redirect URIs, the token endpoint as an audience, or PKCE without its secret."""
 
 
 class TokenSecondsInvalid(Invalid):
@@ -113,7 +113,16 @@ def thumbprint(key: Jwk) -> str:
     return urlsafe_b64encode(sha256(json.dumps(required, separators=(",", ":")).encode()).digest()).rstrip(b"=").decode()
 
 
-def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool) -> None:
+def is_code_flow_only(enterprise: bool, required_acr: str | None) -> bool:
+    """Return whether users can sign in with the authorization code flow only.
+
+    IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a trusted
+    device skips it, and a device approval comes from a session that may have begun without it.
+    """
+    return enterprise or required_acr is not None
+
+
+def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
     """Check the settings of an application with these redirect URIs.
 
     Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, EnterpriseSettingsInvalid.
@@ -125,7 +134,8 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
     uri = settings.jwks_uri
     if uri is not None and not (len(uri) <= LONGEST_URL and uri.startswith("https://") and uris.is_web_url(uri)):
         raise ClientKeysUriInvalid
-    if settings.enterprise and (settings.accepts_token_endpoint_audience or any(uri.startswith("http:") for uri in redirect_uris)):
+    has_http = any(uri.startswith("http:") for uri in redirect_uris)
+    if settings.enterprise and (settings.accepts_token_endpoint_audience or has_http or pkce_without_secret):
         raise EnterpriseSettingsInvalid
 
 

@@ -239,7 +239,12 @@ def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientS
     if service.service_type.is_public:
         changes = {"jwks": None, "jwks_uri": None, **changes}
     settings = replace(service.client, **changes)
-    client_settings_rules.check(settings, service.redirect_uris, is_public=service.service_type.is_public)
+    client_settings_rules.check(
+        settings,
+        service.redirect_uris,
+        is_public=service.service_type.is_public,
+        pkce_without_secret=service.pkce_without_secret,
+    )
     return settings
 
 

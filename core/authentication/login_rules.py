@@ -43,7 +43,7 @@ class AccountClosed(Unauthenticated):
 
 
 class NeedsCodeFlow(Invalid):
-    """Mobile and desktop applications cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
+    """This application cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
 
 
 class PreAuthInvalid(Unauthenticated):

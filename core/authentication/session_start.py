@@ -32,7 +32,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if method.service is not None:
         service, entitlement = await enroll_end_user(tx, method.service, account.id, now)
-        if service.is_public:  # the service can have changed while the password was hashed
+        if service.is_public or service.is_code_flow_only:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
     device_token = await devices.remember_device(
         tx, sign_in.device, now, second_factor=sign_in.is_second_factor, trust=sign_in.trust_device

@@ -141,6 +141,7 @@ class ServiceContext:
     status: OrganizationStatus  # of the organization
     access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
     refresh_token_seconds: int | None = None
+    is_code_flow_only: bool = False  # no password sign-in and no device flow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

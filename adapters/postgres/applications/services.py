@@ -13,7 +13,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
-from core.applications.client_settings_rules import ClientSettings
+from core.applications.client_settings_rules import ClientSettings, is_code_flow_only
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
@@ -22,8 +22,11 @@ from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 
 # Columns of `services v` and `organizations vo`, in the order in which `to_context` reads them
-CONTEXT: Final = "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status, v.access_token_seconds, v.refresh_token_seconds"
-CONTEXT_WIDTH: Final = 9
+CONTEXT: Final = (
+    "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status, "
+    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr"
+)
+CONTEXT_WIDTH: Final = 11
 # Columns of `services v`, in the order in which `to_service` reads them
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
@@ -59,6 +62,7 @@ def to_context(row: Row) -> ServiceContext:
         status=OrganizationStatus(row[6]),
         access_token_seconds=row[7],
         refresh_token_seconds=row[8],
+        is_code_flow_only=is_code_flow_only(row[9], row[10]),
     )
 
 

@@ -39,6 +39,7 @@ from core.federation.oauth.device_flow_rules import (
     DeviceCodeInvalid,
     DeviceCodePending,
     DeviceDecision,
+    DeviceFlowRefused,
     DeviceRequest,
     DeviceRequestStatus,
     SlowDown,
@@ -69,7 +70,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """Issue a device code and a user code to a device that runs the requested application.
 
     Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, CodeChallengeMissing,
+    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, DeviceFlowRefused, CodeChallengeMissing,
     CodeChallengeInvalid.
     """
     async with ports.storage.reading() as read:
@@ -77,6 +78,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
             service, context = await oauth.find_service(read, request) or refuse(ApplicationMissing)
         except ServiceNotFound:
             raise ClientInvalid if request.org is None else ServiceNotFound from None
+    if context.is_code_flow_only:
+        raise DeviceFlowRefused
     oauth_rules.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
     now, device_code, scope = ports.clock.now(), new_secret(), parse_scope(request.scope)
     async with ports.storage.transaction(by=caller) as tx:
@@ -174,7 +177,9 @@ async def _start_session(
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
         await devices.remember_device(tx, match, now)
-        _, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
+        service, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
+        if service.is_code_flow_only:  # its settings have changed after the codes were issued
+            raise DeviceCodeInvalid
         openid = None
         if poll.scope:
             facts = await tx.sessions.user_facts_for_id_token(person.user_id, poll.service.id, now)

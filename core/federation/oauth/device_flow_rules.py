@@ -34,6 +34,12 @@ class ApplicationMissing(Invalid):
     """The application is missing. Send client_id, or org and service."""
 
 
+class DeviceFlowRefused(Invalid):
+    """This application cannot use the device flow. Use the authorization code flow with PKCE in a browser."""
+
+    oauth_error = "unauthorized_client"
+
+
 class UserCodeUnknown(Invalid):
     """No device is waiting for this code. Enter the code exactly as the device shows it, or start again on the device."""
 

@@ -115,6 +115,7 @@ async def test_invalid_settings_are_refused(shops: Workshop, acme: Tenant) -> No
         *({"required_acr": value} for value in ("pwd", "", "MFA", ["mfa"], True)),
         *({name: value} for name in ("enterprise", "accepts_token_endpoint_audience") for value in (None, "true", 1)),
         {"enterprise": True, "accepts_token_endpoint_audience": True},
+        {"enterprise": True, "pkce_without_secret": True},
         {"enterprise": True, "redirect_uris": ["http://localhost/callback"]},
         *({"service_type": kind, "jwks": {"keys": [KEY]}} for kind in ("spa", "mobile", "desktop")),
         {"service_type": "mobile", "jwks_uri": "https://shop.example/keys"},
@@ -132,6 +133,7 @@ async def test_rules_hold_for_settings_that_stay(shops: Workshop) -> None:
     await shops.update("admin", enterprise=True)
     assert refused(await shops.update("admin", redirect_uris=["http://127.0.0.1/"])) == BAD
     assert refused(await shops.update("admin", accepts_token_endpoint_audience=True)) == BAD
+    assert refused(await shops.update("admin", pkce_without_secret=True)) == BAD
     await shops.update("admin", jwks={"keys": [KEY]})
     assert refused(await shops.update("admin", jwks_uri="https://shop.example/keys")) == BAD
     assert "jwks" not in body_of(await shops.update("admin", service_type="spa")), "a public client loses its keys"

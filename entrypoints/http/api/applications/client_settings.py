@@ -13,9 +13,13 @@ ASSERTION_AUDIENCE: Final = "Whether assertions may have the URL of the token en
 ACCESS_LIFETIME: Final = "The lifetime of access tokens, from 60 seconds to that of the platform; null for that of the platform."
 REFRESH_LIFETIME: Final = "The lifetime of an unused refresh token, from 60 seconds to that of the platform; null for that of the platform."
 ENTERPRISE: Final = (
-    "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer."
+    "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer, "
+    "and the authorization code flow only."
 )
-REQUIRED_ACR: Final = "`mfa` if every sign-in needs a second factor; null if the application decides itself."
+REQUIRED_ACR: Final = (
+    "`mfa` if every sign-in needs a second factor, which only the authorization code flow can ask for; null if the application decides "
+    "itself."
+)
 
 
 class JwkSetRequest(RequestModel):

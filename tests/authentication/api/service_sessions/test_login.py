@@ -156,6 +156,14 @@ async def test_public_applications_refuse_passwords(shop: Shop, tenants: Tenants
         assert await shop.login_rows() == before
 
 
+@pytest.mark.parametrize("setting", ["enterprise = true", "required_acr = 'mfa'"])
+async def test_applications_with_stricter_sign_ins_refuse_passwords(shop: Shop, setting: str) -> None:
+    await run_sql(shop.tenant.pool, f"update services set {setting}")  # noqa: S608
+    before = await shop.login_rows()
+    assert refused(await shop.login()) == BAD
+    assert await shop.login_rows() == before
+
+
 async def test_a_refused_login_to_a_service_has_the_same_response_and_changes_nothing(shop: Shop, tenants: Tenants) -> None:
     await add_account(tenants.ports, "unverified@example.com", verified=False)
     await add_account(tenants.ports, "gone@example.com", deactivated_at=tenants.ports.clock.now())
@@ -178,6 +186,7 @@ async def test_a_refused_login_to_a_service_has_the_same_response_and_changes_no
     [
         ("update organizations set status = 'suspended' where id = %(org)s", NOT_ACTIVE),
         ("update services set service_type = 'mobile', client_secret_hash = null where id = %(service)s", BAD),
+        ("update services set enterprise = true where id = %(service)s", BAD),
         ("delete from services where id = %(service)s", MISSING),
         ("update users set deactivated_at = now() where id = %(user)s", UNAUTHORIZED),
     ],

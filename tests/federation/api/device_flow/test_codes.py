@@ -64,6 +64,13 @@ async def test_no_client_secret_is_needed_but_a_wrong_one_is_refused(cli: Device
     assert await run_sql(pool, "select count(*) from device_codes") == [(2,)]
 
 
+@pytest.mark.parametrize("setting", ["enterprise = true", "required_acr = 'mfa'"])
+async def test_applications_with_stricter_sign_ins_get_no_codes(cli: DeviceClient, pool: Pool, setting: str) -> None:
+    await run_sql(pool, f"update services set {setting}")  # noqa: S608
+    assert oauth_error(await cli.request_codes()) == (400, "unauthorized_client", "BAD_REQUEST")
+    assert await run_sql(pool, "select count(*) from device_codes") == [(0,)]
+
+
 def test_user_codes_have_no_vowels_and_no_digits() -> None:
     assert len(USER_CODE_ALPHABET) == len(set(USER_CODE_ALPHABET)) == 20
     assert not set(USER_CODE_ALPHABET) & set("AEIOUY0123456789")

@@ -292,6 +292,7 @@ ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
     "the account was deactivated": ("update users set deactivated_at = now() where email = 'ada@example.com'", DENIED),
     "the account was deleted": ("delete from users where email = 'ada@example.com'", INVALID),
     "the organization was suspended": ("update organizations set status = 'suspended'", NOT_ACTIVE),
+    "the service requires a second factor": ("update services set required_acr = 'mfa'", INVALID),
     "the service was deleted": ("delete from services", INVALID),
 }
 
