@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken
+from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken, SignInStamp
 from core.authentication.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Claims, PreAuthClaims
@@ -99,12 +99,12 @@ class Tokens(Protocol):
         """Return a signed access token."""
         ...
 
-    def sign_stamp(self, subject: bytes, at: datetime) -> str:
-        """Return a signed time for the thing with this hash."""
+    def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
+        """Return a signed stamp for the thing with this hash."""
         ...
 
-    def read_stamp(self, stamp: str, subject: bytes) -> datetime | None:
-        """Return the time (UTC) that was signed for this subject, or None if the stamp is not valid."""
+    def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
+        """Return the stamp that was signed for this subject, or None if it is not valid."""
         ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, at_hash
+from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims
@@ -245,19 +245,20 @@ class JwtTokens:
             payload["saml_state"] = claims.saml_state
         return self._sign(payload, PRE_AUTH_TOKEN)
 
-    def sign_stamp(self, subject: bytes, at: datetime) -> str:
-        """Return a signed time for the thing with this hash. Raises: LookupError if no key can sign."""
-        return self._sign({"iss": self._base_url, "at": at.timestamp(), "of": subject.hex(), "token_use": "stamp"}, STAMP)
+    def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
+        """Return a signed stamp for the thing with this hash. Raises: LookupError if no key can sign."""
+        payload = {"iss": self._base_url, "at": stamp.at.timestamp(), "of": subject.hex(), "token_use": "stamp"}
+        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP)
 
-    def read_stamp(self, stamp: str, subject: bytes) -> datetime | None:
-        """Return the time (UTC) that was signed for this subject, or None if the stamp is not valid."""
+    def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
+        """Return the stamp that was signed for this subject, or None if it is not valid."""
         try:
             payload = self._read_our_own(stamp, STAMP)
         except (TokenInvalid, WrongToken, UnknownKey):
             return None
         if payload.get("iss") != self._base_url or payload.get("token_use") != "stamp" or payload.get("of") != subject.hex():
             return None
-        return datetime.fromtimestamp(payload["at"], UTC)
+        return SignInStamp(datetime.fromtimestamp(payload["at"], UTC), UUID(payload["sid"]) if "sid" in payload else None)
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""

@@ -3,8 +3,9 @@
 Sources: OpenID Connect Core section 3.1.2.
 
 A request can ask for a fresh sign-in. Before the browser goes to the sign-in page for that, the
-request gets a stamp: the signed time at which the user was asked. A sign-in after this time is fresh.
-The stamp belongs to exactly this request, so an older stamp of another request proves nothing.
+request gets a stamp: the signed time at which the user was asked, and the session of the browser at
+that time. A sign-in after this time, with another session, is fresh. The stamp belongs to exactly this
+request, so an older stamp of another request proves nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope
+from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import openid_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.oauth.consents import consent_scopes
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ports import Ports
 
 STAMP_TTL: Final = timedelta(hours=1)
+CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
 
 
 class Step(Enum):
@@ -135,7 +137,7 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
         return True
     if is_fresh:
         return False
-    if Prompt.LOGIN in openid.prompt:
+    if Prompt.LOGIN in openid.prompt or openid.max_age == timedelta():
         return True
     if openid.max_age is not None:
         is_recent = session.is_fresh and ports.clock.now() - session.created_at <= openid.max_age
@@ -183,11 +185,12 @@ def asks_for_more(openid: OpenIdRequest) -> bool:
     return bool(openid.prompt) or openid.max_age is not None or acr is not None or openid.subject is not None
 
 
-def stamped(ports: Ports, request: AuthorizationRequest) -> AuthorizationRequest:
-    """Return the request with the time at which its user was first asked to sign in."""
-    if _asked_at(ports, request) is not None:
+def stamped(ports: Ports, request: AuthorizationRequest, visitor: Visitor | None) -> AuthorizationRequest:
+    """Return the request with the time at which its user was first asked to sign in, and the session of the visitor then."""
+    if _read_stamp(ports, request) is not None:
         return request
-    return replace(request, asked=ports.tokens.sign_stamp(_identity(request), ports.clock.now()))
+    stamp = SignInStamp(ports.clock.now(), None if visitor is None else visitor.session_id)
+    return replace(request, asked=ports.tokens.sign_stamp(_identity(request), stamp))
 
 
 def is_stamped(path: str) -> bool:
@@ -199,17 +202,21 @@ def is_stamped(path: str) -> bool:
 def asked_at(ports: Ports, path: str) -> datetime | None:
     """Return the time (UTC) in the stamp of the authorization request that continues at this path, or None."""
     request = AuthorizationRequest.from_path(path)
-    return None if request is None else _asked_at(ports, request)
+    stamp = None if request is None else _read_stamp(ports, request)
+    return None if stamp is None else stamp.at
 
 
 async def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationRequest) -> bool:
     """Return whether the visitor signed in after this request had asked for it, with all factors of the account.
 
+    The clocks of two processes differ, so the time alone does not decide. The session that the browser
+    had when the user was asked is never fresh.
+
     The user can change where the sign-in form continues. Then the sign-in knows nothing of this
     request, and a trusted device skips the second factor.
     """
-    session, asked_at = visitor.browser, _asked_at(ports, request)
-    if asked_at is None or not session.is_fresh or session.created_at < asked_at:
+    session, stamp = visitor.browser, _read_stamp(ports, request)
+    if stamp is None or not session.is_fresh or session.id == stamp.session_id or session.created_at < stamp.at - CLOCK_LEEWAY:
         return False
     return not await _lacks_factor(ports, visitor)
 
@@ -223,10 +230,10 @@ async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
     return account is not None and account.mfa_enabled_at is not None
 
 
-def _asked_at(ports: Ports, request: AuthorizationRequest) -> datetime | None:
-    """Return the time (UTC) in the stamp, or None if there is none, or if it is too old or belongs to another request."""
-    asked_at = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request))
-    return None if asked_at is None or ports.clock.now() - asked_at > STAMP_TTL else asked_at
+def _read_stamp(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:
+    """Return the stamp of the request, or None if there is none, or if it is too old or belongs to another request."""
+    stamp = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request))
+    return None if stamp is None or ports.clock.now() - stamp.at > STAMP_TTL else stamp
 
 
 def _identity(request: AuthorizationRequest) -> bytes:

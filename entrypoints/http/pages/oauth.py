@@ -162,7 +162,7 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
     if user is None:
         return _to_sign_in(authorization)
     if step.step is Step.SIGN_IN:  # again: the sign-in page would lead a signed-in user back here
-        return await sign_in_form(_continued(authorization).path)
+        return await sign_in_form(_continued(authorization, user).path)
     if authorization.redirect_uri is None:
         return redirect(ACCOUNT_PATH)
     if step.step is not Step.CODE:
@@ -176,14 +176,14 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
 
 
 def _to_sign_in(authorization: Authorization) -> Response:
-    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': _continued(authorization).path})}")
+    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': _continued(authorization, None).path})}")
 
 
-def _continued(authorization: Authorization) -> AuthorizationRequest:
-    """Return the request that continues after the sign-in."""
+def _continued(authorization: Authorization, user: Visitor | None) -> AuthorizationRequest:
+    """Return the request that continues after the sign-in. `user` has the present session of the browser."""
     if not authorization_steps.asks_for_more(_parse(authorization)):
         return authorization.request
-    return authorization_steps.stamped(ports(), authorization.request)
+    return authorization_steps.stamped(ports(), authorization.request, user)
 
 
 def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
