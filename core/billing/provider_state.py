@@ -204,6 +204,8 @@ async def update_subscription(
             tx.record(events.subscription_canceled(current))
         else:
             tx.record(events.subscription_updated(current, changed))
+        if not changed.status.is_live:
+            await subscriptions.end_lost_access(tx, [changed], now)
     if not is_price_known:
         return Effect.MISMATCH
     return Effect.UNCHANGED if changed == current else Effect.DONE

@@ -37,6 +37,7 @@ from core.kernel.values import KEEP, new_id, provided
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -165,6 +166,8 @@ async def update(
         if new != old:
             await tx.subscriptions.save(old, new, now)
             tx.record(events.subscription_updated(old, new))
+        if not new.status.is_live:
+            await end_lost_access(tx, [new], now)
     if must_cancel:
         await cancellations.cancel_now(ports, new.org_id, new.service_id)
     return new
@@ -197,7 +200,15 @@ async def end_locked(tx: Transaction, old: Subscription, now: datetime) -> None:
     else:
         await tx.subscriptions.save(old, replace(old, status=SubscriptionStatus.CANCELLED), now)
         await _request_cancellation(tx, old, now)
+    await end_lost_access(tx, [old], now)
     tx.record(events.subscription_canceled(old))
+
+
+async def end_lost_access(tx: Transaction, ended: Sequence[Subscription], now: datetime) -> None:
+    """End the OpenID Connect sessions of users who had access to the service only by these subscriptions, so that it is told."""
+    for service in sorted({(subscription.org_id, subscription.service_id) for subscription in ended}):
+        user_ids = [subscription.user_id for subscription in ended if subscription.service_id == service[1]]
+        await tx.sessions.end_without_access(*service, sorted(user_ids), now)
 
 
 async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> bool:
@@ -260,6 +271,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         expired = await tx.subscriptions.expire(now, EXPIRY_BATCH)
         for subscription in expired:
             tx.record(events.subscription_expired(subscription))
+        await end_lost_access(tx, expired, now)
         return len(expired)
 
     return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, EXPIRY_BATCH, {"subscriptions": expire_batch})
