@@ -138,7 +138,8 @@ class RelyingApplication:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._client_id, self._secret = uuid.uuid4(), new_secret()
+        client_id, secret = uuid.uuid4(), new_secret()
+        self.credentials = {"client_id": str(client_id), "client_secret": secret}
         self._org, self._shop = uuid.uuid4(), uuid.uuid4()
         now = datetime.now(UTC)
         ends = now + timedelta(days=30)
@@ -151,7 +152,7 @@ class RelyingApplication:
             connection.execute(
                 "insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at, "
                 "updated_at) values (%s, %s, 'shop', 'Shop', 'web', %s, %s, %s, %s, %s)",
-                (self._shop, self._org, self._client_id, digest(self._secret), [REDIRECT_URI], now, now),
+                (self._shop, self._org, client_id, digest(secret), [REDIRECT_URI], now, now),
             )
             people = [row[0] for row in connection.execute("select id from users where email like '%@bench.example'")]
             self._browsers = [(user, uuid.uuid4()) for user in people]
@@ -175,8 +176,8 @@ class RelyingApplication:
         with psycopg.connect(self._service.conninfo) as connection:
             copy(connection, f"copy authorization_codes ({columns})", rows)
         tidy(self._service)
-        client = {"redirect_uri": REDIRECT_URI, "client_id": str(self._client_id), "client_secret": self._secret}
-        return [Request("POST", "/auth/token", body={"code": code, **client}) for code in codes]
+        fields = {"redirect_uri": REDIRECT_URI, **self.credentials}
+        return [Request("POST", "/auth/token", body={"code": code, **fields}) for code in codes]
 
     def _turns(self, count: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
         return [self._browsers[number % len(self._browsers)] for number in range(count)]

@@ -26,6 +26,7 @@ from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
 from ops.bench.sign_in_rows import (
     CodeExchange,
+    Introspection,
     LoginsOnBuild,
     LoginsOnWheel,
     Memory,
@@ -39,8 +40,8 @@ from ops.bench.sign_in_rows import (
 # The rows about organizations come last, and then those about end users, because the service that
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, MfaVerify,
-    SamlResponses, SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection,
+    MfaVerify, SamlResponses, SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,
     ScimCreate, ScimFilter, ScimPage, ScimGroup,

@@ -19,6 +19,7 @@ from ops.bench.row import (
     BareAppRow,
     Row,
     ask,
+    check_body,
     logins,
     measure,
     raw_command,
@@ -187,6 +188,24 @@ class UserInfo(BareAppRow):
         self.requests = [Request("GET", "/auth/userinfo", ask(self.service, exchange)["access_token"]) for exchange in exchanges]
         if "email" not in ask(self.service, self.requests[0]):
             raise MeasurementFailed("The userinfo endpoint does not show the email address.")
+
+    def ours(self, seconds: int) -> Sample:
+        return measure(self.service, REQUESTS, self.requests, seconds)
+
+
+class Introspection(BareAppRow):
+    name = "introspection"
+    description = "POST /auth/introspect with an access token and 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.35, aim=0.50)
+    setting = f"{BareAppRow.setting}, one application with a client secret, tokens of {READERS} users"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, READERS)
+        application = people.RelyingApplication(self.service)
+        tokens = [ask(self.service, exchange)["access_token"] for exchange in application.exchanges(READERS, OPENID_SCOPE)]
+        self.requests = [Request("POST", "/auth/introspect", form={"token": token, **application.credentials}) for token in tokens]
+        check_body(self.service, self.requests[0], '"active":true')
 
     def ours(self, seconds: int) -> Sample:
         return measure(self.service, REQUESTS, self.requests, seconds)
