@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import Device, DeviceMatch
     from core.accounts.mfa_rules import MfaEnrollment
     from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.sessions_rules import Grant, OpenIdSubject, Session
+    from core.authentication.openid_rules import OpenIdGrant, UserFacts
+    from core.authentication.sessions_rules import Grant, Session
     from core.billing.subscriptions_rules import Entitlement
+    from core.kernel.deferred import Deferred
     from core.kernel.principals import Person, ServiceContext
     from core.kernel.values import Email
 
@@ -97,7 +99,8 @@ class RedeemedGrant:
     authenticated_at: datetime | None = None  # UTC; when the user signed in to the browser session
     second_factor: bool = False  # whether that sign-in used it
     browser_session_id: UUID | None = None
-    openid: OpenIdSubject | None = None
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +158,5 @@ class SignedIn:
     entitlement: Entitlement  # to the service of the session
     secret: str = field(repr=False)
     device_token: str | None = field(repr=False)
-    openid: OpenIdSubject | None = None
+    user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
+    nonce: str | None = None

@@ -9,7 +9,7 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.authentication import events, sessions
 from core.authentication.login_rules import NeedsCodeFlow, SignedIn
 from core.authentication.service_access import enroll_end_user
-from core.authentication.sessions_rules import NO_ENTITLEMENT, SessionStart, TokenSubject
+from core.authentication.sessions_rules import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -71,19 +71,23 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         authenticated_at=redeemed.authenticated_at,
         second_factor=redeemed.second_factor,
         browser_session_id=redeemed.browser_session_id,
-        openid=None if redeemed.openid is None else redeemed.openid.grant,
+        openid=redeemed.openid,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
+    facts = None if redeemed.openid is None else tx.sessions.user_facts_deferred(account.id, service.id if service else None, now)
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))
-    return SignedIn(session, account.email, account.email_verified_at is not None, redeemed.entitlement, secret, None, redeemed.openid)
+    is_verified = account.email_verified_at is not None
+    return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce)
 
 
 def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
     """Return the first token pair of a session that is not a browser session."""
-    session = signed_in.session
+    session, openid = signed_in.session, None
+    if session.openid is not None:
+        openid = OpenIdSubject(session.openid, signed_in.user_facts.value if signed_in.user_facts else None, signed_in.nonce)
     subject = TokenSubject(
         session_id=session.id,
         user_id=session.user_id,
@@ -93,7 +97,7 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
         service=session.service,
         entitlement=signed_in.entitlement,
         authentication=session.authentication,
-        openid=signed_in.openid,
+        openid=openid,
     )
     return sessions.issue_tokens(ports, subject, signed_in.secret, session.created_at)
 

@@ -29,6 +29,7 @@ from core.authentication.sessions_rules import (
     Session,
 )
 from core.authentication.signing_keys_rules import SigningKey
+from core.kernel.deferred import Deferred
 from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, PageResult
@@ -84,10 +85,6 @@ class SessionsRead(Protocol):
         """Return what was granted to the session of this token, or None without OpenID Connect."""
         ...
 
-    async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        """Return the facts for an ID token, or None if the service does not want them there."""
-        ...
-
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         """Return the live session of the cookie with this hash, and its facts. They contain no organization."""
         ...
@@ -123,6 +120,10 @@ class Sessions(SessionsRead, Protocol):
     user authorized in it, except those with offline access. The caller holds the lock on the
     account: otherwise the exchange of a code at the same time could add one more.
     """
+
+    def user_facts_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> Deferred[UserFacts]:
+        """Read the facts for an ID token with the next statement. There are none if the service does not want them there."""
+        ...
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         """Add a session with its first refresh token."""

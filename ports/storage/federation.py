@@ -14,7 +14,7 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import DeferredEnrollment
 from core.applications.services_rules import Service
-from core.authentication.openid_rules import Scope, UserFacts
+from core.authentication.openid_rules import Scope
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.consents_rules import Consent
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
@@ -63,13 +63,6 @@ class AuthorizationCodes(Protocol):
         The redirect URI and the challenge must be those of the authorization request. If that
         request had no redirect URI, the token request may have a registered one (`registered`).
         Only one of several parallel calls can redeem the code.
-        """
-        ...
-
-    def user_facts_deferred(self, code_hash: bytes, service: ServiceContext | None, now: datetime) -> Deferred[UserFacts]:
-        """Read the facts for an ID token with the next statement.
-
-        None if the code has no scope `openid`, or if the application does not want them in its ID tokens.
         """
         ...
 

@@ -44,18 +44,22 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     return OpenIdGrant(to_scope(row[0]), RequestedClaims(tuple(row[1] or ()), tuple(row[2] or ())), row[3])
 
 
-def user_facts_sql(user_id: LiteralString, service_id: LiteralString, condition: LiteralString = "true") -> LiteralString:
-    """Return a query for the facts about this user at this service, which may be null. There is no row unless `condition` holds.
+# The facts about a user at a service, in the order of `to_user_facts`: of the user `u`, the
+# organization `vo` of the service, the membership `m` and the entitlement `n`.
+USER_FACTS: Final = (
+    "u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo, u.profile_details, "
+    "coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, n.name as plan, n.status, n.features"
+)
 
-    `condition` can use the service as `v`.
-    """
+
+def user_facts_sql(user_id: LiteralString, service_id: LiteralString) -> LiteralString:
+    """Return a query for the facts about this user at this service, which may be null. It can be continued with `and`."""
     return f"""
-        select u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo, u.profile_details,
-               coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, n.name as plan, n.status, n.features
+        select {USER_FACTS}
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id
         left join lateral ({entitlement("v.id", "u.id")}) n on true
-        where u.id = {user_id} and {condition}"""
+        where u.id = {user_id}"""
 
 
 def to_user_facts(row: Row) -> UserFacts:

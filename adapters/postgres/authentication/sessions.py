@@ -19,9 +19,17 @@ from adapters.postgres.authentication.live_sessions import (
     SESSION_IS_LIVE,
     SESSION_NOT_ENDED,
 )
-from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant, to_user_facts, user_facts_sql
+from adapters.postgres.authentication.openid import (
+    GRANT_WIDTH,
+    USER_FACTS,
+    grant_columns,
+    grant_parameters,
+    to_grant,
+    to_user_facts,
+    user_facts_sql,
+)
 from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
 from core.authentication.openid_rules import Authentication, OpenIdGrant, UserFacts
 from core.authentication.recent_sign_in_rules import SignInFacts
@@ -127,8 +135,7 @@ MAY_USE_SERVICE: Final = f"""
             where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")})"""
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
-FACTS_FOR_ID_TOKEN: Final = user_facts_sql("e.user_id", "e.service_id", "e.scope is not null and coalesce(v.id_token_claims, true)")
-FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", "coalesce(v.id_token_claims, true)")
+FACTS_OF_USER: Final = f"{user_facts_sql('%(user_id)s', '%(service_id)s')} and coalesce(v.id_token_claims, true)"
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
@@ -352,9 +359,6 @@ class Sessions(Repository):
             token_hash=token_hash,
         )
 
-    async def user_facts_for_id_token(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        return await self._one(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
-
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
             lambda row: (BrowserSession(*row[SESSION_CONTEXT_WIDTH:]), to_session_context(row)),
@@ -420,6 +424,9 @@ class Sessions(Repository):
         assert counts is not None, "count(*) always returns a row"
         return counts
 
+    def user_facts_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> DeferredRow[UserFacts]:
+        return self._one_deferred(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._write(
             f"""
@@ -465,10 +472,12 @@ class Sessions(Repository):
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended)
             select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug,
-                   e.authenticated_at, e.provider, e.second_factor, {grant_columns("e")}, {CONTEXT}, n.name, n.status, n.features, f.*
+                   e.authenticated_at, e.provider, e.second_factor, {grant_columns("e")}, {CONTEXT}, n.name, n.status, n.features,
+                   {USER_FACTS}
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true
-            left join lateral ({FACTS_FOR_ID_TOKEN}) f on true""",
+            left join users u on u.id = e.user_id and e.scope is not null and coalesce(v.id_token_claims, true)
+            left join memberships m on m.org_id = v.org_id and m.user_id = u.id""",
             old_hash=old_hash,
             new_hash=new_hash,
             now=now,

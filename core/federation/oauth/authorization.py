@@ -25,7 +25,6 @@ from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
     Grant,
-    OpenIdSubject,
     Presenter,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
@@ -218,7 +217,6 @@ async def _redeem(
             codes = tx.authorization_codes
             locked = codes.lock_account_deferred(code_hash, service)
             redemption = codes.redeem_deferred(code_hash, service, redirect_uri, challenge, session_id, now, registered=is_registered)
-            facts = codes.user_facts_deferred(code_hash, service, now)
             enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
@@ -227,8 +225,7 @@ async def _redeem(
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                openid = None if redeemed.openid is None else OpenIdSubject(redeemed.openid, facts.value, redeemed.nonce)
-                grant = _grant_of(account, service, session_id, redeemed, entitlement, openid)
+                grant = _grant_of(account, service, session_id, redeemed, entitlement)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -252,7 +249,6 @@ def _grant_of(
     session_id: UUID,
     redeemed: RedeemedAuthorizationCode,
     entitlement: Entitlement,
-    openid: OpenIdSubject | None,
 ) -> RedeemedGrant:
     person = Person(
         user_id=account.id,
@@ -274,7 +270,8 @@ def _grant_of(
         authenticated_at=redeemed.browser.created_at,
         second_factor=redeemed.browser.second_factor,
         browser_session_id=redeemed.browser.id,
-        openid=openid,
+        openid=redeemed.openid,
+        nonce=redeemed.nonce,
     )
 
 

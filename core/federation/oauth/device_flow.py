@@ -22,7 +22,7 @@ from core.authentication.login_rules import RedeemedGrant
 from core.authentication.openid_rules import OpenIdGrant, Scope, parse_scope
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
-from core.authentication.sessions_rules import Grant, OpenIdSubject
+from core.authentication.sessions_rules import Grant
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import consents
@@ -180,10 +180,6 @@ async def _start_session(
         service, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
         if service.is_code_flow_only:  # its settings have changed after the codes were issued
             raise DeviceCodeInvalid
-        openid = None
-        if poll.scope:
-            facts = await tx.sessions.user_facts_for_id_token(person.user_id, poll.service.id, now)
-            openid = OpenIdSubject(OpenIdGrant(poll.scope), facts)
         grant = RedeemedGrant(
             person=person,
             account=locked,
@@ -195,7 +191,7 @@ async def _start_session(
             new_device=match.device,
             authenticated_at=poll.authenticated_at,
             second_factor=poll.second_factor,
-            openid=openid,
+            openid=OpenIdGrant(poll.scope) if poll.scope else None,
         )
         return await start_granted_session(ports, tx, grant, now)
 

@@ -14,13 +14,10 @@ from adapters.postgres.authentication.openid import (
     grant_columns,
     grant_parameters,
     to_grant,
-    to_user_facts,
-    user_facts_sql,
 )
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import DeferredEnrollment
-from core.authentication.openid_rules import UserFacts
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.principals import BrowserSession, ServiceContext
 
@@ -41,12 +38,6 @@ ENROLL: Final = enroll_sql(
     "id = %(service_id)s", users=f"a.id = {REDEEMER}", admits=f"{REDEEMER} is not null and {may_use('services', REDEEMER)}"
 )
 ENTITLEMENT: Final = context_and_entitlement_sql(REDEEMER)
-
-# Facts for the ID token, if the code is one of OpenID Connect and the application wants them there.
-REQUESTER: Final = (
-    f"(select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.scope is not null)"
-)
-FACTS_OF_REDEEMER: Final = user_facts_sql(REQUESTER, "%(service_id)s", "coalesce(v.id_token_claims, true)")
 
 
 def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
@@ -131,9 +122,6 @@ class AuthorizationCodes(Repository):
         return DeferredEnrollment(
             self._one_deferred(lambda _: True, ENROLL, **values), self._one_deferred(to_context_and_entitlement, ENTITLEMENT, **values)
         )
-
-    def user_facts_deferred(self, code_hash: bytes, service: ServiceContext | None, now: datetime) -> DeferredRow[UserFacts]:
-        return self._one_deferred(to_user_facts, FACTS_OF_REDEEMER, code_hash=code_hash, now=now, **client_parameters(service))
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         return await self._one(
