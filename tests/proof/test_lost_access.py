@@ -20,8 +20,16 @@ from tests.billing.api.billing import CREATED, DELETED, Till
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import SECRET as BILLING_SECRET
 from tests.federation.api.cli import GRANT
-from tests.federation.api.relying import SECRET, RelyingParty, add_relying_party, claims, sign_in_browser
-from tests.federation.attacks.world import give_consent, openid_tokens, path_of
+from tests.federation.api.relying import (
+    SECRET,
+    RelyingParty,
+    add_relying_party,
+    claims,
+    give_consent,
+    openid_tokens,
+    path_of,
+    sign_in_browser,
+)
 from tests.support.browser import SIGN_IN, FakeBrowser
 from tests.support.builders import Answer, make_edge, run_sql, sign_in
 from tests.support.platform import Platform

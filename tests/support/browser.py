@@ -1,6 +1,7 @@
 """A browser on our pages that keeps cookies and submits forms."""
 
 import re
+from html import unescape
 from http.cookies import Morsel, SimpleCookie
 from typing import Final
 from urllib.parse import urlencode
@@ -22,6 +23,11 @@ def form_token(answer: Answer) -> str:
     match = re.search(r'name="form_token" value="([^"]+)"', answer.text)
     assert match, answer.text
     return match[1]
+
+
+def hidden_fields(answer: Answer) -> dict[str, str]:
+    """Return the hidden fields of all forms of a page."""
+    return {name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.text)}
 
 
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:

@@ -12,6 +12,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
@@ -91,9 +92,9 @@ async def support(api: Api, ports: Ports, pool: Pool) -> Support:
 
 
 @pytest.fixture
-def browser(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
+def browser(app: QuartTrio, clock: FakeClock, edge: Edge) -> SamlBrowser:
     """A browser without a session."""
-    return SamlBrowser(app, clock)
+    return SamlBrowser(app, clock, edge.base_url)
 
 
 @pytest.fixture

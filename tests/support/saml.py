@@ -24,6 +24,7 @@ from core.federation.saml.configuration_rules import NameIdFormat, SamlCertifica
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
+from tests.support.browser import hidden_fields
 from tests.support.builders import BASE_URL, Answer
 from tests.support.services import add_service
 
@@ -257,8 +258,6 @@ class PostedResponse:
 def posted_response(answer: Answer) -> PostedResponse:
     """Return the form on the page."""
     assert answer.status == 200, (answer.status, answer.text.rpartition("<main>")[2])
-    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text))
+    fields = hidden_fields(answer)
     [url] = re.findall(r'method="post" action="([^"]+)"', answer.text)
-    relay_state = fields.get("RelayState")
-    document_ = base64.b64decode(fields["SAMLResponse"], validate=True)
-    return PostedResponse(html.unescape(url), document_, None if relay_state is None else html.unescape(relay_state))
+    return PostedResponse(html.unescape(url), base64.b64decode(fields["SAMLResponse"], validate=True), fields.get("RelayState"))

@@ -55,8 +55,8 @@ class SamlApplications:
 class SamlBrowser(FakeBrowser):
     """A browser that follows the redirects of SAML applications."""
 
-    def __init__(self, app: QuartTrio, clock: Any) -> None:
-        super().__init__(app)
+    def __init__(self, app: QuartTrio, clock: Any, origin: str = BASE_URL) -> None:
+        super().__init__(app, origin)
         self._clock = clock
 
     def now(self) -> Any:

@@ -22,6 +22,9 @@ INTERVAL: Final = timedelta(seconds=5)
 SIGN_IN_TABLES: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")
 
 
+INVALID_CLIENT: Final = (401, "invalid_client", "UNAUTHORIZED")  # as `oauth_error` returns it
+
+
 def oauth_error(answer: Answer) -> tuple[int, str, str]:
     """Return the status, the OAuth error and our error code of a refusal."""
     body = answer.json

@@ -9,9 +9,11 @@ from uuid import UUID
 import jwt
 
 from core.accounts.accounts_rules import Account
+from core.authentication.openid_rules import Scope
 from core.federation.oauth.authorization_rules import s256_challenge
+from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
-from tests.support.browser import FakeBrowser, leads_to
+from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.services import add_service, add_service_user, service_context
 from tests.support.tenants import Tenant
@@ -155,3 +157,40 @@ async def sign_in_browser(
     if is_known:
         await add_service_user(ports, relying_party.service, account.id, signed_in=False)
     return session_id
+
+
+# OpenID Connect
+
+
+def path_of(application: RelyingParty, **changes: str | None) -> str:
+    """Return the path and query of an authorization request with the scope `openid`."""
+    return application.request(**{"response_type": "code", "scope": "openid", **changes})
+
+
+async def give_consent(application: RelyingParty, account: Account, *scope: Scope) -> None:
+    """Let the user have agreed to these scopes of the application, by default to all."""
+    tenant = application.tenant
+    async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.consents.add(tenant.org, application.service, account.id, scope or tuple(Scope), tenant.ports.clock.now())
+
+
+def answer_fields(answer: Answer) -> dict[str, str]:
+    """Return the fields of a redirect to the application."""
+    return redirect_parts(answer)[1]
+
+
+async def authorize(application: RelyingParty, **changes: str | None) -> dict[str, str]:
+    """Send a request with `openid`, agree if a page asks, and return what the application gets."""
+    path = path_of(application, **changes)
+    answer = await application.browser.open(path)
+    if answer.status == 200:
+        answer = await application.browser.send(path, form_token=form_token(answer), answer="continue")
+    return answer_fields(answer)
+
+
+async def openid_tokens(application: RelyingParty, **changes: str | None) -> dict[str, Any]:
+    """Return the tokens that the application gets with `openid`. The user agrees if a page asks."""
+    answer = await application.exchange((await authorize(application, **changes))["code"])
+    assert answer.status == 200, answer.text
+    tokens: dict[str, Any] = answer.json
+    return tokens

@@ -4,13 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from entrypoints.http.app import Edge
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import oauth_error
+from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.client_authentication.keys import assertion, proof, register
 from tests.federation.api.relying import SECRET, RelyingParty, add_relying_party, basic, claims, sign_in_browser
 from tests.support.browser import FakeBrowser
@@ -18,13 +16,7 @@ from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.tenants import Tenant
 
 INTROSPECT = "/auth/introspect"
-INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 INACTIVE = {"active": False}
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 async def introspect(client: RelyingParty, token: str, **fields: str | None) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.policy import Policy
-from entrypoints.http.app import Edge
 from entrypoints.http.edge.openapi import allows_any_origin
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import oauth_error
+from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.relying import (
     FORM,
     PKCE,
@@ -39,15 +38,9 @@ from tests.support.tenants import Tenant
 
 INVALID_GRANT = (400, "invalid_grant", "BAD_REQUEST")
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
-INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 NOT_ACTIVE = (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
 FRONTEND = "https://app.example.com"
 UNKNOWN_CLIENT = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 # Refresh tokens

@@ -9,14 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.federation.api.cli import oauth_error
+from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.relying import (
     PKCE,
     SECRET,
@@ -35,13 +33,7 @@ from tests.support.tenants import Tenant
 
 INVALID_GRANT = (400, "invalid_grant", "BAD_REQUEST")
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
-INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 UNKNOWN_CLIENT = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 async def live_sessions(pool: Pool) -> int:

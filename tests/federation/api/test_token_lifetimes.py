@@ -3,25 +3,17 @@
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.policy import Policy
-from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import oauth_error
 from tests.federation.api.relying import RelyingParty, claims
-from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
 from tests.support.direct import change_ports
 
 INVALID_GRANT = (400, "invalid_grant", "BAD_REQUEST")
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 async def choose(client: RelyingParty, seconds: int | None) -> None:

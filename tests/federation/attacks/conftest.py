@@ -1,20 +1,11 @@
 """A victim who uses an honest application, and an application of the attacker in another organization."""
 
 import pytest
-from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
-from entrypoints.http.app import Edge
-from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
-from tests.federation.attacks.world import give_consent
+from tests.federation.api.relying import RelyingParty, add_relying_party, give_consent, sign_in_browser
 from tests.support.browser import FakeBrowser
 from tests.support.tenants import Tenant
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    """The victim's browser."""
-    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture

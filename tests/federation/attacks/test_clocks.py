@@ -10,9 +10,10 @@ import pytest
 
 from core.accounts.accounts_rules import Account
 from tests.fakes.outside import FakeClock
-from tests.federation.api.relying import RelyingParty, sign_in_browser
-from tests.federation.attacks.test_fresh_sign_ins import is_sign_in, next_of, sign_in_at
-from tests.federation.attacks.world import answer_fields, is_code, path_of, unchanged
+from tests.federation.api.openid.client import next_of
+from tests.federation.api.relying import RelyingParty, answer_fields, path_of, sign_in_browser
+from tests.federation.attacks.test_fresh_sign_ins import is_sign_in, sign_in_at
+from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import leads_to
 
 SECOND: Final = timedelta(seconds=1)

@@ -11,8 +11,19 @@ from quart_trio import QuartTrio
 from core.accounts.accounts_rules import Account
 from core.federation.oauth.authorization_rules import s256_challenge
 from tests.fakes.outside import FakeClock
-from tests.federation.api.relying import PKCE, SECRET, VERIFIER, RelyingParty, sign_in_browser
-from tests.federation.attacks.world import answer_fields, authorize, give_consent, openid_tokens, path_of, unchanged
+from tests.federation.api.relying import (
+    PKCE,
+    SECRET,
+    VERIFIER,
+    RelyingParty,
+    answer_fields,
+    authorize,
+    give_consent,
+    openid_tokens,
+    path_of,
+    sign_in_browser,
+)
+from tests.federation.attacks.world import unchanged
 from tests.support.browser import FakeBrowser
 from tests.support.builders import add_account, run_sql
 

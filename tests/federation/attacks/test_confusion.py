@@ -6,20 +6,16 @@ One table says what each place accepts. Everything else is refused there and cha
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
-from uuid import UUID
 
-import jwt
 import pytest
 
 from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import LogoutToken
-from core.kernel.values import new_id
 from tests.federation.api.client_authentication.keys import assertion, proof, register
-from tests.federation.api.relying import SECRET, RelyingParty, sign_in_browser
-from tests.federation.attacks.world import authorize, is_code, openid_tokens, path_of, unchanged
+from tests.federation.api.end_session.applications import logout_token
+from tests.federation.api.relying import SECRET, RelyingParty, authorize, openid_tokens, path_of, sign_in_browser
+from tests.federation.attacks.world import is_code, unchanged
 from tests.proof.access.belongings import wait_for_code
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, run_sql, sign_in
@@ -70,18 +66,7 @@ class Kit:
         return str(answer.json["device_code"])
 
     async def logout_token(self) -> str:
-        claims = jwt.decode(await self.id_token(), options={"verify_signature": False})
-        now = self.shop.tenant.ports.clock.now()
-        return self.shop.tenant.ports.tokens.sign_logout_token(
-            LogoutToken(
-                id=new_id(),
-                client_id=str(self.shop.client_id),
-                user_id=self.user.id,
-                session_id=UUID(claims["sid"]),
-                issued_at=now,
-                expires_at=now + timedelta(minutes=2),
-            )
-        )
+        return logout_token(self.shop, await openid_tokens(self.shop))
 
     async def client_assertion(self) -> str:
         return assertion(self.shop)

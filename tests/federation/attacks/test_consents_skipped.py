@@ -7,8 +7,8 @@ import pytest
 from core.accounts.accounts_rules import Account
 from core.authentication.openid_rules import Scope
 from core.kernel.principals import Role
-from tests.federation.api.relying import RelyingParty
-from tests.federation.attacks.world import answer_fields, give_consent, is_code, openid_tokens, path_of, unchanged
+from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
+from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token
 from tests.support.builders import add_member, run_sql
 from tests.support.services import add_service_user

@@ -1,18 +1,17 @@
 """Requests and redirects that another site wants (RFC 9700 sections 4.7, 4.11 and 4.13; security G-1, G-2, G-3)."""
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from core.accounts.accounts_rules import Account
-from tests.federation.api.relying import AUTHORIZE, RelyingParty
-from tests.federation.attacks.world import answer_fields, is_code, path_of, unchanged
+from tests.federation.api.end_session.applications import CROSS_SITE, END_SESSION
+from tests.federation.api.relying import AUTHORIZE, RelyingParty, answer_fields, path_of
+from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, PASSWORD
 
-CROSS_SITE: Final = (b"sec-fetch-site", b"cross-site")
-END_SESSION: Final = "/auth/end-session"
 # Every parameter that a request can have, with a value that changes its meaning.
 PARAMETERS: Final[dict[str, str]] = {
     "response_type": "code",
@@ -40,7 +39,7 @@ FORMS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-async def test_a_form_of_another_site_gives_nothing_whatever_its_parameters(shop: RelyingParty, evil: RelyingParty, name: str) -> None:
+async def test_a_form_of_another_site_gives_nothing_with_any_parameter(shop: RelyingParty, evil: RelyingParty, name: str) -> None:
     """It is checked and leads to GET, where the user is asked as always."""
     for application in (shop, evil):
         fields = dict(parse_qsl(path_of(application).partition("?")[2])) | {name: PARAMETERS[name], "answer": "continue", "agreed": "true"}
@@ -53,7 +52,7 @@ async def test_a_form_of_another_site_gives_nothing_whatever_its_parameters(shop
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingParty, acme: Any, form: str) -> None:
+async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingParty, form: str) -> None:
     query, fields = FORMS[form]
     path = f"{path_of(shop)}&{query}"
     own = form_token(await shop.browser.open(path))
@@ -72,7 +71,7 @@ async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingP
         assert leads_to(await shop.browser.send(query_only, CROSS_SITE)).partition("?")[0] == AUTHORIZE
 
 
-async def test_a_sign_in_form_of_another_site_signs_nobody_in(shop: RelyingParty, user: Account) -> None:
+async def test_a_sign_in_form_of_another_site_is_refused(shop: RelyingParty, user: Account) -> None:
     """Otherwise the victim would use the attacker's account at the application (login CSRF)."""
     browser = FakeBrowser(shop.browser._app)
     path = path_of(shop)

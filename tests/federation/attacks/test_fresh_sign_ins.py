@@ -3,10 +3,8 @@
 See docs/adr/0030 and security A-10.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
-from html import unescape
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,8 +17,9 @@ from core.kernel.providers import Provider
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
-from tests.federation.api.relying import RelyingParty, sign_in_browser
-from tests.federation.attacks.world import answer_fields, authorize, is_code, path_of, unchanged
+from tests.federation.api.openid.client import next_of
+from tests.federation.api.relying import RelyingParty, answer_fields, authorize, path_of, sign_in_browser
+from tests.federation.attacks.world import is_code, unchanged
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
@@ -34,13 +33,6 @@ ASKS: Final[dict[str, dict[str, str]]] = {
     "max_age=60": {"max_age": "60"},
     "essential mfa": {"claims": ESSENTIAL_MFA},
 }
-
-
-def next_of(page: Answer) -> str:
-    """Return where a sign-in page continues."""
-    match = re.search(r'name="next" value="([^"]+)"', page.text)
-    assert match, page.text
-    return unescape(match[1])
 
 
 def stamp_of(path: str) -> str:

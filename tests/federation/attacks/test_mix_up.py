@@ -1,16 +1,13 @@
 """Mix-up: an answer that seems to come from another issuer, or that belongs to another request (RFC 9700 section 4.4, RFC 9207)."""
 
-import re
-from html import unescape
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from core.accounts.accounts_rules import Account
-from tests.federation.api.relying import RelyingParty
-from tests.federation.attacks.world import openid_tokens, path_of
-from tests.support.browser import form_token
+from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
+from tests.support.browser import form_token, hidden_fields
 from tests.support.builders import BASE_URL, Answer, run_sql
 
 ESSENTIAL_GOLD: Final = '{"id_token": {"acr": {"essential": true, "value": "gold"}}}'
@@ -31,8 +28,7 @@ def fields_of(answer: Answer, mode: str) -> dict[str, str]:
     """Return the parameters of an answer, which must be where the response mode says, and nowhere else."""
     if mode == "form_post":
         assert (answer.status, answer.headers.get("Location")) == (200, None)
-        found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.text)
-        return {unescape(name): unescape(value) for name, value in found}
+        return hidden_fields(answer)
     target = urlsplit(answer.headers["Location"])
     elsewhere = target.query if mode == "fragment" else target.fragment
     assert elsewhere == ""

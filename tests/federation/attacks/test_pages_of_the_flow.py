@@ -6,12 +6,12 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from core.accounts.accounts_rules import Account
-from tests.federation.api.relying import RelyingParty
-from tests.federation.attacks.world import is_code, openid_tokens, path_of, unchanged
+from tests.federation.api.end_session.applications import END_SESSION
+from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
+from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token
 from tests.support.builders import Answer
 
-END_SESSION: Final = "/auth/end-session"
 STATE: Final = "a-state-that-no-other-site-may-see"
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from core.accounts.accounts_rules import Account
-from tests.federation.api.relying import RelyingParty
-from tests.federation.attacks.world import authorize, is_code, path_of, unchanged
+from tests.federation.api.relying import RelyingParty, authorize, path_of
+from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token
 from tests.support.builders import BASE_URL
 

@@ -9,8 +9,8 @@ import pytest
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
 from tests.fakes.outside import FakeClock
-from tests.federation.api.relying import RelyingParty
-from tests.federation.attacks.world import give_consent, openid_tokens, unchanged
+from tests.federation.api.relying import RelyingParty, give_consent, openid_tokens
+from tests.federation.attacks.world import unchanged
 from tests.support.builders import BASE_URL, run_concurrently
 
 USERINFO: Final = f"{BASE_URL}/auth/userinfo"

@@ -1,18 +1,12 @@
-"""What the attacks need: requests with OpenID Connect, consents, and a proof that nothing has changed."""
+"""A proof that an attack has changed nothing, and that it got no code."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from typing import Final
 
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
-from core.kernel.principals import SYSTEM
-from tests.federation.api.relying import RelyingParty
-from tests.support.browser import form_token, leads_to
 from tests.support.builders import Answer, run_sql
 
 # Side effects of any request, refused ones included: rate limits, and counters of wrong secrets.
@@ -40,39 +34,6 @@ async def unchanged(pool: Pool) -> AsyncIterator[None]:
     yield
     after = await rows(pool)
     assert not after ^ before, sorted(after ^ before)
-
-
-def path_of(application: RelyingParty, **changes: str | None) -> str:
-    """Return the path and query of an authorization request with the scope `openid`."""
-    return application.request(**{"response_type": "code", "scope": "openid", **changes})
-
-
-async def give_consent(application: RelyingParty, account: Account, *scope: Scope) -> None:
-    """Let the user have agreed to these scopes of the application, by default to all."""
-    tenant = application.tenant
-    async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.consents.add(tenant.org, application.service, account.id, scope or tuple(Scope), tenant.ports.clock.now())
-
-
-def answer_fields(answer: Answer) -> dict[str, str]:
-    """Return the fields of a redirect to the application."""
-    return dict(parse_qsl(urlsplit(leads_to(answer)).query, strict_parsing=True))
-
-
-async def authorize(application: RelyingParty, **changes: str | None) -> dict[str, str]:
-    """Send a request with `openid`, agree if a page asks, and return what the application gets."""
-    path = path_of(application, **changes)
-    answer = await application.browser.open(path)
-    if answer.status == 200:
-        answer = await application.browser.send(path, form_token=form_token(answer), answer="continue")
-    return answer_fields(answer)
-
-
-async def openid_tokens(application: RelyingParty, **changes: str | None) -> dict[str, Any]:
-    answer = await application.exchange((await authorize(application, **changes))["code"])
-    assert answer.status == 200, answer.text
-    tokens: dict[str, Any] = answer.json
-    return tokens
 
 
 def is_code(answer: Answer) -> bool:

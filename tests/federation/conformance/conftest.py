@@ -1,11 +1,9 @@
 """The person of the tests, and the application that they sign in to."""
 
 import pytest
-from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
 from core.federation.oauth.authorization_rules import ResponseMode
-from entrypoints.http.app import Edge
 from ports import Ports
 from tests.accounts.profiles import set_profile
 from tests.federation.api.relying import add_relying_party
@@ -14,11 +12,6 @@ from tests.federation.conformance.person import Person
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
 from tests.support.tenants import Tenant
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
+from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.conformance.client import Client, Grant
 from tests.federation.conformance.person import Visit
 from tests.support.builders import Answer
 
-END_SESSION: Final = "/auth/end-session"
 BYE: Final = "https://first.example.com/post_logout_redirect"
 STATE: Final = "s" * 128
 

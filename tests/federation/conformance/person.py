@@ -6,11 +6,11 @@ from html import unescape
 from typing import Final
 from urllib.parse import parse_qsl, urljoin
 
-from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.federation.api.end_session.applications import CROSS_SITE
+from tests.support.browser import SIGN_IN, FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer
 
 _LONGEST_VISIT: Final = 10  # responses
-_CROSS_SITE: Final = (b"sec-fetch-site", b"cross-site")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Person:
     async def follow_form(self, path: str, fields: dict[str, str]) -> Visit:
         """Submit a form that another site shows. The browser sends no cookies with it (SameSite=Lax)."""
         cookies, self.browser.cookies = self.browser.cookies, {}
-        answer = await self.browser.send(path, _CROSS_SITE, **fields)
+        answer = await self.browser.send(path, CROSS_SITE, **fields)
         self.browser.cookies = {**cookies, **self.browser.cookies}
         return await self._answer(answer)
 
@@ -62,7 +62,7 @@ class Person:
                 answer = await self.browser.open(leads_to(answer))
             elif "<h1>Sign in" in answer.text:
                 sign_in_pages.append(answer.text)
-                fields = {"email": EMAIL, "password": PASSWORD, "next": _hidden_fields(answer)["next"]}
+                fields = {"email": EMAIL, "password": PASSWORD, "next": hidden_fields(answer)["next"]}
                 answer = await self.browser.send(SIGN_IN, form_token=form_token(answer), **fields)
             elif "<h1>Continue to <bdi>" in answer.text:
                 consent_pages += 1
@@ -95,7 +95,7 @@ def _submitted_by_script(page: Answer, visit: Visit) -> Visit:
         address=address,
         method="POST",
         query=dict(parse_qsl(query)),
-        form=_hidden_fields(page),
+        form=hidden_fields(page),
     )
 
 
@@ -104,7 +104,3 @@ def _action(page: Answer) -> str:
     match = re.search(r'<form[^>]* method="post" action="([^"]+)"', page.text)
     assert match, page.text
     return unescape(match[1])
-
-
-def _hidden_fields(page: Answer) -> dict[str, str]:
-    return {name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)}

@@ -11,8 +11,9 @@ from core.federation.oauth.authorization_rules import ResponseMode
 from ports import Ports
 from tests.actors.helpers import run_actors
 from tests.fakes.receiver import Receiver, receiving
+from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.conformance.client import CONFIGURATION, Client
-from tests.federation.conformance.logout import BYE, END_SESSION, STATE, SignedIn
+from tests.federation.conformance.logout import BYE, STATE, SignedIn
 from tests.federation.conformance.test_config import ISSUER, check_endpoints
 from tests.support.builders import BASE_URL, Api, run_sql, with_loopback_sender
 

@@ -7,8 +7,9 @@ import jwt
 import pytest
 
 from core.federation.oauth.authorization_rules import ResponseMode
+from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.conformance.client import CONFIGURATION, Client
-from tests.federation.conformance.logout import BYE, END_SESSION, STATE, SignedIn
+from tests.federation.conformance.logout import BYE, STATE, SignedIn
 from tests.federation.conformance.test_config import ISSUER, check_endpoints
 from tests.support.builders import BASE_URL, Api, run_sql
 

@@ -19,7 +19,7 @@ from ports import Ports
 from tests.fakes.http_server import Answer as Reply
 from tests.fakes.http_server import FakeServer, ReceivedRequest, in_json
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import oauth_error
+from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.client_authentication.keys import (
     LEFT_OUT,
     ClientKey,
@@ -36,7 +36,6 @@ from tests.support.builders import BASE_URL, run_concurrently, with_loopback_sen
 from tests.support.direct import change_ports
 from tests.support.tenants import Tenant
 
-INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 
 

@@ -7,11 +7,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import oauth_error
+from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.relying import REVOKE, SECRET, RelyingParty, basic
 from tests.support.builders import Answer
-
-INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 
 
 def header(client_id: object, secret: str) -> dict[str, str]:

@@ -1,10 +1,16 @@
 """Applications that sign users in with OpenID Connect, and sign them out again."""
 
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
+from uuid import UUID
 
-from tests.federation.api.relying import RelyingParty, redirect_parts
-from tests.support.browser import FakeBrowser, form_token
+from core.authentication.openid_rules import LogoutToken
+from core.eventing.logout_notices_rules import LOGOUT_TOKEN_TTL
+from core.kernel.values import new_id
+from tests.federation.api import relying
+from tests.federation.api.relying import RelyingParty, claims
+from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, run_sql
 
 END_SESSION: Final = "/auth/end-session"
@@ -19,19 +25,25 @@ def end_session_path(**fields: object) -> str:
 
 async def openid_tokens(application: RelyingParty, browser: FakeBrowser | None = None, scope: str = "openid") -> dict[str, Any]:
     """Return the tokens for the user of this browser, by default the application's. The user agrees if a page asks."""
-    browser = browser or application.browser
     prompt = "consent" if "offline_access" in scope else None
-    path = application.request(scope=scope, response_type="code", prompt=prompt)
-    answer = await browser.open(path)
-    if answer.status == 200:
-        answer = await browser.send(path, form_token=form_token(answer), answer="continue")
-    place, fields = redirect_parts(answer)
-    assert place == application.redirect_uri, (place, fields)
-    tokens = await application.exchange(fields["code"])
-    assert tokens.status == 200, tokens.text
-    granted: dict[str, Any] = tokens.json
-    assert granted["scope"] == scope
-    return granted
+    tokens = await relying.openid_tokens(replace(application, browser=browser or application.browser), scope=scope, prompt=prompt)
+    assert tokens["scope"] == scope
+    return tokens
+
+
+def logout_token(application: RelyingParty, tokens: dict[str, Any]) -> str:
+    """Return a logout token for the session of these tokens, as the application gets it."""
+    ports, session = application.tenant.ports, claims(tokens)
+    now = ports.clock.now()
+    token = LogoutToken(
+        id=new_id(),
+        client_id=str(application.client_id),
+        user_id=UUID(session["sub"]),
+        session_id=UUID(session["sid"]),
+        issued_at=now,
+        expires_at=now + LOGOUT_TOKEN_TTL,
+    )
+    return ports.tokens.sign_logout_token(token)
 
 
 async def is_usable(application: RelyingParty, tokens: dict[str, Any]) -> bool:

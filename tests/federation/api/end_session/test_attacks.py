@@ -2,15 +2,11 @@
 
 from collections.abc import Callable
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import LogoutToken
-from core.eventing.logout_notices_rules import LOGOUT_TOKEN_TTL
-from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import (
     BYE,
@@ -18,10 +14,11 @@ from tests.federation.api.end_session.applications import (
     END_SESSION,
     end_session_path,
     is_usable,
+    logout_token,
     openid_tokens,
     register_return,
 )
-from tests.federation.api.relying import REVOKE, TOKEN, RelyingParty, add_relying_party, claims
+from tests.federation.api.relying import REVOKE, TOKEN, RelyingParty, add_relying_party
 from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import add_account, run_sql
 from tests.support.saml_browser import SamlBrowser
@@ -60,21 +57,6 @@ async def attack(app: QuartTrio, clock: FakeClock, till: RelyingParty, other_ten
 def altered(token: str) -> str:
     head, payload, signature = token.split(".")
     return f"{head}.{payload}.{'A' * len(signature)}"
-
-
-def logout_token(application: RelyingParty, tokens: dict[str, Any]) -> str:
-    """Return a logout token for the session of these tokens, as the application gets it."""
-    ports, session = application.tenant.ports, claims(tokens)
-    now = ports.clock.now()
-    token = LogoutToken(
-        id=new_id(),
-        client_id=str(application.client_id),
-        user_id=UUID(session["sub"]),
-        session_id=UUID(session["sid"]),
-        issued_at=now,
-        expires_at=now + LOGOUT_TOKEN_TTL,
-    )
-    return ports.tokens.sign_logout_token(token)
 
 
 # The parameters of a forged request. Each leads to our page that asks, and to no other site.

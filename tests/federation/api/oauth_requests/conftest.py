@@ -1,17 +1,10 @@
 """The browser of a user, and the application that it comes from."""
 
 import pytest
-from quart_trio import QuartTrio
 
-from entrypoints.http.app import Edge
 from tests.federation.api.relying import RelyingParty, add_relying_party
 from tests.support.browser import FakeBrowser
 from tests.support.tenants import Tenant
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from html import unescape
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,9 +10,8 @@ from joserfc.jwk import KeySet
 
 from core.accounts.accounts_rules import Account
 from core.authentication.openid_rules import Scope
-from core.kernel.principals import SYSTEM
-from tests.federation.api.relying import FORM, RelyingParty
-from tests.support.browser import SIGN_IN, form_token, leads_to
+from tests.federation.api.relying import FORM, RelyingParty, give_consent, path_of
+from tests.support.browser import SIGN_IN, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, run_sql
 
 USERINFO: Final = "/auth/userinfo"
@@ -28,7 +26,7 @@ class OpenIdClient:
 
     def request(self, **changes: str | None) -> str:
         """Return the path and query of an authorization request. Omit fields with the value None."""
-        return self.party.request(**{"response_type": "code", "scope": "openid", **changes})
+        return path_of(self.party, **changes)
 
     async def open(self, **changes: str | None) -> Answer:
         return await self.party.browser.open(self.request(**changes))
@@ -85,9 +83,7 @@ class OpenIdClient:
 
     async def agree_before(self, account: Account, *scope: Scope) -> None:
         """Let the user agree to these scopes in the past, by default to `openid`."""
-        tenant = self.party.tenant
-        async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.consents.add(tenant.org, self.party.service, account.id, scope or [Scope.OPENID], tenant.ports.clock.now())
+        await give_consent(self.party, account, *(scope or [Scope.OPENID]))
 
     async def sign_in_again(self, page: Answer, password: str = PASSWORD) -> Answer:
         """Submit the sign-in form that is shown in the place of an answer, or that the answer redirects to."""
@@ -99,9 +95,7 @@ class OpenIdClient:
 
 def next_of(page: Answer) -> str:
     """Return where a sign-in page continues."""
-    match = re.search(r'name="next" value="([^"]+)"', page.text)
-    assert match, page.text
-    return unescape(match[1])
+    return hidden_fields(page)["next"]
 
 
 def result(answer: Answer) -> dict[str, str]:

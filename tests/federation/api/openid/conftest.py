@@ -1,19 +1,12 @@
 """The browser of a user, an application that asks for OpenID Connect, and the browser's session."""
 
 import pytest
-from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
-from entrypoints.http.app import Edge
 from tests.federation.api.openid.client import OpenIdClient
 from tests.federation.api.relying import add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser
 from tests.support.tenants import Tenant
-
-
-@pytest.fixture
-def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
-    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture

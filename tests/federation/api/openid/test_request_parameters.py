@@ -14,7 +14,7 @@ import pytest
 from core.accounts.accounts_rules import Account
 from tests.federation.api.openid.client import STATE, OpenIdClient, error, result
 from tests.federation.api.relying import claims, sign_in_browser
-from tests.support.browser import leads_to
+from tests.support.browser import hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, Answer, add_account
 
 
@@ -23,8 +23,7 @@ def posted(page: Answer) -> tuple[str, dict[str, str]]:
     assert page.status == 200
     target = re.search(r'<form id="answer" method="post" action="([^"]+)">', page.text)
     assert target, page.text
-    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page.text)
-    return unescape(target[1]), {name: unescape(value) for name, value in fields}
+    return unescape(target[1]), hidden_fields(page)
 
 
 # claims
@@ -61,10 +60,10 @@ async def test_a_requested_subject_is_the_user_of_the_answer(signed_in: OpenIdCl
     await signed_in.agree_before(user)
     other = await add_account(signed_in.party.tenant.ports, "bob@example.com")
     for member in ("id_token", "userinfo"):
-        own, bobs, nobody = (json.dumps({member: {"sub": {"value": subject}}}) for subject in (str(user.id), str(other.id), "ada"))
+        own, bobs, unknown = (json.dumps({member: {"sub": {"value": subject}}}) for subject in (str(user.id), str(other.id), "ada"))
         assert "code" in await signed_in.authorize(claims=own, prompt="none")
         assert error(await signed_in.open(claims=bobs, prompt="none")) == "login_required"
-        assert error(await signed_in.open(claims=nobody, prompt="none")) == "login_required"
+        assert error(await signed_in.open(claims=unknown, prompt="none")) == "login_required"
     both = json.dumps({"id_token": {"sub": {"value": str(user.id)}}, "userinfo": {"sub": {"value": str(other.id)}}})
     assert error(await signed_in.open(claims=both, prompt="none")) == "invalid_request"
 
