@@ -1,4 +1,4 @@
-"""How an application authenticates as an OAuth client, and what it demands of sign-ins: settings and their rules.
+"""The settings of an application as an OAuth client: its keys, token lifetimes and requirements for sign-ins.
 
 Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Client Registration section 2 for the names.
 """
@@ -56,6 +56,10 @@ class PublicClientHasKeys(Invalid):
 
 class EnterpriseSettingsInvalid(Invalid):
     """An enterprise application cannot have http redirect URIs, the token endpoint as an audience, or PKCE without its secret."""
+
+
+class SecretOverlapInvalid(Invalid):
+    """The old client secret can work for 0 to 604800 seconds (7 days) beside the new one."""
 
 
 class TokenSecondsInvalid(Invalid):
@@ -134,7 +138,7 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
     uri = settings.jwks_uri
     if uri is not None and not (len(uri) <= LONGEST_URL and uri.startswith("https://") and uris.is_web_url(uri)):
         raise ClientKeysUriInvalid
-    has_http = any(uri.startswith("http:") for uri in redirect_uris)
+    has_http = any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris)
     if settings.enterprise and (settings.accepts_token_endpoint_audience or has_http or pkce_without_secret):
         raise EnterpriseSettingsInvalid
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.applications.client_settings_rules import thumbprint
+from core.applications.client_settings_rules import ClientSettings, thumbprint
+from core.applications.services_rules import CLIENT_SETTINGS, ServiceSettings
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from core.applications.access_rules import EnrollmentOrigin
     from core.applications.api_keys_rules import ApiKey
     from core.applications.cancellations_rules import Cancellation
-    from core.applications.client_settings_rules import ClientSettings
     from core.applications.plans_rules import Plan
     from core.applications.services_rules import Service
     from core.kernel.principals import Role
@@ -53,15 +53,13 @@ def service_created(service: Service) -> Event:
 
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
-    scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
-    options = ("device_activation_uri", "pkce_without_secret", "email_sign_in", "post_logout_redirect_uris", "backchannel_logout_uri")
-    changes = field_changes(old, new, "name", "service_type", *scopes, "redirect_uris", *options) | _client_changes(old.client, new.client)
+    settings = [name for name in ServiceSettings.__slots__ if name not in CLIENT_SETTINGS]
+    changes = field_changes(old, new, *settings) | _client_changes(old.client, new.client)
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 
 
 def _client_changes(old: ClientSettings, new: ClientSettings) -> dict[str, dict[str, object]]:
-    lifetimes = ("access_token_seconds", "refresh_token_seconds")
-    changes = field_changes(old, new, "jwks_uri", "accepts_token_endpoint_audience", *lifetimes, "enterprise", "required_acr")
+    changes = field_changes(old, new, *(name for name in ClientSettings.__slots__ if name != "jwks"))
     if new.jwks != old.jwks:  # the keys themselves would make long entries
         changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
     return changes

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations, client_settings_rules, events
+from core.applications.client_settings_rules import MAX_SECRET_OVERLAP, SecretOverlapInvalid
 from core.applications.plans_rules import FREE_PLAN_NAME, Plan
 from core.applications.services_rules import (
     SERVICE_BATCH,
@@ -119,7 +120,7 @@ async def create(
 
 
 def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
-    """Return the service with these settings. Limits of the platform are checked only for settings that change.
+    """Return the service with these settings. The limits of the platform are checked only if its client settings change.
 
     Raises: TokenSecondsInvalid, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
     """
@@ -174,21 +175,26 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
-async def rotate_secret(ports: Ports, caller: Member, slug: str, overlap: timedelta = timedelta(0)) -> str:
+async def rotate_secret(ports: Ports, caller: Member, slug: str, overlap_seconds: int = 0) -> str:
     """Replace the client secret of a confidential client and return it (decision 92).
 
-    The old secret works for the time of `overlap`, at most MAX_SECRET_OVERLAP. By default it stops
-    working immediately, and so does the secret before it in any case.
+    The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
+    working immediately. The secret before it always does.
 
-    Raises: ServiceNotFound, NoClientSecret; the errors of `organizations.lock_organization_for`.
+    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret; the errors of
+    `organizations.lock_organization_for`.
     """
+    if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
+        raise SecretOverlapInvalid
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if service.service_type.is_public:
             raise NoClientSecret
         secret = new_secret()
-        former_hash, expires_at = (service.client_secret_hash, now + overlap) if overlap else (None, None)
+        former_hash, expires_at = None, None
+        if overlap_seconds:
+            former_hash, expires_at = service.client_secret_hash, now + timedelta(seconds=overlap_seconds)
         service = replace(service, former_secret_hash=former_hash, former_secret_expires_at=expires_at)
         await tx.services.save(replace(service, client_secret_hash=digest(secret), updated_at=now))
         tx.record(events.client_secret_rotated(service))

@@ -51,6 +51,18 @@ async def test_settings_are_stored_returned_and_recorded(shops: Workshop, acme: 
     assert first["required_acr"] == {"old": None, "new": "mfa"}
 
 
+async def test_each_changed_setting_of_openid_connect_is_recorded(shops: Workshop, acme: Tenant) -> None:
+    settings: dict[str, Any] = {
+        "is_trusted": True,
+        "id_token_claims": False,
+        "post_logout_redirect_uris": [URI],
+        "backchannel_logout_uri": "https://shop.example/logout",
+    }
+    await shops.update("admin", **settings)
+    [entry] = await acme.log()
+    assert {name: change["new"] for name, change in entry["details"]["changes"].items()} == settings
+
+
 async def test_only_the_public_members_of_keys_are_kept(shops: Workshop) -> None:
     answer = body_of(await shops.update("admin", jwks={"keys": [{**KEY, "x5c": ["a"], "key_ops": ["verify"], "note": 5}]}))
     assert answer["jwks"] == {"keys": [KEY]}
@@ -117,6 +129,7 @@ async def test_invalid_settings_are_refused(shops: Workshop, acme: Tenant) -> No
         {"enterprise": True, "accepts_token_endpoint_audience": True},
         {"enterprise": True, "pkce_without_secret": True},
         {"enterprise": True, "redirect_uris": ["http://localhost/callback"]},
+        {"enterprise": True, "redirect_uris": ["HTTP://localhost/callback"]},
         *({"service_type": kind, "jwks": {"keys": [KEY]}} for kind in ("spa", "mobile", "desktop")),
         {"service_type": "mobile", "jwks_uri": "https://shop.example/keys"},
     )

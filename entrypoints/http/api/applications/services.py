@@ -1,6 +1,5 @@
 """Services of an organization, managed by members."""
 
-from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,7 +9,6 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import services
-from core.applications.client_settings_rules import MAX_SECRET_OVERLAP
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
@@ -341,13 +339,10 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
 
 
 class SecretRotationRequest(RequestModel):
-    """How long the old secret stays valid."""
+    """The overlap of the old client secret with the new one."""
 
     overlap_seconds: int = Field(
-        default=0,
-        ge=0,
-        le=MAX_SECRET_OVERLAP,
-        description="How long the old secret still works, at most 7 days. By default it stops working immediately.",
+        default=0, description="The seconds for which the old secret still works, at most 7 days. By default it stops working immediately."
     )
 
 
@@ -367,8 +362,8 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
     The old secret stops working immediately, or after `overlap_seconds`. The new one is returned
     only once. `spa`, `mobile` and `desktop` services have no client secret.
     """
-    overlap = timedelta(seconds=data.overlap_seconds)
-    return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug, overlap))
+    secret = await services.rotate_secret(ports(), acting_member(), service_slug, data.overlap_seconds)
+    return ClientSecretResponse(client_secret=secret)
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
