@@ -93,7 +93,7 @@ NO_CLAIMS: Final = RequestedClaims()
 
 @dataclass(frozen=True, slots=True)
 class OpenIdGrant:
-    """What an application was granted with the scope `openid`.
+    """The scopes and claims that an application was granted with the scope `openid`. Without it, the scope is empty.
 
     `resource` is the audience of its access tokens, or None for the userinfo endpoint.
     """
@@ -118,6 +118,9 @@ class OpenIdGrant:
     @property
     def userinfo_claims(self) -> frozenset[str]:
         return claims_of(self.scope) | frozenset(self.claims.userinfo)
+
+
+NO_GRANT: Final = OpenIdGrant(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

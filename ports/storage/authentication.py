@@ -82,7 +82,7 @@ class SessionsRead(Protocol):
         ...
 
     async def grant_of_refresh_token(self, token_hash: bytes) -> OpenIdGrant | None:
-        """Return what was granted to the session of this token, or None without OpenID Connect."""
+        """Return the grant of the session of this token: NO_GRANT without OpenID Connect, or None if the token is unknown."""
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:

@@ -31,7 +31,7 @@ from adapters.postgres.authentication.openid import (
 from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
-from core.authentication.openid_rules import Authentication, OpenIdGrant, UserFacts
+from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
 from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
@@ -354,7 +354,7 @@ class Sessions(Repository):
 
     async def grant_of_refresh_token(self, token_hash: bytes) -> OpenIdGrant | None:
         return await self._one(
-            to_grant,
+            lambda row: to_grant(row) or NO_GRANT,
             f"select {grant_columns('s')} from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(token_hash)s",
             token_hash=token_hash,
         )

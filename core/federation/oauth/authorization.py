@@ -18,7 +18,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import parse_scope
+from core.authentication.openid_rules import NO_GRANT, parse_scope
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -221,7 +221,7 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                _require_resource(ports, redeemed.openid, resource)
+                _require_resource(ports, redeemed.openid or NO_GRANT, resource)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
@@ -237,9 +237,9 @@ async def _redeem(
     return issue_first_tokens(ports, signed_in)
 
 
-def _require_resource(ports: Ports, grant: OpenIdGrant | None, resource: str | None) -> None:
+def _require_resource(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
     """Check that a token request names no other resource than the granted one. Raises: ResourceUnknown."""
-    if resource is not None and (grant is None or resource != (grant.resource or ports.tokens.userinfo_audience)):
+    if resource is not None and (not grant.scope or resource != (grant.resource or ports.tokens.userinfo_audience)):
         raise ResourceUnknown
 
 
@@ -291,15 +291,16 @@ async def refresh_tokens(
     MembershipEnded, ResourceUnknown; ScopeNotGranted if no scope remains.
     """
     presenter = _presenter(client)
-    wanted = None if scope is None else parse_scope(scope)
-    if resource is not None or wanted is not None:  # checked before the token is used up
+    narrower = None if scope is None else parse_scope(scope)
+    if resource is not None or narrower is not None:  # checked before the token is used up
         async with ports.storage.reading() as read:
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
-        _require_resource(ports, grant, resource)
-        if grant is not None and not grant.narrowed(wanted).scope:
-            raise ScopeNotGranted
+        if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
+            _require_resource(ports, grant, resource)
+            if grant.scope and not grant.narrowed(narrower).scope:
+                raise ScopeNotGranted
     try:
-        return await sessions.refresh(ports, caller, refresh_token, presenter, wanted)
+        return await sessions.refresh(ports, caller, refresh_token, presenter, narrower)
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
             raise ClientInvalid from None

@@ -63,3 +63,9 @@ async def test_without_openid_there_is_no_resource(signed_in: OpenIdClient) -> N
     code = (await signed_in.authorize(scope=None))["code"]
     assert error(await signed_in.party.exchange(code, resource=f"{BASE_URL}/api")) == "invalid_target"
     assert (await signed_in.party.exchange(code)).status == 200
+
+
+async def test_an_unknown_refresh_token_is_an_invalid_grant_with_every_resource_and_scope(signed_in: OpenIdClient) -> None:
+    """RFC 6749 section 5.2: only this error makes a client sign its user in again."""
+    for fields in ({}, {"resource": f"{BASE_URL}{USERINFO}"}, {"resource": "https://api.example"}, {"scope": "openid"}):
+        assert error(await signed_in.party.refresh("unknown", **fields)) == "invalid_grant"
