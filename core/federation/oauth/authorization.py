@@ -45,7 +45,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import ResourceUnknown, ScopeNotGranted
+from core.federation.oauth.openid_requests import AccessDenied, ResourceUnknown, ScopeNotGranted
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
@@ -143,7 +143,8 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
-    Raises: MfaMissing, ServiceNotFound; the errors of `own_account.lock_own_account`.
+    Raises: MfaMissing, ServiceNotFound; AccessDenied if the user has just withdrawn the consent; the
+    errors of `own_account.lock_own_account`.
     """
     principals.require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
@@ -162,8 +163,11 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         await own_account.lock_own_account(tx, visitor, now)
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
-        if agreed and grant is not None and authorization.service is not None:
-            await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
+        if grant is not None and authorization.service is not None:
+            if agreed:
+                await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
+            elif not consents.consent_scopes(grant) <= await consents.agreed_scopes(tx, authorization.service, visitor.user_id):
+                raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 
 

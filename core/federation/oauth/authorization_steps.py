@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import openid_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.consents import consent_scopes
+from core.federation.oauth.consents import agreed_scopes, consent_scopes
 from core.federation.oauth.openid_requests import (
     AccessDenied,
     AuthenticationUnmet,
@@ -169,11 +169,10 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     async with ports.storage.reading() as read:
         if grant is None:
             return None, is_claimable or not await read.end_users.is_known(context.org_id, visitor.user_id)
-        agreed = await read.consents.scope(context.org_id, context.id, visitor.user_id)
-        is_trusted = service.is_trusted and not is_claimable and await read.end_users.is_confirmed_member(context.org_id, visitor.user_id)
-    if not is_trusted and Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
+        agreed = await agreed_scopes(read, service, visitor.user_id, counts_trust=not is_claimable)
+    if Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
-    return grant, is_claimable or not (is_trusted or agreed.issuperset(consent_scopes(grant)))
+    return grant, is_claimable or not agreed.issuperset(consent_scopes(grant))
 
 
 # Stamps

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.federation.oauth.consents_rules import Consent
     from core.kernel.principals import Person
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Reading, Transaction
 
 MAX_LISTED: Final = 200
 
@@ -26,6 +26,17 @@ MAX_LISTED: Final = 200
 def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
     """Return the scopes that the user agrees to: the granted ones, and those of claims that were asked for by name."""
     return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))
+
+
+async def agreed_scopes(read: Reading | Transaction, service: Service, user_id: UUID, *, counts_trust: bool = True) -> frozenset[Scope]:
+    """Return the scopes that the user need not be asked for.
+
+    These are the scopes that they agreed to. Confirmed members of the organization of a trusted
+    application are asked for none, if trust counts.
+    """
+    if counts_trust and service.is_trusted and await read.end_users.is_confirmed_member(service.org_id, user_id):
+        return frozenset(Scope)
+    return await read.consents.scope(service.org_id, service.id, user_id)
 
 
 async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
