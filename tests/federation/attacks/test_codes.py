@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64encode
 from datetime import timedelta
+from hashlib import sha256
 from typing import Final
 
 import jwt
@@ -16,8 +17,8 @@ from tests.federation.api.relying import (
     SECRET,
     VERIFIER,
     RelyingParty,
-    answer_fields,
     authorize,
+    claims,
     give_consent,
     openid_tokens,
     path_of,
@@ -115,8 +116,8 @@ async def test_an_injected_code_brings_the_nonce_of_its_own_request(shop: Relyin
     await give_consent(own, attacker)
     await authorize(own, nonce="of the attacker")
     tokens = (await shop.exchange(victim, nonce="of the attacker")).json
-    claims = jwt.decode(tokens["id_token"], options={"verify_signature": False})
-    assert (claims["nonce"], claims["sub"]) == ("of the victim", str(user.id))
+    id_token = jwt.decode(tokens["id_token"], options={"verify_signature": False})
+    assert (id_token["nonce"], id_token["sub"]) == ("of the victim", str(user.id))
 
 
 async def test_a_code_works_once_and_a_replay_ends_what_it_gave(shop: RelyingParty) -> None:
@@ -144,36 +145,42 @@ async def test_a_code_lives_at_most_a_minute(shop: RelyingParty, clock: FakeCloc
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "refusal"),
     [
-        "update sessions set ended_at = now() where browser_hash is not null",
-        "update users set deactivated_at = now()",
-        "delete from services",
-        "update organizations set status = 'suspended'",
+        ("update sessions set ended_at = now() where browser_hash is not null", (400, "invalid_grant")),
+        ("update users set deactivated_at = now()", (400, "invalid_grant")),
+        ("delete from services", (401, "invalid_client")),
+        ("update organizations set status = 'suspended'", (403, "access_denied")),
     ],
 )
-async def test_a_code_ends_with_what_it_stands_for(shop: RelyingParty, change: str) -> None:
+async def test_a_code_ends_with_its_session_user_application_or_organization(
+    shop: RelyingParty, change: str, refusal: tuple[int, str]
+) -> None:
     code = (await authorize(shop))["code"]
     await run_sql(shop.tenant.pool, change)
     async with unchanged(shop.tenant.pool):
-        assert (await shop.exchange(code)).status in (400, 401, 403)
+        answer = await shop.exchange(code)
+        assert (answer.status, answer.json["error"]) == refusal
 
 
 async def test_an_attacker_cannot_make_up_parameters_of_the_exchange(shop: RelyingParty) -> None:
-    """Scope, user and claims are those of the request, whatever the exchange says."""
+    """Scope, user and claims are those of the authorization request."""
     code = (await authorize(shop))["code"]
     more = {"scope": "openid email roles offline_access", "sub": "someone", "username": "eve@example.com", "claims": "{}", "acr": "mfa"}
     tokens = (await shop.exchange(code, **more)).json
     assert tokens["scope"] == "openid"
-    claims = jwt.decode(tokens["id_token"], options={"verify_signature": False})
-    assert {"email", "roles", "name"}.isdisjoint(claims)
-    assert claims["acr"] == "pwd"
+    id_token = jwt.decode(tokens["id_token"], options={"verify_signature": False})
+    assert {"email", "roles", "name"}.isdisjoint(id_token)
+    assert id_token["acr"] == "pwd"
 
 
 async def test_each_exchange_gives_tokens_of_its_own_session(shop: RelyingParty) -> None:
     """Tokens of two exchanges cannot be mixed: `at_hash` and `sid` bind each pair (sections 4.5 and 4.6)."""
-    first, second = await openid_tokens(shop), await openid_tokens(shop)
-    sids = [jwt.decode(tokens["id_token"], options={"verify_signature": False})["sid"] for tokens in (first, second)]
-    hashes = [jwt.decode(tokens["id_token"], options={"verify_signature": False})["at_hash"] for tokens in (first, second)]
-    assert len(set(sids)) == len(set(hashes)) == 2
-    assert "code" in answer_fields(await shop.browser.open(path_of(shop, prompt="none")))
+    pairs = [await openid_tokens(shop), await openid_tokens(shop)]
+    bindings = []
+    for tokens in pairs:
+        id_token = jwt.decode(tokens["id_token"], options={"verify_signature": False})
+        left_half = sha256(tokens["access_token"].encode()).digest()[:16]
+        assert (id_token["sid"], id_token["at_hash"]) == (claims(tokens)["sid"], urlsafe_b64encode(left_half).rstrip(b"=").decode())
+        bindings.append((id_token["sid"], id_token["at_hash"]))
+    assert all(first != second for first, second in zip(*bindings, strict=True))

@@ -48,11 +48,11 @@ async def test_a_token_of_an_application_manages_nothing(shop: RelyingParty, use
                 await api.post(f"{path}/services", {"slug": "x", "name": "X", "service_type": "web"}, token=token),
                 await api.get("/api/user/consents", token=token),
                 await api.delete(f"/api/user/consents/{shop.service}", token=token),
-                await api.post("/api/user/password", {"current_password": "x", "new_password": "y"}, token=token),
+                await api.post("/api/user/change-password", {"current_password": "x", "new_password": "y"}, token=token),
                 await api.get("/api/organizations", token=token),
                 await api.post("/auth/device/verify", {"user_code": "BCDF-GHJK", "action": "approve"}, token=token),
             ):
-                if answer.status not in (403, 404, 405):
+                if answer.status != 403:
                     findings.append((decoded(token)["aud"], answer.status, answer.text))
     assert findings == []
 

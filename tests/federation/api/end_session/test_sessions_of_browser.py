@@ -8,13 +8,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM
-from core.kernel.values import Email
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import end_session_path, is_usable, openid_tokens
 from tests.federation.api.relying import REVOKE, RelyingParty, claims
 from tests.support.browser import SIGN_IN, form_token, leads_to
-from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, add_account, run_concurrently, run_sql
+from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, add_account, add_platform_owner, run_concurrently, run_sql, sign_in
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlBrowser, request_logout, sign_out
 
@@ -113,11 +111,10 @@ async def a_refresh_token_is_used_again(world: World) -> None:
 
 
 async def the_platform_deactivates_the_account(world: World) -> None:
-    await run_sql(world.till.tenant.pool, "update users set deactivated_at = now() where email = %s", EMAIL)
-    async with world.till.tenant.ports.storage.transaction(by=SYSTEM) as tx:
-        account = await tx.accounts.lock_by_email(Email(EMAIL))
-        assert account is not None
-        await tx.sessions.end_all(account.id, world.clock.now())
+    tenant, [(user_id,)] = world.till.tenant, await run_sql(world.till.tenant.pool, "select id from users where email = %s", EMAIL)
+    platform_owner = await sign_in(tenant.ports, await add_platform_owner(tenant.ports))
+    path = f"/api/platform/users/{user_id}/deactivate"
+    assert (await tenant.api.post(path, {"reason": "stolen laptop"}, token=platform_owner.access_token)).status == 200
 
 
 End = Callable[[World], Awaitable[None]]
