@@ -35,7 +35,7 @@ class Quickstart:
         self._shell.run(f". {ROOT}/docs/walk.sh\naccount ada {EMAIL} '{PASSWORD}'\ncd {folder}\n")
 
     def follow(self) -> None:
-        """Do what the page says."""
+        """Run the commands of the page, and save its files, in their order."""
         for part in parts(self._page):
             text = self._here(part.text)
             match part.kind:
@@ -75,7 +75,7 @@ class Quickstart:
 
 @contextmanager
 def follow(gatehouse: Gatehouse, page: str, folder: Path, port: Port | None = None) -> Iterator[Quickstart]:
-    """Do what the page says, and yield the running application."""
+    """Follow the page, and yield the running application."""
     with ExitStack() as stack:
         quickstart = Quickstart(gatehouse, page, folder, port or stack.enter_context(Port()))
         stack.callback(quickstart.close)

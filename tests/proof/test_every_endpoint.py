@@ -165,7 +165,7 @@ ADDITIONS: Final = {
     "GET /api/platform/audit-log/export": "decision 153: the platform's log as a file",
     "GET /api/platform/audit-log/{}": "decision 153: the entry of `audit_log_id`",
     "GET /app/account/applications": "decision 177: the page of these applications",
-    "GET /api/user/consents": "OpenID Connect Core section 3.1.2.4: what the user shares with applications",
+    "GET /api/user/consents": "OpenID Connect Core section 3.1.2.4: the consents of the user",
     "DELETE /api/user/consents/{}": "the same: the user withdraws a consent",
     "GET /app/account/consents": "decision 53: the page of these consents",
     "GET /app/account/consents/{}": "decision 53: the page of one of them",

@@ -91,7 +91,7 @@ async def shop(applications: Callable[[str], Awaitable[Application]]) -> Applica
 
 
 async def test_a_notice_is_a_signed_logout_token(shop: Application, ports: Ports, receiver: Receiver, metrics: FakeMetrics) -> None:
-    ended = await shop.end_session()
+    session_id = await shop.end_session()
     with capture_log() as log:
         async with notifying(ports):
             [request] = await receiver.wait_for_answered(1)
@@ -110,7 +110,7 @@ async def test_a_notice_is_a_signed_logout_token(shop: Application, ports: Ports
         "aud": str(client_id),
         "iat": now,
         "exp": now + 120,
-        "sid": str(ended),
+        "sid": str(session_id),
         "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
     }
     UUID(jti)
@@ -131,7 +131,7 @@ async def test_each_status_is_final_or_repeated(
 ) -> None:
     """Each attempt has a token of its own. A notice that is given up is in the audit log, once."""
     receiver.answers["/shop"] = answer(status)
-    ended = await shop.end_session()
+    session_id = await shop.end_session()
     async with notifying(ports) as [inbox]:
         for attempt in range(1, attempts + 1):
             await receiver.wait_for_answered(attempt)
@@ -142,10 +142,10 @@ async def test_each_status_is_final_or_repeated(
         await eventually(shop.is_done, "the notice is deleted")
     tokens = [logout_token(request) for request in receiver.got]
     assert len(tokens) == len({token["jti"] for token in tokens}) == attempts
-    assert all(token["sid"] == str(ended) and "nonce" not in token and tuple(token) == KEYS for token in tokens)
+    assert all(token["sid"] == str(session_id) and "nonce" not in token and tuple(token) == KEYS for token in tokens)
     assert [later["iat"] - earlier["iat"] for earlier, later in pairwise(tokens)] == [3 * 3600] * (attempts - 1)
     recorded = await run_sql(shop.pool, "select action, target_id, details from audit_log")
-    details = {"service_slug": "shop", "service_name": "Shop", "user_id": str(shop.user), "session_id": str(ended)}
+    details = {"service_slug": "shop", "service_name": "Shop", "user_id": str(shop.user), "session_id": str(session_id)}
     outcome = {"reason": "the response was not a success", "response_status_code": status}
     failed = ("service.backchannel_logout.failed", str(shop.service), {**details, **outcome})
     assert recorded == ([] if status in (200, 204) else [failed])
@@ -167,10 +167,10 @@ async def test_several_notifiers_send_each_notice_once(
     applications: Callable[[str], Awaitable[Application]], ports: Ports, receiver: Receiver
 ) -> None:
     every = [await applications(f"/{number}") for number in range(3)]
-    ended = [await application.end_session() for application in every for _ in range(10)]
+    session_ids = [await application.end_session() for application in every for _ in range(10)]
     async with notifying(ports, count=3, slots=4):
         await eventually(every[0].is_done, "all notices are deleted")
-    assert sorted(logout_token(request)["sid"] for request in receiver.got) == sorted(map(str, ended))
+    assert sorted(logout_token(request)["sid"] for request in receiver.got) == sorted(map(str, session_ids))
 
 
 async def test_a_hanging_application_does_not_delay_others(
@@ -180,10 +180,10 @@ async def test_a_hanging_application_does_not_delay_others(
     receiver.answers["/slow"] = hang
     for _ in range(20):
         await slow.end_session()
-    ended = await quick.end_session()
+    session_id = await quick.end_session()
     async with notifying(ports, slots=4):
         [request] = await receiver.wait_for_answered(1, "/quick")
-    assert logout_token(request)["sid"] == str(ended)
+    assert logout_token(request)["sid"] == str(session_id)
     assert receiver.most["/slow"] < 4
 
 

@@ -104,7 +104,7 @@ def test_every_method_that_ends_sessions_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_the_application_gets_one_notice(case: Case, end: End) -> None:
-    for _ in range(2):  # what has ended does not end again
+    for _ in range(2):  # a session ends once
         await within(case.storage, lambda tx: end(tx, case))
     assert await case.notices() == [case.session_id]
     [row] = await run_sql(case.pool, "select org_id, service_id, user_id, status, due_at, claims, created_at from logout_notices")
@@ -121,7 +121,7 @@ async def test_no_notice_without_an_address_or_without_openid(case: Case, end: E
     assert await case.notices() == []
 
 
-async def test_a_rollback_takes_the_notice_along(case: Case) -> None:
+async def test_a_rollback_removes_the_notice(case: Case) -> None:
     async def end_and_fail(tx: Transaction) -> None:
         await tx.sessions.end_all(case.user_id, NOW)
         raise ZeroDivisionError

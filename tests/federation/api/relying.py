@@ -135,7 +135,7 @@ async def sign_in_browser(
 ) -> UUID:
     """Sign the account in in the application's browser, without hashing. Return the session id.
 
-    Unless `known` is false, the account is already a user of the service.
+    Unless `is_known` is false, the account is already a user of the service.
     """
     ports, cookie = relying_party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()
@@ -180,7 +180,7 @@ def answer_fields(answer: Answer) -> dict[str, str]:
 
 
 async def authorize(application: RelyingParty, **changes: str | None) -> dict[str, str]:
-    """Send a request with `openid`, agree if a page asks, and return what the application gets."""
+    """Send a request with `openid`, agree if a page asks, and return the response to the application."""
     path = path_of(application, **changes)
     answer = await application.browser.open(path)
     if answer.status == 200:

@@ -71,14 +71,14 @@ class Person:
                 break
         else:
             raise AssertionError(f"the visit does not end: {answer.text}")
-        seen = tuple(sign_in_pages)
+        pages = tuple(sign_in_pages)
         if answer.status == 303:
             address, _, query = leads_to(answer).partition("?")
             fields = dict(parse_qsl(query, strict_parsing=True)) if query else {}
-            return Visit(sign_in_pages=seen, consent_pages=consent_pages, page=None, address=address, method="GET", query=fields)
+            return Visit(sign_in_pages=pages, consent_pages=consent_pages, page=None, address=address, method="GET", query=fields)
         if '<form id="answer" method="post"' in answer.text:
-            return _submitted_by_script(answer, Visit(sign_in_pages=seen, consent_pages=consent_pages, page=None))
-        return Visit(sign_in_pages=seen, consent_pages=consent_pages, page=answer)
+            return _submitted_by_script(answer, Visit(sign_in_pages=pages, consent_pages=consent_pages, page=None))
+        return Visit(sign_in_pages=pages, consent_pages=consent_pages, page=answer)
 
 
 def _submitted_by_script(page: Answer, visit: Visit) -> Visit:

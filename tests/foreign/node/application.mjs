@@ -1,4 +1,4 @@
-// What the applications of the tests share: an Express application with sessions, which shows errors of the client library as 502.
+// An Express application with sessions, for all clients of the tests. It shows errors of the client library as 502.
 import express from "express";
 import session from "express-session";
 

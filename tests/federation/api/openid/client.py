@@ -32,13 +32,13 @@ class OpenIdClient:
         return await self.party.browser.open(self.request(**changes))
 
     async def agree(self, page: Answer, **changes: str | None) -> dict[str, str]:
-        """Press the first button of the page that this request shows, and return what the application gets."""
+        """Press the first button of the page that this request shows, and return the response to the application."""
         answer = re.search(r'name="answer" value="([^"]+)"', page.text)
         assert answer, page.text
         return result(await self.party.browser.send(self.request(**changes), form_token=form_token(page), answer=answer[1]))
 
     async def authorize(self, **changes: str | None) -> dict[str, str]:
-        """Send a request, agree if the user is asked, and return what the application gets."""
+        """Send a request, agree if a page asks, and return the response to the application."""
         answer = await self.open(**changes)
         return result(answer) if answer.status == 303 else await self.agree(answer, **changes)
 
@@ -99,7 +99,7 @@ def next_of(page: Answer) -> str:
 
 
 def result(answer: Answer) -> dict[str, str]:
-    """Return what a redirect brings to the application. It always has the issuer and the state of the request."""
+    """Return the fields of a redirect to the application, without the issuer and the state, which it always has."""
     fields = dict(parse_qsl(urlsplit(leads_to(answer)).query, strict_parsing=True))
     assert (fields.pop("iss"), fields.pop("state")) == (BASE_URL, STATE)
     return fields

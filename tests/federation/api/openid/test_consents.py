@@ -62,12 +62,12 @@ async def test_a_trusted_application_does_not_ask_confirmed_members(signed_in: O
     assert await is_asked(signed_in, scope=everything), "a stranger"
     assert error(await signed_in.open(prompt="none")) == "consent_required"
     await add_member(pool, signed_in.party.tenant.org, user.id)
-    assert await is_asked(signed_in, scope=everything), "an unconfirmed member: an admin can add anybody"
+    assert await is_asked(signed_in, scope=everything), "an unconfirmed member: an admin can add any account"
     assert error(await signed_in.open(prompt="none")) == "consent_required"
     await run_sql(pool, "update memberships set confirmed_at = now() where user_id = %s", user.id)
     tokens = await signed_in.tokens(scope=everything, prompt="none")
     assert tokens["scope"] == everything
-    assert await run_sql(pool, "select count(*) from consents") == [(0,)], "nobody agreed to anything"
+    assert await run_sql(pool, "select count(*) from consents") == [(0,)], "no user has agreed to anything"
     assert await is_asked(signed_in, prompt="consent"), "the application can ask for the page"
 
 
@@ -110,7 +110,7 @@ async def test_an_application_that_any_program_can_claim_to_be_asks_each_time(
 async def test_offline_access_counts_only_if_the_user_was_asked(signed_in: OpenIdClient, user: Account) -> None:
     scope = "openid offline_access"
     await signed_in.agree_before(user)
-    assert (await signed_in.tokens(scope=scope))["scope"] == "openid", "nobody was asked: it is left out (section 11)"
+    assert (await signed_in.tokens(scope=scope))["scope"] == "openid", "it is left out, because no page asked the user (section 11)"
     page = await signed_in.open(scope=scope, prompt="consent")
     assert "Keep this access after you sign out" in page.text
     fields = await signed_in.agree(page, scope=scope, prompt="consent")
@@ -135,7 +135,7 @@ async def test_an_admin_marks_an_application_as_trusted(acme: Tenant, signed_in:
     path = f"{acme.path}/services/shop"
     token = acme.token("admin")
     answer = await acme.api.get(path, token=token)
-    assert not {"is_trusted", "id_token_claims"} & answer.json.keys(), "what is usual is left out"
+    assert not {"is_trusted", "id_token_claims"} & answer.json.keys(), "default values are left out"
     answer = await acme.api.patch(path, {"is_trusted": True, "id_token_claims": False}, token=token)
     assert (answer.status, answer.json["is_trusted"], answer.json["id_token_claims"]) == (200, True, False)
     answer = await acme.api.get(path, token=token)

@@ -155,7 +155,7 @@ async def test_a_refresh_gives_an_id_token_of_the_same_sign_in_without_nonce(
         ("email openid", "openid email"),
         ("openid read:everything email  email", "openid email"),
         ("openid EMAIL", "openid"),
-        ("openid offline_access", "openid"),  # nobody was asked before (`test_consents`)
+        ("openid offline_access", "openid"),  # no page asked the user (`test_consents`)
     ],
 )
 async def test_the_granted_scope_is_returned_without_unknown_ones(signed_in: OpenIdClient, scope: str, granted: str) -> None:
