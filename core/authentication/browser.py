@@ -6,11 +6,13 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
+from core.kernel import principals
 from core.kernel.errors import Forbidden, SessionEnded, refuse
-from core.kernel.principals import Visitor
+from core.kernel.principals import NotOfThisOrganization, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient, Visitor
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
+    from core.kernel.principals import BrowserSession, Capability, Member, SessionContext
     from ports import Ports
 
 
@@ -22,6 +24,38 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
     """Return the user of the browser session with this cookie. Raises: SessionEnded."""
     async with ports.storage.reading() as read:
         session, context = await read.sessions.load_browser_session(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+    return _to_visitor(session, context, address=address, agent=agent)
+
+
+async def authenticate_member(
+    ports: Ports, cookie: str, slug: str, capability: Capability, *, address: str | None, agent: str | None
+) -> Member:
+    """Return the user of the browser session with this cookie, acting in the organization of `slug` with this capability.
+
+    The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
+    confirm the membership, because any site can link to a page. And the page of an organization
+    does not exist for users who are not members (decision 264).
+
+    Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient, OrganizationNotActive.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        session, context = await read.sessions.load_browser_session(digest(cookie), now) or refuse(SessionEnded)
+        in_organization = await read.sessions.load_session_context_in(slug, session.id, context.user_id, None, now) or refuse(SessionEnded)
+    visitor, state = _to_visitor(session, context, address=address, agent=agent), in_organization.acts_in
+    if state is not None and state.role is not None and not state.confirmed:
+        raise OwnMembershipNotConfirmed
+    try:
+        organization = principals.require_capability(state, capability)
+    except NotOfThisOrganization:
+        raise OrganizationNotFound from None
+    except RoleInsufficient as refusal:
+        refusal.caller = principals.to_acting_member(visitor, state)
+        raise
+    return principals.to_member(visitor, organization)
+
+
+def _to_visitor(session: BrowserSession, context: SessionContext, *, address: str | None, agent: str | None) -> Visitor:
     return Visitor(
         user_id=context.user_id,
         email=context.email,

@@ -33,7 +33,6 @@ from core.kernel.principals import (
     Capability,
     Claims,
     NotForApplications,
-    OrganizationContext,
     OrganizationNotFound,
     OrganizationStatus,
     Person,
@@ -131,7 +130,7 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
         return None
     if claims.org == state.slug and claims.org_id != state.id:  # the token names an earlier organization
         return None
-    return principals.to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role))
+    return principals.to_acting_member(user, state)
 
 
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:

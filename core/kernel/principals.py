@@ -302,6 +302,10 @@ class NotOfThisOrganization(Forbidden):
     """You are not a member of this organization."""
 
 
+class OwnMembershipNotConfirmed(Forbidden):
+    """Confirm first that you are a member of this organization. The page of your organizations has a button for it."""
+
+
 class RoleInsufficient(Forbidden):
     """Your role in this organization does not allow this. Ask an admin or the owner of the organization."""
 
@@ -436,6 +440,13 @@ def require_permission(key: ServiceKey, permission: Permission) -> None:
 def has_capability(role: Role, capability: Capability) -> bool:
     """Return whether a role has a capability."""
     return capability in CAPABILITIES[role]
+
+
+def to_acting_member(user: Person, state: MembershipState | None) -> Member | None:
+    """Return the user as a member who acts in this organization, or None if they are not a member. The role may not allow any action."""
+    if state is None or state.role is None:
+        return None
+    return to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role))
 
 
 def to_member(user: Person, organization: OrganizationContext) -> Member:

@@ -58,6 +58,7 @@ from entrypoints.http.pages import (
     account_email,
     account_profile,
     account_subscriptions,
+    applications,
     email_links,
     end_session,
     owner_recovery,
@@ -139,6 +140,7 @@ BLUEPRINTS: Final = (
     (account_consents, "Pages: what the user shares with applications."),
     (account_subscriptions, "Pages: the subscriptions of the user."),
     (account_profile, "Pages: the profile of the user, and the deletion of the account."),
+    (applications, "Pages: the applications of an organization."),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

@@ -75,6 +75,11 @@ TO_SHOP: dict[str, object] = {
     "offers_sign_up": True,
     "email_sign_in": True,
 }
+APPLICATION: dict[str, object] = {
+    **ACCOUNT,
+    "organization_path": "/app/organizations/acme/applications",
+    "application": {"name": "Portal & Shop", "type": "Web application"},
+}
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
@@ -238,6 +243,13 @@ PAGES: dict[str, dict[str, object]] = {
         "done": "It was done.",
         "applications": [{"name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],
     },
+    "applications.html": {
+        **ACCOUNT,
+        "organization": "acme",
+        "applications": [{"name": "Portal & Shop", "type": "Web application", "path": "/app/organizations/acme/applications/shop"}],
+        "next_offset": 50,
+    },
+    "application.html": {**APPLICATION, "values": [("Issuer", "https://login.example", "Most libraries find the rest with it.")]},
     "account_organizations.html": {
         **ACCOUNT,
         "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME, "is_confirmed": False}],
@@ -309,6 +321,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "account_organizations.html": {"organizations": []},
     "account_applications.html": {"applications": []},
     "account_consents.html": {"consents": []},
+    "applications.html": {"applications": [], "next_offset": None},
     "account_devices.html": {"devices": []},
     "invitation.html": {"inviter": None, "chooses_password": False},
     "invitation_accepted.html": {"other_user": None},

@@ -172,6 +172,8 @@ ADDITIONS: Final = {
     "POST /app/account/consents/{}/withdraw": "decision 176: the form of that page",
     "GET /app/account/organizations": "security R-6: the page of the organizations",
     "POST /app/account/organizations/{}/confirm": "security R-5",
+    "GET /app/organizations/{}/applications": "decision 264",
+    "GET /app/organizations/{}/applications/{}": "decision 264",
     "POST /app/account/organizations/{}/leave": "decision 176: a form of that page",
     "GET /app/account/sessions": "decision 53: the page of the sessions",
     "POST /app/account/sessions/{}/end": "decision 176: a form of that page",

@@ -22,8 +22,8 @@ from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
-from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Person, ScimClient
+from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
+from core.kernel.principals import Capability, NotAPlatformOwner, OwnMembershipNotConfirmed, Permission, Person, ScimClient
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.connection import LazyBody
@@ -214,6 +214,23 @@ async def _as_browser(_: Access) -> Response | None:
     return None
 
 
+async def _as_browser_of_member(access: Access) -> Response | None:
+    assert access.capability is not None, "the access of a member has a capability"
+    cookie, slug = session_cookie(), (request.view_args or {})["org_slug"]
+    if cookie is None:
+        return to_sign_in()
+    request_record().organization = slug
+    try:
+        user = await browser.authenticate_member(ports(), cookie, slug, access.capability, address=request_record().address, agent=agent())
+    except SessionEnded:
+        return to_sign_in()
+    except OwnMembershipNotConfirmed:
+        return Response(b"", 303, {"Location": ORGANIZATIONS_PATH, "Cache-Control": "no-store"})
+    request_record().caller = str(user.user_id)
+    g.caller = user
+    return None
+
+
 async def _as_person_or_browser(access: Access) -> Response | None:
     if "Authorization" in request.headers:
         await _as_person(access, allow_former_users=True)
@@ -325,6 +342,15 @@ def member(capability: Capability, *, outlives: bool | None = None, inactive: bo
     """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
     access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive)
     return AccessDecorator(access, _as_member)
+
+
+def member_page(capability: Capability) -> AccessDecorator:
+    """Return the decorator for browsers of members of the organization `<org_slug>` whose role has the capability.
+
+    Other browsers are redirected to the sign-in page, and members who have not confirmed their
+    membership to the page on which they can.
+    """
+    return AccessDecorator(Access("member_page", "cookie", capability=capability), _as_browser_of_member)
 
 
 def service_key(permission: Permission) -> AccessDecorator:

@@ -414,6 +414,8 @@ POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
+GET    /app/organizations/<org_slug>/applications    303* 200  200  403* 303*
+GET    /app/organizations/<org_slug>/applications/<service_slug> 303* 200  200  403* 303*
 """
 
 

@@ -68,7 +68,8 @@ def rights_missing(access: Access, caller: Caller) -> bool:
     """Return whether the decorator refuses a member because of the role, or an API key because of its permissions."""
     if access.permission is not None:
         return caller.permissions is not None and access.permission not in caller.permissions
-    if access.capability is None or caller.session is None or caller.is_application or caller.role is None:
+    has_credentials = caller.is_signed_in_browser if access.name == "member_page" else caller.session is not None
+    if access.capability is None or not has_credentials or caller.is_application or caller.role is None:
         return False
     return not has_capability(caller.role, access.capability)
 
@@ -161,6 +162,8 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
         return None
     if access.name == "page_session":
         return None if caller.is_signed_in_browser else TO_SIGN_IN
+    if access.name == "member_page" and not caller.is_signed_in_browser:
+        return TO_SIGN_IN
     if access.or_cookie and caller.cookie is not None:
         return None if caller.is_signed_in_browser else "401"
     if access.security == "scim_token":
@@ -177,7 +180,7 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
         return NO_ACCESS_TOKEN
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
-    if caller.session is None:  # optional credentials must be valid if they are sent
+    if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
         return None if access.optional and caller.pre_auth is None else "401"
     if caller.is_application and not access.applications:
         return "403"

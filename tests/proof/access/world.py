@@ -250,7 +250,8 @@ async def _browser(
     if ended:
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
     own = {**await belongings.of(account, tenant.organization.slug), "form_token": form_token(cookie)}
-    return Caller(name=name, at=tenant, account=account, cookie=cookie, is_signed_in_browser=not ended, own=own)
+    role = next((role for role in Role if tenant.people[role] == account), Role.MEMBER)
+    return Caller(name=name, at=tenant, account=account, role=role, cookie=cookie, is_signed_in_browser=not ended, own=own)
 
 
 def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
