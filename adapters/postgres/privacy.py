@@ -389,7 +389,7 @@ class Privacy(Repository):
             to_consent,
             f"""
             select v.id, v.slug, o.id, o.slug, c.scope, c.granted_at
-            from consents c join services v on v.id = c.service_id join organizations o on o.id = c.org_id
+            from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
             where c.user_id = %(user_id)s {in_orgs} {later} order by c.granted_at, c.service_id limit %(limit)s""",
             user_id=user_id,
             within=_to_list(within),

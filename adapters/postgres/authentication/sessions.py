@@ -668,8 +668,8 @@ class Sessions(Repository):
         await self._run(
             f"""
             update sessions s set ended_at = %(now)s from services v
-            where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.service_id = v.id
-              and s.scope is not null and s.ended_at is null and not {may_use("v", "s.user_id")}""",
+            where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.org_id = v.org_id
+              and s.service_id = v.id and s.scope is not null and s.ended_at is null and not {may_use("v", "s.user_id")}""",
             org_id=org_id,
             service_id=service_id,
             user_ids=None if user_ids is None else list(user_ids),

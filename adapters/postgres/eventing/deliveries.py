@@ -170,9 +170,10 @@ class Deliveries(SealingRepository):
                 attempt_count = d.attempt_count + 1, delivered = o.delivered, response_status_code = o.status, response_body = o.body,
                 delivery_error = o.error, updated_at = o.at
             from jsonb_to_recordset(%(outcomes)s) as o (
-                id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
+                id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
                 next_retry_at timestamptz, at timestamptz)
-            where d.id = o.id and d.status <> 'done' and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
+            where d.id = o.id and d.org_id = o.org_id and d.status <> 'done'
+              and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
             outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),
         )
 

@@ -45,7 +45,7 @@ def claim_sql(
     waiting as (
         select h.org_id, h.id as receiver_id, coalesce(ob.count, 0) as of_organization, coalesce(wb.count, 0) as of_receiver
         from receiver h
-        join {receivers} w on w.id = h.id and {is_open}
+        join {receivers} w on w.org_id = h.org_id and w.id = h.id and {is_open}
         join organizations o on o.id = w.org_id and o.status = 'active'
         left join organization_busy ob on ob.id = h.org_id
         left join receiver_busy wb on wb.id = h.id),
@@ -105,6 +105,7 @@ def outcome_json(outcome: DeliveryOutcome) -> dict[str, Any]:
     """Return the outcome as a record of a JSON array."""
     return {
         "id": str(outcome.delivery.id),
+        "org_id": str(outcome.delivery.org_id),
         "claims": outcome.delivery.claims,
         "attempts": outcome.delivery.attempts,
         "delivered": outcome.delivered,

@@ -52,14 +52,15 @@ class LogoutNotices(Repository):
             """
             with o as (
                 select * from jsonb_to_recordset(%(outcomes)s) as o (
-                    id uuid, claims integer, attempts integer, delivered boolean, next_retry_at timestamptz)),
+                    id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, next_retry_at timestamptz)),
             ended as (
                 delete from logout_notices n using o
-                where n.id = o.id and (o.delivered or o.next_retry_at is null and n.claims = o.claims and n.attempt_count = o.attempts)
+                where n.id = o.id and n.org_id = o.org_id
+                  and (o.delivered or o.next_retry_at is null and n.claims = o.claims and n.attempt_count = o.attempts)
                 returning n.id, o.delivered),
             retried as (
                 update logout_notices n set status = 'waiting', due_at = o.next_retry_at, attempt_count = n.attempt_count + 1
-                from o where n.id = o.id and not o.delivered and o.next_retry_at is not null
+                from o where n.id = o.id and n.org_id = o.org_id and not o.delivered and o.next_retry_at is not null
                   and n.claims = o.claims and n.attempt_count = o.attempts)
             select id from ended where not delivered""",
             outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),

@@ -1,4 +1,4 @@
-"""What users allowed applications to see (OpenID Connect Core section 3.1.2.4)."""
+"""The consents of users to applications (OpenID Connect Core section 3.1.2.4)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,8 +13,8 @@ from core.federation.oauth.consents_rules import Consent
 def _select(table: LiteralString) -> LiteralString:
     return f"""
         select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope, c.granted_at
-        from {table} c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
-        left join branding b on b.org_id = o.id"""
+        from {table} c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
+        left join branding b on b.org_id = c.org_id"""
 
 
 def to_consent(row: Row) -> Consent:
@@ -84,7 +84,10 @@ class Consents(Repository):
         return await self._one(
             to_consent,
             f"""
-            with withdrawn as (delete from consents where user_id = %(user_id)s and service_id = %(service_id)s returning *)
+            with withdrawn as (
+                delete from consents c using services v
+                where v.id = %(service_id)s and c.org_id = v.org_id and c.service_id = v.id and c.user_id = %(user_id)s
+                returning c.*)
             {_select("withdrawn")}""",
             user_id=user_id,
             service_id=service_id,
