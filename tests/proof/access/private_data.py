@@ -17,6 +17,7 @@ LEFT_BEHIND = {
     "audit_log",
     "events",
     "login_events",
+    "logout_notices",
     "mfa_events",
     "privacy_log",
     "sessions",

@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
 
 import psycopg
 import pytest
@@ -50,6 +52,8 @@ COMPARED = (*THOROUGH, "foreign-anonymous")
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
+
+_NONCE = re.compile(r'nonce="[^"]+"')  # random in each page
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,48 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
     await undo(pool)
     assert await state(pool) == world.state, "every route began in the same world"
     assert await state(without_home.pool) == world.state_without_home
+
+
+# Tokens that reached another tenant
+
+# The fields in which a client of the rival organization sends a token, by route.
+CLIENT: Final = {"client_id": "{client_id}", "client_secret": "{client_secret}"}
+SILENT: Final = {"client_id": "{client_id}", "scope": "openid", "response_type": "code", "prompt": "none"}
+PLACES_OF_TOKENS: Final = (
+    ("POST /auth/introspect", "token", CLIENT),
+    ("POST /auth/revoke", "token", CLIENT),
+    ("POST /auth/token", "refresh_token", {**CLIENT, "grant_type": "refresh_token"}),
+    ("POST /auth/token", "code", {**CLIENT, "grant_type": "authorization_code", "redirect_uri": "{redirect_uri}"}),
+    ("GET /auth/authorize", "id_token_hint", SILENT),
+    ("GET /auth/end-session", "id_token_hint", {"client_id": "{client_id}"}),
+)
+TOKENS: Final = ("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token")
+
+
+async def test_a_token_of_another_tenant_is_as_unknown_as_a_made_up_one(app: QuartTrio, pool: Pool, world: World, secrets: Secrets) -> None:
+    """It reveals neither its user nor whether it is valid, and stays valid (RFC 7662 section 4, RFC 7009 section 2.1)."""
+    start = await mark(pool)
+    for (route, place, fields), spy in product(PLACES_OF_TOKENS, ("foreign-anonymous", "foreign-browser", "foreign-owner")):
+        caller = world.callers[spy]
+
+        async def send(token: str) -> tuple[object, ...]:
+            sent = {**fields, place: token}  # noqa: B023
+            request = Request(query=sent) if route.startswith("GET") else Request(body=sent)  # noqa: B023
+            answer = await call(app, route, request, caller)  # noqa: B023
+            answer = replace(answer, text=answer.text.replace(token, ""))  # pages send it back
+            assert secrets.private_texts(full_text(answer)) == [], f"{route} as {spy}"  # noqa: B023
+            if place == "refresh_token":  # noqa: B023  # the message says on purpose that it is of another application
+                return answer.status, answer.json["error"]
+            if answer.headers["Content-Type"] == "application/json":
+                return outcome("GET /auth/userinfo", answer)  # with the whole body
+            return answer.status, answer.headers.get("Location"), _NONCE.sub("", answer.text)
+
+        unknown = await send("made-up")
+        for name in TOKENS:
+            assert await send(world.home.things[name]) == unknown, f"{name} at {route} as {spy}"
+        assert not await changes_since(pool, start), f"{route} as {spy}"
+    own = Request(body={**CLIENT, "token": "{openid_access_token}"})
+    assert (await call(app, "POST /auth/introspect", own, world.callers["foreign-anonymous"])).json["active"], "its own token is known"
 
 
 async def findings(route: str, spy: str, world: World, secrets: Secrets, site: Site, without_home: Site) -> AsyncIterator[str]:

@@ -49,6 +49,7 @@ from tests.proof.access.belongings import (
     password_of,
     wait_for_code,
 )
+from tests.proof.access.openid import add_openid_sessions, with_openid
 from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
@@ -429,6 +430,7 @@ async def _add_tenant(
         await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
     things = {
         **secrets,
+        **await add_openid_sessions(ports, pool, slug, services[0], people["end-user"]),
         **email_sign_in,
         **service_things,
         **directory,
@@ -605,7 +607,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
     }
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for service in (shop, desk):
-            await tx.services.add(service)
+            await tx.services.add(with_openid(service, slug))
             await tx.oauth_credentials.put(
                 org,
                 service.id,
