@@ -1,6 +1,6 @@
-"""The token endpoint: refresh, revocation, the platform's frontend, limits, metadata and CORS.
+"""The token endpoint: refresh, revocation, the platform's frontend, limits and CORS.
 
-Covers security S-1, S-2, S-3 and S-6, decisions 29, 36, 37, 88, 94 and 100, and RFC 7009 and RFC 8414.
+Covers security S-1, S-2, S-3 and S-6, decisions 29, 36, 37, 88, 94 and 100, and RFC 7009.
 """
 
 from datetime import timedelta
@@ -255,28 +255,6 @@ async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(re
     junk = [(await relying_party.post(TOKEN)).status for _ in range(6)]
     assert wrong + missing + junk == [401] * 15 + [400] * 5 + [429]
     assert (await relying_party.exchange("x")).status == 400, "the client with the secret has its own limit"
-
-
-# Metadata
-
-
-async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
-    """Both documents have the same content (RFC 8414, OpenID Connect Discovery)."""
-    answer = await api.get("/.well-known/oauth-authorization-server")
-    assert answer.status == 200
-    openid = await api.get("/.well-known/openid-configuration")
-    assert (openid.status, openid.json, openid.headers["Cache-Control"]) == (200, answer.json, answer.headers["Cache-Control"])
-    metadata = answer.json
-    assert metadata["issuer"] == BASE_URL
-    assert metadata["response_types_supported"] == ["code"]
-    assert metadata["grant_types_supported"] == ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"]
-    assert metadata["code_challenge_methods_supported"] == ["S256"]
-    assert metadata["authorization_response_iss_parameter_supported"] is True
-    described = (await api.get("/openapi.json")).json["paths"]
-    for name, value in metadata.items():
-        if name.endswith(("_endpoint", "_uri")):
-            assert value.removeprefix(BASE_URL) in described, name
-    assert (await api.get(metadata["jwks_uri"].removeprefix(BASE_URL))).json["keys"]
 
 
 # CORS
