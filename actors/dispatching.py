@@ -1,4 +1,4 @@
-"""What the actors that deliver from a queue have in common: they claim due deliveries, send them, and store the outcomes."""
+"""The loop of the actors that deliver from a queue: claim due deliveries, send them, and store the outcomes."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The actor that tells applications that sessions have ended (OpenID Connect Back-Channel Logout 1.0)."""
+"""The actor that notifies applications of sessions that ended (OpenID Connect Back-Channel Logout 1.0)."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn

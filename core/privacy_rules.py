@@ -133,7 +133,7 @@ class ExportedEmailChange:
 
 @dataclass(frozen=True, slots=True)
 class ExportedConsent:
-    """What the user allowed an application to see."""
+    """The user's consent to an application."""
 
     service_id: UUID
     service_slug: str

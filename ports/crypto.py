@@ -108,7 +108,10 @@ class Tokens(Protocol):
         ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
-        """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""
+        """Return the user, session and client in an ID token of ours, even if it has expired.
+
+        None means that the token is not one of ours, or that its key is deleted.
+        """
         ...
 
     def sign_logout_token(self, token: LogoutToken) -> str:

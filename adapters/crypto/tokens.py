@@ -28,7 +28,7 @@ ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of token has its own type (RFC 8725 section 3.11)
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
 STAMP = "stamp+jwt"
-ID_TOKEN = "JWT"  # noqa: S105  # what most clients know; the audience and the claims differ from those of other tokens
+ID_TOKEN = "JWT"  # noqa: S105  # many clients accept no other type; the audience and the claims differ from those of other tokens
 LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP, LOGOUT_TOKEN)
@@ -69,9 +69,9 @@ class JwtTokens:
     """Implements `ports.crypto.Tokens` with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
     The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
-    base URL, as earlier releases spelled it. Both are accepted. `leeway`
-    limits how far the clock of the issuing machine can be ahead. A token expires at exactly its
-    expiry time, because its holder knows this time (decision 33).
+    base URL, as earlier releases spelled it. Both are accepted. `leeway` limits how far the clock of
+    the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder
+    knows this time (decision 33).
 
     Verified access tokens are remembered until the keys are next loaded (docs/adr/0024).
     """
@@ -261,7 +261,7 @@ class JwtTokens:
         return SignInStamp(datetime.fromtimestamp(payload["at"], UTC), UUID(payload["sid"]) if "sid" in payload else None)
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
-        """Return what an ID token of ours says, also an expired one, or None if it is not one of ours."""
+        """Return the user, session and client in an ID token of ours, even if it has expired. None: it is not one of ours."""
         try:
             payload = self._read_our_own(token, ID_TOKEN)
             if payload.get("iss") != self._base_url or "token_use" in payload:

@@ -72,7 +72,7 @@ class PresentedDevice:
     token: str | None = field(default=None, repr=False)  # a trust token
     name: str | None = None  # chosen by the user
     device_type: DeviceType | None = None  # set if the sign-in method implies it
-    needs_second_factor: bool = False  # the application asked for all factors: the trust of the device skips none
+    needs_second_factor: bool = False  # the application requires all factors, so a trusted device skips none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

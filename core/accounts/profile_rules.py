@@ -72,7 +72,7 @@ class BirthdateInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a person says about themselves. None: not set. The fields after `zoneinfo` are the details (DETAILS)."""
+    """The facts that a person states about themselves. None: not set. The fields after `zoneinfo` are the details (DETAILS)."""
 
     name: str | None = None
     picture: str | None = None  # an https URL

@@ -28,7 +28,7 @@ async def save_settings(ports: Ports, caller: Member, slug: str, settings: Acces
     """Replace the access settings of a service, and return them.
 
     A user who loses access loses it at the next refresh or sign-in. Their sessions of OpenID Connect
-    end now, so that the application is told. Only services with the policy `assigned` are SCIM
+    end now, and the application is notified. Only services with the policy `assigned` are SCIM
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
 

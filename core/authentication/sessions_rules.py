@@ -64,7 +64,7 @@ class SessionStart:
     authenticated_at: datetime | None = None  # None: the session starts with the authentication
     second_factor: bool = False  # whether the authentication used it
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
-    browser_session_id: UUID | None = None  # in which the user authorized the application
+    browser_session_id: UUID | None = None  # the session in which the user authorized the application
     openid: OpenIdGrant | None = None
 
 
@@ -147,7 +147,7 @@ class TokenSubject:
 
 @dataclass(frozen=True, slots=True)
 class OpenIdSubject:
-    """The OpenID Connect part of a token pair: what was granted, and the facts about the user.
+    """The OpenID Connect part of a token pair: the grant, and the facts about the user.
 
     `facts` is None if the application does not want them in its ID tokens.
     """

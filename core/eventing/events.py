@@ -45,7 +45,7 @@ def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
 
 
 def backchannel_logout_failed(notice: ClaimedLogoutNotice, reason: str, status: int | None) -> Event:
-    """An application could not be told that a session of a user has ended. The event says why.
+    """An application did not accept the notice that a session of a user ended. The event has the reason.
 
     `reason` is one of a fixed set. `status` is that of the last response, if there was one.
     """

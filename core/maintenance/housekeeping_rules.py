@@ -26,7 +26,8 @@ BILLING_KEPT = timedelta(days=40)
 # The queue of a SIEM that is down must not grow forever (docs/adr/0014).
 SIEM_BACKLOGS_KEPT = timedelta(days=30)
 DELIVERIES_KEPT = timedelta(days=30)
-# Notices of applications that want none any more. The attempts of the others end within hours.
+# The attempts of a notice end within hours. Older notices belong to applications without a logout URI,
+# or to organizations that are not active.
 LOGOUT_NOTICES_KEPT = timedelta(days=7)
 # A transaction that started before an organization was deleted, or its SIEM removed, may still
 # write rows for it.

@@ -68,7 +68,7 @@ class SessionsRead(Protocol):
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
     ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
-        """Return a live session of OpenID Connect, what was granted, and the facts about its user, as they are now.
+        """Return a live session of OpenID Connect, its grant, and the current facts about its user.
 
         `client_id` is None for the platform's own frontend.
         """

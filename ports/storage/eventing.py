@@ -211,7 +211,7 @@ class LogoutNotices(Protocol):
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
         """Lease due notices, as far as there is capacity.
 
-        Applications that want no notices any more, and those of organizations that are not active, are skipped.
+        Applications without a logout URI, and those of organizations that are not active, are skipped.
         """
         ...
 

@@ -79,10 +79,10 @@ class AuthorizationCodes(Protocol):
 
 
 class ConsentsRead(Protocol):
-    """What the users of an organization's applications allowed them to see."""
+    """The consents of users to applications."""
 
     async def scope(self, org_id: UUID, service_id: UUID, user_id: UUID) -> frozenset[Scope]:
-        """Return the scopes that this user has agreed to, also those of claims that were asked for by name."""
+        """Return the scopes that this user has agreed to. They include those of claims that the application asked for by name."""
         ...
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
@@ -95,7 +95,7 @@ class ConsentsRead(Protocol):
 
 
 class Consents(ConsentsRead, Protocol):
-    """Changes to consents. The account is locked before any of these."""
+    """Write access to consents. Callers lock the account before calling any method."""
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""

@@ -1,4 +1,4 @@
-"""What applications were granted with OpenID Connect, and the facts for their claims."""
+"""The grants of applications with OpenID Connect, and the facts for their claims."""
 
 from typing import Final, LiteralString
 

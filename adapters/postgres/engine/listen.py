@@ -19,7 +19,7 @@ CHECK_EVERY: Final = 30.0  # seconds
 CHECK_TIMEOUT: Final = 10.0  # seconds
 
 
-# The database itself sends these, in triggers, so no actor of this process got them directly.
+# Triggers in the database notify these channels, so no actor of this process got the signal directly.
 TRIGGERED: Final = frozenset({"logout_notices"})
 
 
@@ -41,8 +41,9 @@ async def listen(
     The block starts when LISTEN is active on all channels. The iterator never ends. It raises
     StorageDown when the connection is lost or no longer answers. `is_own` returns whether a server
     process serves one of this process's own connections. Their notifications are skipped, because
-    the actors got those signals directly, except those of TRIGGERED. LISTEN belongs to one session, so `conninfo` must lead to
-    PostgreSQL itself, and not to a pooler that assigns sessions per transaction.
+    the actors got those signals directly. This does not apply to TRIGGERED. LISTEN belongs to one
+    session, so `conninfo` must lead to PostgreSQL itself, and not to a pooler that assigns sessions
+    per transaction.
     """
     with translated():
         connection = await connect(conninfo, timeout=CONNECT_TIMEOUT, application_name="gatehouse listen")

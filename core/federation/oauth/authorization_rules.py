@@ -164,7 +164,7 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class RedeemedAuthorizationCode:
-    """The browser session that a redeemed code was issued to, with its IP address and user agent, and what was granted."""
+    """The browser session that a redeemed code was issued to, with its IP address and user agent, and the grant."""
 
     address: str | None
     agent: str | None
@@ -216,7 +216,7 @@ def s256_challenge(verifier: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResponse:
-    """What the browser brings to the application's redirect URI, and how.
+    """The parameters that the browser brings to the application's redirect URI, and the mode.
 
     Sources: RFC 6749 section 4.1.2, RFC 9207, OAuth 2.0 Form Post Response Mode.
     """

@@ -45,7 +45,7 @@ CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can d
 
 
 class Step(Enum):
-    """What comes next in the browser."""
+    """The next page or redirect in the browser."""
 
     SIGN_IN = "sign in"
     SELECT_ACCOUNT = "select account"
@@ -55,7 +55,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The next step. `grant` is what the application gets with OpenID Connect, or None without it."""
+    """The next step. `grant` is that of OpenID Connect, or None without it."""
 
     step: Step
     grant: OpenIdGrant | None = None
@@ -77,7 +77,7 @@ def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRe
 
 
 def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdRequest:
-    """Return the request with what the settings of the application ask for in each of its requests."""
+    """Return the request with the claims and the authentication class that the application's settings add to each request."""
     if settings.required_acr is not None:
         openid = replace(openid, required_acr=Acr(settings.required_acr))
     if settings.enterprise:

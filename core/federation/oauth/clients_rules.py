@@ -18,10 +18,10 @@ TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """What a request says about its client. At most one of `secrets` and `assertion` is present."""
+    """The credentials of the client in a request. At most one of `secrets` and `assertion` is present."""
 
     client_id: str | None
-    # The client secret in the forms that it can have, as some clients encode it and others do not.
+    # The client secret as sent, and form-decoded: some clients encode it and others do not.
     secrets: tuple[str, ...] = field(default=(), repr=False)
     assertion: str | None = field(default=None, repr=False)  # a JWT (RFC 7523)
 

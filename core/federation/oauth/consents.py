@@ -1,4 +1,4 @@
-"""What a user allowed an application to see (OpenID Connect Core section 3.1.2.4)."""
+"""Consents: the scopes that users share with applications (OpenID Connect Core section 3.1.2.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LISTED: Final = 200
 
 
 def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
-    """Return the scopes that the user agrees to: the granted ones, and those of claims that were asked for by name."""
+    """Return the scopes that the user agrees to: those of the grant, and those of the claims that it names."""
     return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))
 
 
@@ -40,7 +40,7 @@ async def agreed_scopes(read: Reading | Transaction, service: Service, user_id: 
 
 
 async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
-    """Remember that the user agreed to this grant. The account is locked. Without a new scope, nothing is recorded."""
+    """Store the consent of the user, whose account the caller has locked, to this grant. Record an event if a scope is new."""
     scope = in_order(consent_scopes(grant))
     if await tx.consents.add(service.org_id, service.id, user_id, scope, now):
         tx.record(events.consent_granted(service, user_id, scope))

@@ -1,4 +1,4 @@
-"""A user's consent: what they allowed an application to see (OpenID Connect Core section 3.1.2.4)."""
+"""Values of consents: the scopes that a user shares with an application (OpenID Connect Core section 3.1.2.4)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class ConsentNotFound(NotFound):
-    """You have not allowed this application to see anything, or you have already withdrawn it. See the list on the account page."""
+    """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What a user allowed an application to see, with the names that the user knows."""
+    """A user's consent to an application, with the names that the user knows."""
 
     service_id: UUID
     service_slug: str

@@ -55,7 +55,7 @@ class LogoutRequestFacts:
 
     `service` is the application that sent it, or None if that is unknown or our own frontend.
     `return_url` is the registered post_logout_redirect_uri with the state. It is None if the request
-    has none, or if its application is unknown because the hint cannot be verified any more.
+    has none, or if its application is unknown because the key of the hint is deleted.
     """
 
     request: EndSessionRequest

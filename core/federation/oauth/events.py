@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope]) -> Event:
-    """A user allowed an application to see what these scopes give. The event is sent only if a scope is new."""
+    """A user consented to these scopes of an application. The event is sent only if a scope is new."""
     details = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
     return Event(EVENT_KINDS["consent.granted"], str(user_id), org_id=service.org_id, details=details)
 

@@ -109,7 +109,7 @@ class AccessDenied(AuthorizationRefused):
 
 
 class Prompt(StrEnum):
-    """What the user must be shown (OpenID Connect Core section 3.1.2.1)."""
+    """The pages that the user must see, or `none` (OpenID Connect Core section 3.1.2.1)."""
 
     NONE = "none"
     LOGIN = "login"

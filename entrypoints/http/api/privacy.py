@@ -96,7 +96,7 @@ class ExportedEmailChangeResponse(ResponseModel):
 
 
 class ExportedConsentResponse(ResponseModel):
-    """What the user allowed an application to see."""
+    """The user's consent to an application."""
 
     organization_id: UUID = Field(description="The id of the application's organization.")
     organization_slug: str = Field(description="The slug of that organization.")
@@ -138,7 +138,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")
     passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
     email_changes: list[ExportedEmailChangeResponse] = Field(description="The recent changes of the email address, newest first.")
-    consents: list[ExportedConsentResponse] = Field(description="What the user allowed applications to see, oldest first.")
+    consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
 
 
 @routes.get("/api/privacy/export/<user_id>")

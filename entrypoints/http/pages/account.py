@@ -158,7 +158,7 @@ async def download_data() -> Response:
     """Download your data.
 
     The JSON file contains your profile, memberships, latest sign-ins, linked accounts, second-factor
-    events, passkeys, and what you share with applications.
+    events, passkeys and consents.
     """
     await read_account_form()
     user = signed_in()

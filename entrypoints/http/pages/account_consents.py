@@ -1,4 +1,4 @@
-"""The pages of what the user shares with applications (OpenID Connect Core section 3.1.2.4; security G-1, G-2)."""
+"""The pages for the user's consents to applications (OpenID Connect Core section 3.1.2.4; security G-1, G-2)."""
 
 from typing import Any, Final
 
@@ -35,17 +35,17 @@ def _values(consent: Consent) -> dict[str, Any]:
 async def show_consents() -> Response:
     """List the applications that you allowed to see parts of your account.
 
-    Each one has a page that says what it can see.
+    Each one has a page with the data that it can see.
     """
-    listed = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
-    return account_page_response("account_consents.html", consents=listed)
+    values = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
+    return account_page_response("account_consents.html", consents=values)
 
 
 @routes.get(f"{CONSENTS}/<service_id>")
 @page_session
 @describes_page({200: "The page.", 404: NOT_SHARED})
 async def show_consent(service_id: str) -> Response:
-    """Show what an application can see.
+    """Show the data that an application can see.
 
     The page has the form that stops it.
     """

@@ -155,8 +155,8 @@ Type = Annotated[ServiceType, Field(strict=False)]
 
 
 IS_TRUSTED = (
-    "Whether confirmed members of the organization are not asked for their consent. It counts for https redirect URIs only; everybody else "
-    "is asked the first time."
+    "Whether confirmed members of the organization are not asked for their consent. It counts for https redirect URIs only. Other users "
+    "are asked the first time."
 )
 ADDS_USER_CLAIMS = "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else."
 POST_LOGOUT_REDIRECT_URIS = "The URIs to which the application can return users after a sign-out (RP-Initiated Logout)."

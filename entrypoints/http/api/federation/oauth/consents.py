@@ -1,4 +1,4 @@
-"""What the signed-in user allowed applications to see."""
+"""Consents of the signed-in user to applications."""
 
 from uuid import UUID
 
@@ -19,18 +19,18 @@ routes = Blueprint("consents", __name__)
 
 
 class ConsentResponse(ResponseModel):
-    """What you allowed an application to see."""
+    """Your consent to an application."""
 
     service_id: UUID = Field(description="The id of the application.")
     slug: str = Field(description="The slug of the application.")
     name: str = Field(description="The name of the application.")
     organization: ApplicationOrganizationResponse = Field(description="The organization of the application.")
-    scopes: list[Scope] = Field(description="The scopes that you agreed to, also those of claims that were asked for by name.")
+    scopes: list[Scope] = Field(description="The scopes that you agreed to, and those of claims that the application asked for by name.")
     granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
 
 
 class ConsentListResponse(ResponseModel):
-    """What you allowed applications to see."""
+    """Your consents to applications."""
 
     consents: list[ConsentResponse] = Field(description="Your consents, by organization and application. At most 200.")
 
@@ -39,12 +39,12 @@ class ConsentListResponse(ResponseModel):
 @person_anywhere
 @returns(ConsentListResponse)
 async def list_own() -> ConsentListResponse:
-    """List what you allowed applications to see.
+    """List your consents to applications.
 
     An application is listed when you have agreed on the page of an OpenID Connect sign-in. A trusted
     application of your own organization does not ask, and is not listed.
     """
-    listed = [
+    responses = [
         ConsentResponse(
             service_id=consent.service_id,
             slug=consent.service_slug,
@@ -55,7 +55,7 @@ async def list_own() -> ConsentListResponse:
         )
         for consent in await consents.list_own(ports(), signed_in())
     ]
-    return ConsentListResponse(consents=listed)
+    return ConsentListResponse(consents=responses)
 
 
 @routes.delete("/api/user/consents/<service_id>")

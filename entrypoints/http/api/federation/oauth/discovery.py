@@ -35,7 +35,7 @@ class ProviderMetadataResponse(ResponseModel):
     revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
     revocation_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
     end_session_endpoint: str = Field(description="The URL to which applications send the browser to sign the user out.")
-    backchannel_logout_supported: bool = Field(description="Whether applications are told of the end of their sessions.")
+    backchannel_logout_supported: bool = Field(description="Whether applications get a logout token when a session of theirs ends.")
     backchannel_logout_session_supported: bool = Field(description="Whether logout tokens have the claim `sid`.")
     device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
     jwks_uri: str = Field(description="The URL of the public keys that verify tokens.")
