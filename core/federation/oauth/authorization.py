@@ -32,16 +32,13 @@ from core.authentication.sessions_rules import (
 from core.federation.oauth import consents
 from core.federation.oauth.authorization_rules import (
     CODE_TTL,
-    MAX_STATE_LENGTH,
     Authorization,
     AuthorizationCode,
     AuthorizationCodeInvalid,
     AuthorizationRequest,
     ClientIdMismatch,
-    OAuthStateInvalid,
     OrgOrServiceMissing,
     RedirectUriNotRegistered,
-    check_code_challenge,
     choose_redirect_uri,
     s256_challenge,
 )
@@ -69,30 +66,23 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 
 
 async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization:
-    """Validate an authorization request.
+    """Validate the application and the redirect URI of an authorization request.
 
     Refusals are shown on an error page, because the browser must not be redirected to an
     unvalidated redirect URI.
 
-    Raises: OAuthStateInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered,
-    CodeChallengeMissing, CodeChallengeInvalid.
+    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
+    ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
     """
-    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
-        raise OAuthStateInvalid
     async with ports.storage.reading() as read:
         client = await find_service(read, request)
     if client is None:
         callback = _frontend_callback(ports)
         if request.redirect_uri not in (None, callback):
             raise RedirectUriNotRegistered
-        if callback is not None:
-            check_code_challenge(None, request.code_challenge, request.code_challenge_method)
         return Authorization(request, None, None, callback)
     service, context = client
-    redirect_uri = choose_redirect_uri(service, request.redirect_uri)
-    check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=service.client.enterprise)
-    return Authorization(request, service, context, redirect_uri)
+    return Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri))
 
 
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:

@@ -13,10 +13,11 @@ from datetime import timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
+from core.kernel.values import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
-MAX_STATE_LENGTH: Final = 1024
+MAX_STATE_LENGTH: Final = 4096
+MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded once more
 CODE_TTL: Final = timedelta(seconds=60)
 
 
@@ -61,16 +63,24 @@ class RedirectUriNotRegistered(Invalid):
     """This redirect URI is not registered for the application. The browser was not redirected. Send a registered redirect URI."""
 
 
-class CodeChallengeMissing(Invalid):
+class AuthorizationRefused(Invalid):
+    """The browser returns to the application with an error: the request is not valid, or it cannot be fulfilled."""
+
+
+class CodeChallengeMissing(AuthorizationRefused):
     """This application must send code_challenge, with code_challenge_method S256 (PKCE, RFC 7636)."""
 
 
-class CodeChallengeInvalid(Invalid):
+class CodeChallengeInvalid(AuthorizationRefused):
     """The code_challenge must be 43 characters of base64url, and code_challenge_method must be S256 (PKCE, RFC 7636)."""
 
 
-class OAuthStateInvalid(Invalid):
-    """The state must have at most 1024 characters, without control characters."""
+class OAuthStateInvalid(AuthorizationRefused):
+    """The state must have at most 4096 characters, without control characters."""
+
+
+class AuthorizationRequestTooLong(AuthorizationRefused):
+    """The authorization request is too long for the address of the sign-in page. Send shorter parameters, for example a shorter state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ class AuthorizationRequest:
     resource: str | None = None
     request: str | None = None
     request_uri: str | None = None
+    registration: str | None = None
     asked: str | None = None  # our own stamp (`authorization_steps`)
 
     @classmethod
@@ -131,7 +142,7 @@ class AuthorizationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A validated authorization request.
+    """An authorization request with a valid application and redirect URI.
 
     `service` and `context` are None for the platform's own frontend.
     """
@@ -192,6 +203,21 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
     ):
         return requested
     raise RedirectUriNotRegistered
+
+
+def check_request(authorization: Authorization) -> None:
+    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
+
+    Raises: OAuthStateInvalid, AuthorizationRequestTooLong, CodeChallengeMissing, CodeChallengeInvalid.
+    """
+    request, service = authorization.request, authorization.service
+    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
+        raise OAuthStateInvalid
+    if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
+        raise AuthorizationRequestTooLong
+    if authorization.redirect_uri is not None:
+        is_required = service is not None and service.client.enterprise
+        check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
 
 
 def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None, *, is_required: bool = False) -> None:

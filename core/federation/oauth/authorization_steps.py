@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import openid_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.federation.oauth.authorization_rules import AuthorizationRequest, check_request
 from core.federation.oauth.consents import agreed_scopes, consent_scopes
 from core.federation.oauth.openid_requests import (
     AccessDenied,
@@ -64,7 +64,7 @@ class NextStep:
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
     """Return the checked parameters of OpenID Connect.
 
-    Raises: IdTokenHintInvalid; the errors of `openid_requests.parse`.
+    Raises: IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
     """
     hint = None
     if authorization.request.id_token_hint is not None:
@@ -73,6 +73,7 @@ def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRe
         if hint.client_id != client_id:
             raise IdTokenHintInvalid
     parsed = openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id)
+    check_request(authorization)
     return parsed if authorization.service is None else _with_settings(parsed, authorization.service.client)
 
 

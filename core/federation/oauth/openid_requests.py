@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from core.authentication.openid_rules import NO_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
-from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, respond
+from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, AuthorizationRefused, respond
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
@@ -24,10 +24,6 @@ MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
 _MAX_AGE: Final = timedelta(days=3650)
-
-
-class AuthorizationRefused(Invalid):
-    """The browser returns to the application with an error: the request is not valid, or it cannot be fulfilled."""
 
 
 class ResponseTypeRefused(AuthorizationRefused):
@@ -50,6 +46,12 @@ class RequestUriRefused(AuthorizationRefused):
     """The parameter `request_uri` is not supported. Send the parameters themselves."""
 
     oauth_error = "request_uri_not_supported"
+
+
+class RegistrationRefused(AuthorizationRefused):
+    """The parameter `registration` is not supported. An admin registers the application."""
+
+    oauth_error = "registration_not_supported"
 
 
 class PromptInvalid(AuthorizationRefused):
@@ -152,6 +154,8 @@ def parse(request: AuthorizationRequest, base_url: str, hinted: UUID | None) -> 
         raise RequestObjectRefused
     if request.request_uri is not None:
         raise RequestUriRefused
+    if request.registration is not None:
+        raise RegistrationRefused
     if request.response_mode not in (None, "query", "fragment", "form_post"):
         raise ResponseModeRefused
     if request.response_type not in (None, RESPONSE_TYPE):

@@ -103,7 +103,7 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
     `device_cookie` is the secret in the browser's device cookie.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
-    errors of `oauth.validate`.
+    errors of `oauth.validate` and `authorization_rules.check_request`.
     """
     provider = _find_provider(ports, provider_name)
     service, after = None, sign_in.after
@@ -113,6 +113,7 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
         service, after = None if client is None else client[0], device_flow_rules.verification_url(sign_in.user_code)
     elif after is None:
         authorization = await oauth.validate(ports, sign_in.request)
+        oauth_rules.check_request(authorization)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
 

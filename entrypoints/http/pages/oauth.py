@@ -18,13 +18,14 @@ from core.federation.oauth import authorization_steps, openid_requests
 from core.federation.oauth.authorization_rules import (
     AUTHORIZE_PATH,
     Authorization,
+    AuthorizationRefused,
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
 )
 from core.federation.oauth.authorization_steps import NextStep, Step
 from core.federation.oauth.consents import consent_scopes
-from core.federation.oauth.openid_requests import AccessDenied, AuthorizationRefused, OpenIdRequest
+from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
 from core.kernel import uris
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
@@ -45,7 +46,7 @@ REQUEST_PARAMETERS: Final = {
     "service": "The slug of the application, together with `org`.",
     "client_id": "The client id of the application, instead of `org` and `service`.",
     "redirect_uri": "The registered redirect URI that receives the code. Optional if only one is registered.",
-    "state": "Returned unchanged with the code. At most 1024 characters.",
+    "state": "Returned unchanged with the code. At most 4096 characters.",
     "code_challenge": "The PKCE challenge. Required for applications without a client secret.",
     "code_challenge_method": "`S256`, together with `code_challenge`.",
     "response_type": "`code`. Required with the scope `openid`.",
@@ -61,6 +62,7 @@ REQUEST_PARAMETERS: Final = {
     "claims": "Single claims, as a JSON object (OpenID Connect Core section 5.5).",
     "resource": "The audience of the access token (RFC 8707). The default is the userinfo endpoint.",
     "request": "Not supported. It is refused with `request_not_supported`.",
+    "registration": "Not supported. It is refused with `registration_not_supported`.",
     "request_uri": "Not supported. It is refused with `request_uri_not_supported`.",
     "asked": "Our own mark: since when the user has been asked to sign in.",
 }

@@ -167,6 +167,7 @@ async def test_request_objects_are_refused_by_their_names(signed_in: OpenIdClien
     assert error(await signed_in.open(request=request_object({}))) == "request_not_supported"
     assert error(await signed_in.open(request="garbage")) == "request_not_supported"
     assert error(await signed_in.open(request_uri="https://shop.example.com/request.jwt")) == "request_uri_not_supported"
+    assert error(await signed_in.open(registration="{}")) == "registration_not_supported"
     assert error(await signed_in.open(request=request_object({}), prompt="none", scope=None)) == "request_not_supported"
 
 
@@ -181,7 +182,7 @@ async def test_the_answer_to_a_request_object_has_its_state(signed_in: OpenIdCli
         [],
         "x",
         {"state": 5},
-        {"state": "x" * 1025},
+        {"state": "x" * 4097},
         {"state": "a\nb"},
         {"state": "\ud800"},
         {"response_mode": ["fragment"]},
