@@ -167,10 +167,15 @@ async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSetti
 
 
 async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
-    """Save a changed service of a locked organization. Nothing is written if `new` equals `old`."""
+    """Save a changed service of a locked organization. Nothing is written if `new` equals `old`.
+
+    Sessions of OpenID Connect without a second factor that the service now requires end.
+    """
     if new != old:
         new = replace(new, updated_at=now)
         await tx.services.save(new)
+        if new.client.required_acr != old.client.required_acr:
+            await tx.sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new
 

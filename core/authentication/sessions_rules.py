@@ -227,5 +227,5 @@ class RefreshTokenState:
     organization_status: OrganizationStatus | None
     role: Role | None
     service_id: UUID | None
-    may_use_service: bool  # the service exists, and the user uses it and is not blocked
+    may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
     fits: bool  # the presenter may use the token

@@ -211,7 +211,10 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
-        """End the sessions of OpenID Connect at this service of those users who may not use it now. None means all its users."""
+        """End the sessions of OpenID Connect at this service that may not use it now: of these users, or of all if `user_ids` is None.
+
+        They may not if the user has no access, or if they lack a second factor that the service requires.
+        """
         ...
 
     async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:

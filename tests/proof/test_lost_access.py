@@ -168,6 +168,10 @@ async def admit_members_only(case: Case) -> None:
     await case.set_policy("members")
 
 
+async def require_a_second_factor(case: Case) -> None:
+    await case.by_owner("PATCH", case.path, {"required_acr": "mfa"})
+
+
 async def delete_the_subscription(case: Case) -> None:
     await case.by_key("DELETE", f"/subscriptions/{case.user.id}")
 
@@ -205,6 +209,7 @@ CASES: Final[dict[Act, tuple[Act, tuple[object, ...]]]] = {
     take_out_of_the_group: (in_the_group, NOT_ADMITTED),
     unassign: (assigned, NOT_ADMITTED),
     admit_members_only: (open_to_anyone, NOT_ADMITTED),
+    require_a_second_factor: (open_to_anyone, ("200", *FORGOTTEN[1:])),  # the page asks the user to sign in again
     delete_the_subscription: (subscribed, NOT_ADMITTED),
     expire_the_subscription_by_key: (subscribed, NOT_ADMITTED),
     cancel_the_own_subscription: (subscribed, NOT_ADMITTED),

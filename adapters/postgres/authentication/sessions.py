@@ -129,10 +129,12 @@ PRESENTER_MAY_USE: Final = """
      and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
           or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
 
+# Whether the session has the second factor that its service may require.
+HAS_REQUIRED_FACTOR: Final = "(v.required_acr is null or coalesce(s.second_factor, false))"
 # The rule of `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
     exists (select 1 from services v join service_users r on r.service_id = v.id
-            where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")})"""
+            where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = f"{user_facts_sql('%(user_id)s', '%(service_id)s')} and coalesce(v.id_token_claims, true)"
@@ -669,7 +671,8 @@ class Sessions(Repository):
             f"""
             update sessions s set ended_at = %(now)s from services v
             where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.org_id = v.org_id
-              and s.service_id = v.id and s.scope is not null and s.ended_at is null and not {may_use("v", "s.user_id")}""",
+              and s.service_id = v.id and s.scope is not null and s.ended_at is null
+              and not ({may_use("v", "s.user_id")} and {HAS_REQUIRED_FACTOR})""",
             org_id=org_id,
             service_id=service_id,
             user_ids=None if user_ids is None else list(user_ids),

@@ -215,6 +215,8 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
+                if client.service is not None and client.service.client.required_acr is not None and not redeemed.browser.second_factor:
+                    raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 _require_resource(ports, redeemed.openid or NO_GRANT, resource)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:

@@ -10,7 +10,7 @@ from core.accounts.accounts_rules import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.client_authentication.keys import assertion, proof, register
-from tests.federation.api.relying import PKCE, SECRET, RelyingParty, add_relying_party, basic, claims
+from tests.federation.api.relying import PKCE, SECRET, RelyingParty, add_relying_party, answer_fields, basic, claims
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.tenants import Tenant
@@ -149,6 +149,6 @@ async def test_errors_are_json_also_for_browsers(relying_party: RelyingParty) ->
 async def test_an_enterprise_application_always_sends_a_challenge(relying_party: RelyingParty, user: Account) -> None:
     await relying_party.code()
     await run_sql(relying_party.tenant.pool, "update services set enterprise = true")
-    page = await relying_party.open_request()
-    assert (page.status, page.headers.get("Location"), "code_challenge" in page.text) == (400, None, True)
+    fields = answer_fields(await relying_party.open_request())
+    assert (fields["error"], "code_challenge" in fields["error_description"]) == ("invalid_request", True)
     assert await relying_party.code(**PKCE)

@@ -17,6 +17,7 @@ from tests.federation.api.relying import (
     SECRET,
     VERIFIER,
     RelyingParty,
+    answer_fields,
     authorize,
     claims,
     give_consent,
@@ -24,7 +25,7 @@ from tests.federation.api.relying import (
     path_of,
     sign_in_browser,
 )
-from tests.federation.attacks.world import answer_fields, unchanged
+from tests.federation.attacks.world import unchanged
 from tests.support.browser import FakeBrowser
 from tests.support.builders import add_account, run_sql
 
