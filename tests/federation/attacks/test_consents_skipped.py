@@ -85,8 +85,8 @@ async def test_a_consent_covers_no_more_than_its_page_showed(shop: RelyingParty,
     await run_sql(shop.tenant.pool, "delete from consents")
     path = path_of(shop)
     page = await shop.browser.open(path)
-    sent = {"form_token": form_token(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
-    code = answer_fields(await shop.browser.send(path, **sent))["code"]
+    form = {"form_token": form_token(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
+    code = answer_fields(await shop.browser.send(path, **form))["code"]
     assert (await shop.exchange(code)).json["scope"] == "openid"
     assert await run_sql(shop.tenant.pool, "select scope::text from consents") == [("{openid}",)]
     async with unchanged(shop.tenant.pool):
@@ -100,8 +100,8 @@ async def test_an_answer_agrees_to_nothing_silently(shop: RelyingParty, user: Ac
     token = form_token(await shop.browser.open(path_of(shop)))
     async with unchanged(shop.tenant.pool):
         for answer in ("continue", "select", "refuse", ""):
-            sent = await shop.browser.send(path_of(shop, prompt="none"), form_token=token, answer=answer)
-            assert not is_code(sent)
+            response = await shop.browser.send(path_of(shop, prompt="none"), form_token=token, answer=answer)
+            assert not is_code(response)
 
 
 async def test_offline_access_needs_a_page_or_a_memory_of_one(shop: RelyingParty, user: Account) -> None:

@@ -132,7 +132,7 @@ async def test_the_way_back_of_a_logout_is_only_that_of_its_own_application(shop
 
 async def test_names_of_a_proxy_that_a_client_sends_change_no_address(shop: RelyingParty) -> None:
     """Neither the issuer nor a redirect (section 4.13)."""
-    forged = (
+    headers = (
         (b"x-forwarded-host", b"evil.example"),
         (b"x-forwarded-proto", b"gopher"),
         (b"forwarded", b"host=evil.example;proto=gopher"),
@@ -142,7 +142,7 @@ async def test_names_of_a_proxy_that_a_client_sends_change_no_address(shop: Rely
     )
     for path in (path_of(shop), path_of(shop, prompt="none", max_age="0"), "/.well-known/openid-configuration"):
         plain = await shop.browser.open(path)
-        for header in forged:
+        for header in headers:
             answer = await shop.browser.open(path, header)
             assert "evil" not in answer.text + str(answer.headers)
             if plain.status == 200:

@@ -90,10 +90,10 @@ async def test_a_stamp_counts_for_its_request_only(later: RelyingParty, clock: F
         for state, stamp in (("c", stamps[0]), ("a", stamps[1]), ("b", stamps[0])):
             assert is_sign_in(await later.browser.open(path_of(later, prompt="login", state=state, asked=stamp)))
         for changes in ({"nonce": "n"}, {"scope": "openid email"}, {"max_age": "0"}, {"response_mode": "fragment"}, {"login_hint": "x"}):
-            sent = {"prompt": "login", "state": "a", **changes}
-            assert is_sign_in(await later.browser.open(path_of(later, **sent, asked=stamps[0]))), changes
-        doubled = path_of(later, prompt="login", state="a", asked=stamps[1]) + f"&asked={stamps[0]}"
-        assert (await later.browser.open(doubled)).status == 400
+            parameters = {"prompt": "login", "state": "a", **changes}
+            assert is_sign_in(await later.browser.open(path_of(later, **parameters, asked=stamps[0]))), changes
+        path = path_of(later, prompt="login", state="a", asked=stamps[1]) + f"&asked={stamps[0]}"
+        assert (await later.browser.open(path)).status == 400
     assert is_code(await later.browser.open(path_of(later, prompt="login", state="a", asked=stamps[0])))
 
 

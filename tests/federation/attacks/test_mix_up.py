@@ -53,8 +53,8 @@ async def test_every_answer_names_the_issuer_and_the_request(shop: RelyingParty,
 @pytest.mark.parametrize("answer", ["continue", "refuse"])
 async def test_the_answer_of_the_consent_page_names_the_issuer_too(shop: RelyingParty, answer: str) -> None:
     path = path_of(shop, prompt="consent")
-    sent = await shop.browser.send(path, form_token=form_token(await shop.browser.open(path)), answer=answer)
-    fields = fields_of(sent, "query")
+    response = await shop.browser.send(path, form_token=form_token(await shop.browser.open(path)), answer=answer)
+    fields = fields_of(response, "query")
     assert (fields["iss"], fields["state"], fields.get("error")) == (
         BASE_URL,
         "af0ifjsldkj",

@@ -129,8 +129,8 @@ async def test_the_answer_to_the_consent_page_cannot_change_the_redirect_uri(sho
     token = form_token(await shop.browser.open(path))
     async with unchanged(shop.tenant.pool):
         for answer in ("continue", "refuse"):
-            swapped = path_of(shop, prompt="consent", redirect_uri="https://evil.example.com/callback")
-            assert (await shop.browser.send(swapped, form_token=token, answer=answer)).status == 400
+            other_request = path_of(shop, prompt="consent", redirect_uri="https://evil.example.com/callback")
+            assert (await shop.browser.send(other_request, form_token=token, answer=answer)).status == 400
     page = await shop.browser.send(path, form_token=token, answer="continue", redirect_uri="https://evil.example.com/callback")
     assert page.headers["Location"].startswith(f"{REGISTERED}?"), "a field of the form counts for nothing"
 
@@ -146,9 +146,9 @@ async def test_of_several_redirect_uris_none_is_guessed(shop: RelyingParty) -> N
 async def test_a_code_is_exchanged_only_with_the_redirect_uri_that_received_it(till: RelyingParty) -> None:
     """It is compared again, also between the ports of one machine (RFC 6749 section 4.1.3)."""
     await till.set_redirect_uris(till.redirect_uri, *LOOPBACK)
-    received = "http://127.0.0.1:51004/back"
-    code = (await authorize(till, redirect_uri=received))["code"]
+    redirect_uri = "http://127.0.0.1:51004/back"
+    code = (await authorize(till, redirect_uri=redirect_uri))["code"]
     async with unchanged(till.tenant.pool):
         for uri in (None, till.redirect_uri, "http://127.0.0.1:51005/back", "http://127.0.0.1/back", "http://localhost:51004/back", ""):
             assert (await till.exchange(code, redirect_uri=uri)).json["error"] == "invalid_grant", uri
-    assert (await till.exchange(code, redirect_uri=received)).status == 200
+    assert (await till.exchange(code, redirect_uri=redirect_uri)).status == 200

@@ -48,8 +48,8 @@ async def test_a_client_can_use_an_assertion_at_every_endpoint(relying_party: Re
     assert first.status == 200, first.text
     renewed = await relying_party.refresh(first.json["refresh_token"], **proof(assertion(relying_party, key, aud=[BASE_URL])))
     assert renewed.status == 200, renewed.text
-    named = {**proof(assertion(relying_party, key)), "client_id": str(relying_party.client_id)}
-    assert (await relying_party.post("/auth/revoke", **named, token=renewed.json["refresh_token"])).status == 200
+    fields = {**proof(assertion(relying_party, key)), "client_id": str(relying_party.client_id)}
+    assert (await relying_party.post("/auth/revoke", **fields, token=renewed.json["refresh_token"])).status == 200
     assert not await relying_party.is_live(renewed.json)
     answer = await relying_party.post("/auth/device/code", **proof(assertion(relying_party, key)))
     assert answer.status == 200, answer.text

@@ -23,14 +23,16 @@ async def revoke(client: RelyingParty, secret: str) -> Answer:
 
 async def test_clients_may_encode_their_secret_in_the_header_or_not(relying_party: RelyingParty) -> None:
     client = relying_party.client_id
-    for sent in (
+    for credentials in (
         basic(client, SECRET),
         header(client, SECRET),
         header(client, quote(SECRET, safe="")),
         header(quote(str(client).replace("-", "%2D"), safe="%"), quote(SECRET, safe="")),
     ):
-        assert (await relying_party.post(REVOKE, sent, token="x")).status == 200, sent
-        assert (await relying_party.post(REVOKE, sent, token="x", client_id="")).status == 200, "an empty parameter counts as left out"
+        assert (await relying_party.post(REVOKE, credentials, token="x")).status == 200, credentials
+        assert (await relying_party.post(REVOKE, credentials, token="x", client_id="")).status == 200, (
+            "an empty parameter counts as left out"
+        )
     for wrong in (quote(quote(SECRET)), SECRET + "x", SECRET[:-1]):
         assert oauth_error(await relying_party.post(REVOKE, header(client, wrong), token="x")) == INVALID_CLIENT
     assert (await revoke(relying_party, SECRET)).status == 200

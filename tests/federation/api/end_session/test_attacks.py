@@ -101,12 +101,12 @@ OF_THE_ATTACKER: Final = {
 @pytest.mark.parametrize("name", ASKS)
 async def test_a_forged_request_does_not_sign_the_user_out(attack: Attack, name: str, browser: SamlBrowser) -> None:
     """Not by GET, not by a form of another site, and not by that form with a made-up or another user's form token."""
-    tokens, forged = await openid_tokens(attack.till), ASKS[name](attack)
-    path = end_session_path(**forged)
+    tokens, parameters = await openid_tokens(attack.till), ASKS[name](attack)
+    path = end_session_path(**parameters)
     page = await browser.open(path)
     assert (page.status, page.headers.get("Location"), "Stay signed in" in page.text) == (200, None, True)
     assert ("evil.example" in page.headers["Content-Security-Policy"]) == (name in OF_THE_ATTACKER)
-    fields = {parameter: str(value) for parameter, value in forged.items()}
+    fields = {parameter: str(value) for parameter, value in parameters.items()}
     answer = await browser.send(END_SESSION, CROSS_SITE, **fields)
     assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, END_SESSION)
     other_token = form_token(await attack.evil.browser.open("/app/account"))
@@ -151,9 +151,12 @@ async def test_a_browser_without_a_session_is_not_redirected(
 )
 async def test_only_a_registered_uri_of_the_client_is_accepted(attack: Attack, browser: SamlBrowser, uri: str) -> None:
     tokens = await openid_tokens(attack.till)
-    for named in ({"id_token_hint": tokens["id_token"]}, {"client_id": attack.till.client_id}):
-        path = end_session_path(post_logout_redirect_uri=uri, state="s", **named)
-        for answer in (await browser.open(path), await browser.send(END_SESSION, CROSS_SITE, **{"post_logout_redirect_uri": uri, **named})):
+    for client in ({"id_token_hint": tokens["id_token"]}, {"client_id": attack.till.client_id}):
+        path = end_session_path(post_logout_redirect_uri=uri, state="s", **client)
+        for answer in (
+            await browser.open(path),
+            await browser.send(END_SESSION, CROSS_SITE, **{"post_logout_redirect_uri": uri, **client}),
+        ):
             assert (answer.status, answer.headers.get("Location")) == (400, None)
     assert await browser.is_in()
     assert await is_usable(attack.till, tokens)

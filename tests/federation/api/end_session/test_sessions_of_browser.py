@@ -148,8 +148,8 @@ async def test_the_sessions_that_end(world: World, user: Account, end: End) -> N
     await end(world)
     notices = {str(session) for (session,) in await run_sql(till.tenant.pool, "select session_id from logout_notices")}
     assert notices == {claims(tokens[scope])["sid"] for scope in {ONLINE, OFFLINE} - KEEPS[end]}
-    kept = {scope for scope in (ONLINE, OFFLINE) if await is_usable(till, tokens[scope])}
-    assert kept | ({""} if await till.is_live(tokens[""]) else set()) == KEEPS[end]
+    usable = {scope for scope in (ONLINE, OFFLINE) if await is_usable(till, tokens[scope])}
+    assert usable | ({""} if await till.is_live(tokens[""]) else set()) == KEEPS[end]
     refreshed = {scope for scope, pair in tokens.items() if (await till.refresh(pair["refresh_token"])).status == 200}
     assert refreshed == KEEPS[end]
 

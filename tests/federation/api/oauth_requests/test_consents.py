@@ -79,17 +79,17 @@ async def test_a_user_sees_and_withdraws_a_consent(
     tokens = await tokens_of(relying_party, (await agree(relying_party))["code"])
     unused = await relying_party.code(**OPENID)
     elsewhere = await add_relying_party(other_tenant, browser, "elsewhere")
-    kept = await tokens_of(elsewhere, (await agree(elsewhere))["code"])
+    other_tokens = await tokens_of(elsewhere, (await agree(elsewhere))["code"])
     token, api = await own_token(ports, user), relying_party.api
-    listed = (await api.get(CONSENTS, token=token)).json["consents"]
-    assert [consent["slug"] for consent in listed] == ["shop", "elsewhere"]
-    assert listed[0] == {
+    own_consents = (await api.get(CONSENTS, token=token)).json["consents"]
+    assert [consent["slug"] for consent in own_consents] == ["shop", "elsewhere"]
+    assert own_consents[0] == {
         "service_id": str(relying_party.service),
         "slug": "shop",
         "name": "Shop",
         "organization": {"slug": "acme", "name": "Acme", "logo_url": None},
         "scopes": ["openid", "email"],
-        "granted_at": listed[0]["granted_at"],
+        "granted_at": own_consents[0]["granted_at"],
     }
     assert (await api.delete(f"{CONSENTS}/{relying_party.service}", token=token)).status == 204
     assert [consent["slug"] for consent in (await api.get(CONSENTS, token=token)).json["consents"]] == ["elsewhere"]
@@ -97,7 +97,7 @@ async def test_a_user_sees_and_withdraws_a_consent(
     assert (await relying_party.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
     assert (await relying_party.exchange(unused)).json["error"] == "invalid_grant"
     assert await relying_party.is_live(plain)
-    assert (await api.get("/auth/userinfo", token=kept["access_token"])).status == 200
+    assert (await api.get("/auth/userinfo", token=other_tokens["access_token"])).status == 200
     assert await is_asked(relying_party)
     assert not await is_asked(elsewhere)
     silent = redirect_parts(await relying_party.open_request(**OPENID, prompt="none"))[1]

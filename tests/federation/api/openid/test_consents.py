@@ -22,14 +22,14 @@ async def test_a_consent_is_remembered_for_each_scope(signed_in: OpenIdClient, u
     for text, shown in (("Recognize you by your email address", True), ("See your profile", False), ("See your role", False)):
         assert (text in page.text) == shown, text
     await signed_in.agree(page, scope="openid email")
-    for scope, asked in (
+    for scope, is_question in (
         ("openid email", False),
         ("openid", False),
         ("openid email profile", True),
         ("openid roles", True),
         ("openid org", True),
     ):
-        assert await is_asked(signed_in, scope=scope) == asked, scope
+        assert await is_asked(signed_in, scope=scope) == is_question, scope
     await signed_in.authorize(scope="openid profile")
     assert not await is_asked(signed_in, scope="openid email profile"), "consents add up"
     rows = await run_sql(pool, "select user_id, org_id, service_id, scope from consents")

@@ -140,8 +140,8 @@ async def test_a_refresh_gives_an_id_token_of_the_same_sign_in_without_nonce(
     second = await signed_in.refresh(first)
     after = await signed_in.id_claims(second)
     now = int(clock.now().timestamp())
-    changed = {"iat": now, "exp": now + 900, "at_hash": after["at_hash"], "email_verified": False}
-    assert after == {name: value for name, value in before.items() if name != "nonce"} | changed
+    changes = {"iat": now, "exp": now + 900, "at_hash": after["at_hash"], "email_verified": False}
+    assert after == {name: value for name, value in before.items() if name != "nonce"} | changes
     assert after["at_hash"] != before["at_hash"]
     assert (second["scope"], claims(second)["scope"]) == (first["scope"], first["scope"])
     third = await signed_in.refresh(second)
@@ -189,11 +189,11 @@ async def test_a_public_client_gets_an_id_token_with_pkce(mobile_app: RelyingPar
 async def test_an_application_learns_when_its_session_must_end_if_it_asks_or_is_an_enterprise_one(signed_in: OpenIdClient) -> None:
     pool, service = signed_in.party.tenant.pool, signed_in.party.service
     assert "session_expiry" not in await signed_in.id_claims(await signed_in.tokens())
-    asked = await signed_in.tokens(claims='{"id_token":{"session_expiry":null}}')
+    by_claim = await signed_in.tokens(claims='{"id_token":{"session_expiry":null}}')
     await run_sql(pool, "update services set enterprise = true where id = %s", service)
     code = (await signed_in.authorize(**PKCE))["code"]
     of_enterprise = (await signed_in.party.exchange(code, code_verifier=VERIFIER)).json
-    for tokens in (asked, await signed_in.refresh(asked), of_enterprise):
+    for tokens in (by_claim, await signed_in.refresh(by_claim), of_enterprise):
         claims = await signed_in.id_claims(tokens)
         [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where id = %s", UUID(claims["sid"]))
         assert claims["session_expiry"] == int(ends_at.timestamp())
