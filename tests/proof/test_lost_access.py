@@ -305,10 +305,10 @@ async def test_the_end_of_access_ends_everything_and_tells_the_application(case:
 
 
 async def test_a_suspended_organization_refuses_and_ends_nothing(case: Case) -> None:
-    """Everything works again when the organization is active. Its application is not told, and reads what it has read before."""
+    """Everything works again when the organization is active. Its application is not told."""
     codes = await begin(case, open_to_anyone)
     await suspend_the_organization(case)
-    assert await answers(case, *codes) == ("403", "403", *["access_denied"] * 3, 200)
+    assert await answers(case, *codes) == ("403", "403", *["access_denied"] * 3, 403)
     assert await active_tokens(case) == {False}
     await case.by_platform("POST", f"/api/platform/organizations/{case.tenant.org}/activate")
     assert await answers(case, *codes) == ("code", "code", None, None, None, 200)

@@ -47,11 +47,13 @@ from core.federation.oauth.device_flow_rules import (
     format_user_code,
     normalize_user_code,
 )
+from core.federation.oauth.openid_requests import ResourceUnknown
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.principals import OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -70,8 +72,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """Issue a device code and a user code to a device that runs the requested application.
 
     Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, DeviceFlowRefused, CodeChallengeMissing,
-    CodeChallengeInvalid.
+    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, DeviceFlowRefused, ResourceUnknown,
+    CodeChallengeMissing, CodeChallengeInvalid.
     """
     async with ports.storage.reading() as read:
         try:
@@ -80,8 +82,10 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
             raise ClientInvalid if request.org is None else ServiceNotFound from None
     if context.is_code_flow_only:
         raise DeviceFlowRefused
+    scope = parse_scope(request.scope)
+    _require_resource(ports, request.resource, scope)
     oauth_rules.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
-    now, device_code, scope = ports.clock.now(), new_secret(), parse_scope(request.scope)
+    now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
             user_code = "".join(secrets.choice(USER_CODE_ALPHABET) for _ in range(USER_CODE_LENGTH))
@@ -102,7 +106,15 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     raise ServiceNotFound
 
 
-async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None) -> TokenPair:
+def _require_resource(ports: Ports, resource: str | None, scope: Sequence[Scope]) -> None:
+    """Check that a device asks for no other resource than the userinfo endpoint. Raises: ResourceUnknown."""
+    if resource is not None and (Scope.OPENID not in scope or resource != ports.tokens.userinfo_audience):
+        raise ResourceUnknown
+
+
+async def redeem(
+    ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None, resource: str | None
+) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
     No client secret is needed. If the device sends a client id, it must be the one of the request.
@@ -111,12 +123,13 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     answered.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive.
+    OrganizationNotActive, ResourceUnknown.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
+    _require_resource(ports, resource, poll.scope)
     account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
     person = Person(
         user_id=account.id,

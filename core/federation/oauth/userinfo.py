@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from core.authentication import signing_keys
 from core.authentication.openid_rules import Scope, parse_scope
 from core.kernel import principals
-from core.kernel.errors import Forbidden, SessionEnded, TokenInvalid, refuse
+from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, TokenInvalid, refuse
+from core.kernel.principals import OrganizationStatus
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -22,7 +23,7 @@ class ScopeInsufficient(Forbidden):
 async def load(ports: Ports, token: str) -> dict[str, Any]:
     """Return the claims that the application with this access token may see, as they are now.
 
-    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, ScopeInsufficient.
+    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient.
     """
     claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
     if Scope.OPENID not in claims.scope:
@@ -34,6 +35,8 @@ async def load(ports: Ports, token: str) -> dict[str, Any]:
         context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(
             SessionEnded
         )
-    principals.to_person(claims, context, address=None, agent=None)
+    person = principals.to_person(claims, context, address=None, agent=None)
+    if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
     narrowed = grant.narrowed(parse_scope(" ".join(claims.scope)))  # a refresh can leave scopes out
     return {"sub": str(context.user_id), **facts.claims(narrowed.userinfo_claims)}

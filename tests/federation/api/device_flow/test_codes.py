@@ -71,6 +71,17 @@ async def test_applications_with_stricter_sign_ins_get_no_codes(cli: DeviceClien
     assert await run_sql(pool, "select count(*) from device_codes") == [(0,)]
 
 
+async def test_an_unknown_resource_is_refused_at_the_request_and_at_each_poll(cli: DeviceClient, pool: Pool) -> None:
+    userinfo, client_id = f"{BASE_URL}/auth/userinfo", str(cli.service.client_id)
+    for fields in ({"resource": f"{BASE_URL}/api", "scope": "openid"}, {"resource": userinfo}, {"resource": "x", "scope": "openid"}):
+        refusal = await cli.request_codes(client_id=client_id, **fields)
+        assert oauth_error(refusal) == (400, "invalid_target", "BAD_REQUEST"), fields
+    assert await run_sql(pool, "select count(*) from device_codes") == [(0,)]
+    await cli.begin(scope="openid", resource=userinfo)
+    assert oauth_error(await cli.poll(resource=f"{BASE_URL}/api")) == (400, "invalid_target", "BAD_REQUEST")
+    assert oauth_error(await cli.poll_after_interval(resource=userinfo))[1] == "authorization_pending"
+
+
 def test_user_codes_have_no_vowels_and_no_digits() -> None:
     assert len(USER_CODE_ALPHABET) == len(set(USER_CODE_ALPHABET)) == 20
     assert not set(USER_CODE_ALPHABET) & set("AEIOUY0123456789")

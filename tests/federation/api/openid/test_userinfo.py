@@ -106,12 +106,12 @@ async def test_the_revocation_of_a_refresh_token_ends_the_access_token(signed_in
     assert refusal(await party.api.get(USERINFO, token=tokens["access_token"])) == (401, "invalid_token")
 
 
-async def test_a_suspended_organization_gets_no_new_tokens(signed_in: OpenIdClient, pool: Pool) -> None:
-    """The token that its application has reads the claims until it expires, as it reads the own profile."""
+async def test_a_suspended_organization_gets_no_claims_and_no_new_tokens(signed_in: OpenIdClient, pool: Pool) -> None:
+    """The token that its application has still reads the own profile until it expires (security J-9)."""
     tokens = await signed_in.tokens()
     await run_sql(pool, "update organizations set status = 'suspended'")
     statuses = [(await signed_in.party.api.get(path, token=tokens["access_token"])).status for path in (USERINFO, "/api/user")]
-    assert statuses == [200, 200]
+    assert statuses == [403, 200]
     assert (await signed_in.party.refresh(tokens["refresh_token"])).code == "ORGANIZATION_NOT_ACTIVE"
 
 

@@ -32,6 +32,7 @@ class DeviceCodeRequest(ClientRequest):
     org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
+    resource: Text | None = Field(None, description="The audience of the access token (RFC 8707): the userinfo endpoint, if anything.")
     code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
 
@@ -71,6 +72,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         service=body.service,
         client_id=client_id,
         scope=body.scope,
+        resource=body.resource,
         code_challenge=body.code_challenge,
         code_challenge_method=body.code_challenge_method,
     )

@@ -145,7 +145,7 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
         case "refresh_token":
             return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", body.scope, body.resource)
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, body.resource)
 
 
 @routes.post(REVOKE)
