@@ -15,6 +15,7 @@ from markupsafe import escape
 from core.accounts.accounts_rules import PasswordReset
 from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
+from entrypoints.http.pages.application_form import GROUPS
 from tests.accounts.profiles import ALL_FIELDS
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
@@ -77,8 +78,8 @@ TO_SHOP: dict[str, object] = {
 }
 APPLICATION: dict[str, object] = {
     **ACCOUNT,
-    "organization_path": "/app/organizations/acme/applications",
-    "application": {"name": "Portal & Shop", "type": "Web application"},
+    "path": "/app/organizations/acme/applications/shop",
+    "application": {"name": "Portal & Shop", "type": "Web application", "is_public": False},
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
@@ -249,7 +250,20 @@ PAGES: dict[str, dict[str, object]] = {
         "applications": [{"name": "Portal & Shop", "type": "Web application", "path": "/app/organizations/acme/applications/shop"}],
         "next_offset": 50,
     },
-    "application.html": {**APPLICATION, "values": [("Issuer", "https://login.example", "Most libraries find the rest with it.")]},
+    "application.html": {
+        **APPLICATION,
+        "organization_path": "/app/organizations/acme/applications",
+        "problem": "It is wrong.",
+        "wrong": "redirect_uris",
+        "values": [("Issuer", "https://login.example", "Most libraries find the rest with it.")],
+        "groups": GROUPS,
+        "typed": dict.fromkeys((field for fields in GROUPS.values() for field in fields), ""),
+        "longest": {"access_token_seconds": 900, "refresh_token_seconds": 3600},
+        "shortest": 60,
+        "former_secret_until": TIME,
+    },
+    "application_secret.html": {**APPLICATION, "overlaps": ["1 day"], "chosen": None, "problem": "It is too long."},
+    "application_new_secret.html": {**APPLICATION, "secret": "3q2-7wAAAAAAAAAAAAAAAA", "overlap": "1 day"},
     "account_organizations.html": {
         **ACCOUNT,
         "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME, "is_confirmed": False}],
@@ -322,6 +336,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "account_applications.html": {"applications": []},
     "account_consents.html": {"consents": []},
     "applications.html": {"applications": [], "next_offset": None},
+    "application.html": {"groups": {}, "problem": None, "wrong": None},
     "account_devices.html": {"devices": []},
     "invitation.html": {"inviter": None, "chooses_password": False},
     "invitation_accepted.html": {"other_user": None},

@@ -187,6 +187,8 @@ PATH_PARAMETERS = {
 }
 
 FORM_FIELDS = {
+    "group": "The group of settings that the form has: `sign-in`, `consent`, `security`, `keys` or `lifetimes`.",
+    "overlap": "How long the old client secret still works: `1 hour`, `1 day`, `7 days`, or an empty text.",
     "form_token": "The form token of the page, which proves that the page is ours.",
     "answer": "`continue`, `select` or `refuse`.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",

@@ -63,6 +63,11 @@ NOTICES: Final = {
     "others": "All other sessions ended.",
     "linked": "Account linked. You can now sign in with it.",
     "unlinked": "Account unlinked.",
+    "settings-sign-in": "Sign-in settings saved.",
+    "settings-consent": "Consent settings saved.",
+    "settings-security": "Security settings saved. They apply to new sign-ins.",
+    "settings-keys": "Keys saved.",
+    "settings-lifetimes": "Token lifetimes saved. They apply to new tokens.",
 }
 REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
 FOREIGN_FORM: Final = "The form does not come from our page."

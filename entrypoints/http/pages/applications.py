@@ -1,6 +1,6 @@
-"""The pages of an organization's applications: the list, and the values to copy into an application (decision 264).
+"""The pages of an organization's applications: the list, the values to copy into an application, and its settings (decision 264).
 
-They show what the API of services returns, to the same members.
+They call the use cases of the API of services, for the same members.
 """
 
 from typing import Any, Final
@@ -8,14 +8,27 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.services_rules import Service, ServiceType
+from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
+from core.applications.services_rules import NoClientSecret, Service, ServiceType
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
+from core.kernel import principals
+from core.kernel.display import format_utc
+from core.kernel.errors import Invalid
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query, validate_querystring
-from entrypoints.http.pages.account import account_page_response
+from entrypoints.http.pages import application_form as form
+from entrypoints.http.pages.account import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    account_page_response,
+    read_account_form,
+    redirect_with_notice,
+    refused_account_page,
+)
 
 routes = Blueprint("applications", __name__)
 
@@ -29,6 +42,9 @@ TYPES: Final = {
     ServiceType.API: "API",
 }
 PAGE_SIZE: Final = 50
+SECRET: Final = f"{APPLICATION}/secret"
+OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}  # seconds for which the old secret still works
+DEFAULT_OVERLAP: Final = "1 day"
 
 
 def application_path(service: Service) -> str:
@@ -38,10 +54,10 @@ def application_path(service: Service) -> str:
 
 def application_values(service: Service) -> dict[str, Any]:
     """Return the values that all pages of an application have."""
-    caller = acting_member()
     return {
-        "organization_path": f"/app/organizations/{caller.acts_in.slug}/applications",
-        "application": {"name": service.name, "type": TYPES[service.service_type]},
+        "organization_path": f"/app/organizations/{acting_member().acts_in.slug}/applications",
+        "path": application_path(service),
+        "application": {"name": service.name, "type": TYPES[service.service_type], "is_public": service.service_type.is_public},
     }
 
 
@@ -90,6 +106,20 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     )
 
 
+def _page_values(service: Service) -> dict[str, Any]:
+    """Return the values of an application's page. Members who cannot change settings get no forms."""
+    may_manage = principals.has_capability(acting_member().acts_in.role, Capability.SERVICES_MANAGE)
+    until = service.former_secret_expires_at
+    return {
+        **application_values(service),
+        "values": values_to_copy(service),
+        "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
+        "longest": form.longest_lifetimes(),
+        "shortest": MIN_TOKEN_SECONDS,
+        "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
+    }
+
+
 @routes.get(APPLICATION)
 @member_page(Capability.SERVICES_VIEW)
 @refuses(403)
@@ -97,7 +127,69 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 async def show_application(org_slug: str, service_slug: str) -> Response:
     """Show an application of an organization.
 
-    The page has the values to copy into the application.
+    The page has the values to copy into the application. For admins, it also has its settings.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    return account_page_response("application.html", values=values_to_copy(service), **application_values(service))
+    return account_page_response("application.html", problem=None, wrong=None, typed=form.stored_values(service), **_page_values(service))
+
+
+@routes.post(APPLICATION)
+@member_page(Capability.SERVICES_MANAGE)
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "group"])
+async def change_application(org_slug: str, service_slug: str) -> Response:
+    """Change a group of settings of an application.
+
+    The form has all fields of the group. The other groups stay as they are.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_account_form()
+    group = sent.get("group", "")
+    typed = form.typed_values(sent, form.group_fields(group, service))
+    try:
+        await services.update(ports(), acting_member(), service_slug, form.parse_settings(typed))
+    except Invalid as refusal:
+        wrong = form.refused_field(refusal, group, typed)
+        if isinstance(refusal, PrivateKeySent):
+            typed["jwks"] = ""  # do not send a private key back
+        values = {**_page_values(service), "typed": {**form.stored_values(service), **typed}}
+        return refused_account_page(refusal, "application.html", wrong=wrong, **values)
+    return redirect_with_notice(f"settings-{group}", application_path(service))
+
+
+# The client secret
+
+
+def _secret_values(service: Service, chosen: str) -> dict[str, Any]:
+    return {**application_values(service), "overlaps": list(OVERLAPS)[1:], "chosen": chosen}
+
+
+@routes.get(SECRET)
+@member_page(Capability.SERVICES_MANAGE)
+@refuses(400, 403)
+@describes_page({200: "The form."})
+async def show_secret_form(org_slug: str, service_slug: str) -> Response:
+    """Show the form that replaces the client secret.
+
+    It asks how long the old secret still works.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    if service.service_type.is_public:
+        raise NoClientSecret
+    return account_page_response("application_secret.html", problem=None, **_secret_values(service, DEFAULT_OVERLAP))
+
+
+@routes.post(SECRET)
+@member_page(Capability.SERVICES_MANAGE)
+@describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"])
+async def replace_secret(org_slug: str, service_slug: str) -> Response:
+    """Replace the client secret.
+
+    The new secret is shown only once.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    overlap = (await read_account_form()).get("overlap", "")
+    try:
+        secret = await services.rotate_secret(ports(), acting_member(), service_slug, OVERLAPS.get(overlap, -1))
+    except Invalid as refusal:
+        return refused_account_page(refusal, "application_secret.html", **_secret_values(service, overlap))
+    return account_page_response("application_new_secret.html", secret=secret, overlap=overlap, **application_values(service))

@@ -1,12 +1,21 @@
-"""The pages of an organization's applications: who may open them, and the values to copy (decision 264)."""
+"""The pages of an organization's applications: who may open them, the values to copy, the settings and the secret (decision 264)."""
+
+import json
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.values import digest
 from tests.accounts.api.account_pages.paths import ORGANIZATIONS, page_text
+from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
-from tests.support.browser import FakeBrowser, leads_to
-from tests.support.builders import BASE_URL, Api, run_sql
+from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -80,3 +89,177 @@ async def test_names_cannot_contain_markup(acme: Tenant, relying_party: RelyingP
         assert "{{ 7 * 7 }}" in text
         assert "<script" not in text
         assert "<b>" not in text
+
+
+# Settings
+
+SHOP = f"{APPLICATIONS}/shop"
+SECRET_PAGE = f"{SHOP}/secret"
+
+
+async def columns(relying_party: RelyingParty, *names: str) -> tuple[Any, ...]:
+    [row] = await run_sql(relying_party.tenant.pool, f"select {', '.join(names)} from services where id = %s", relying_party.service)  # noqa: S608  (constants of this module)
+    return tuple(row)
+
+
+@pytest.fixture
+async def admin(acme: Tenant, relying_party: RelyingParty) -> FakeBrowser:
+    await sign_in_browser(relying_party, acme.people["admin"])
+    return relying_party.browser
+
+
+async def save(admin: FakeBrowser, group: str, **fields: str) -> Answer:
+    return await admin.submit(SHOP, SHOP, group=group, **fields)
+
+
+KEY = {"kty": "EC", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}
+PRIVATE = {**KEY, "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}
+
+
+async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    """The other groups keep their values, and the API returns what the page saved."""
+    groups: dict[str, dict[str, str]] = {
+        "sign-in": {
+            "redirect_uris": "https://a.example/callback\r\n\r\n  https://b.example/callback \r\n",
+            "post_logout_redirect_uris": "https://a.example/bye",
+            "backchannel_logout_uri": "https://a.example/logout",
+        },
+        "consent": {"is_trusted": "yes"},
+        "keys": {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "", "accepts_token_endpoint_audience": "yes"},
+        "security": {"required_acr": "yes", "pkce_without_secret": "yes"},
+        "lifetimes": {"access_token_seconds": "120", "refresh_token_seconds": ""},
+    }
+    for group, fields in groups.items():
+        assert "saved." in page_text(await admin.open(leads_to(await save(admin, group, **fields))))
+    service = (await relying_party.api.get(f"{relying_party.tenant.path}/services/shop", token=relying_party.tenant.token("admin"))).json
+    expected = {
+        "redirect_uris": ["https://a.example/callback", "https://b.example/callback"],
+        "post_logout_redirect_uris": ["https://a.example/bye"],
+        "backchannel_logout_uri": "https://a.example/logout",
+        "is_trusted": True,
+        "id_token_claims": False,
+        "jwks": {"keys": [KEY]},
+        "accepts_token_endpoint_audience": True,
+        "required_acr": "mfa",
+        "pkce_without_secret": True,
+        "access_token_seconds": 120,
+    }
+    assert {name: service[name] for name in expected} == expected
+    assert "refresh_token_seconds" not in service
+    text = (await admin.open(SHOP)).text
+    assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
+    assert text.count(" checked") == 4
+    answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
+    assert leads_to(answer) == SHOP
+    assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)
+
+
+REFUSED: list[tuple[str, dict[str, str], str, str]] = [
+    ("sign-in", {"redirect_uris": "https://ok.example\nftp://x.example"}, "redirect_uris", "must start with https://"),
+    ("sign-in", {"redirect_uris": "https://x.example\nhttps://x.example"}, "redirect_uris", "listed twice"),
+    ("sign-in", {"redirect_uris": "x\n" * 101}, "redirect_uris", "too long"),
+    ("sign-in", {"post_logout_redirect_uris": "x"}, "post_logout_redirect_uris", "must start with https://"),
+    ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "public host"),
+    ("keys", {"jwks": "{"}, "jwks", "Paste a JWK set"),
+    ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
+    ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),
+    ("keys", {"jwks_uri": "http://x.example/"}, "jwks_uri", "must start with https://"),
+    ("keys", {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "https://x.example/"}, "jwks_uri", "either jwks or jwks_uri"),
+    ("lifetimes", {"access_token_seconds": "1e3"}, "access_token_seconds", "whole number"),
+    ("lifetimes", {"access_token_seconds": "60", "refresh_token_seconds": "59"}, "refresh_token_seconds", "at least 60"),
+    ("lifetimes", {"access_token_seconds": "999999999"}, "access_token_seconds", "at least 60"),
+    ("security", {"enterprise": "yes", "pkce_without_secret": "yes"}, "enterprise", "enterprise application cannot have"),
+]
+
+
+@pytest.mark.parametrize(("group", "fields", "wrong", "message"), REFUSED)
+async def test_a_refused_value_stays_in_its_field_with_the_reason(
+    relying_party: RelyingParty, admin: FakeBrowser, group: str, fields: dict[str, str], wrong: str, message: str
+) -> None:
+    before = await columns(relying_party, "to_jsonb(services)")
+    answer = await save(admin, group, **fields)
+    assert answer.status == 400
+    assert "Nothing was saved." in page_text(answer)
+    error = answer.text.partition(f'id="{wrong}-error">')[2].partition("</p>")[0]
+    assert message in unescape(error)
+    assert re.search(rf'id="{wrong}"[^>]* aria-invalid="true" autofocus aria-describedby="{wrong}-error', answer.text)
+    for name, value in fields.items():
+        assert escape(value) in answer.text, name
+    assert await columns(relying_party, "to_jsonb(services)") == before
+
+
+async def test_a_private_key_is_not_sent_back(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    answer = await save(admin, "keys", jwks=json.dumps({"keys": [PRIVATE]}))
+    assert (answer.status, "replace this key" in page_text(answer), PRIVATE["d"] in answer.text) == (400, True, False)
+
+
+async def test_a_public_client_has_neither_keys_nor_a_secret(acme: Tenant, admin: FakeBrowser) -> None:
+    await add_service(acme.pool, acme.org, "spa", "spa")
+    page = f"{APPLICATIONS}/spa"
+    text = (await admin.open(page)).text
+    assert not [name for name in ("jwks", "pkce_without_secret", f"{page}/secret") if name in text]
+    assert (await admin.submit(page, page, group="keys", jwks=json.dumps({"keys": [KEY]}))).status == 400
+    assert (await admin.open(f"{page}/secret")).status == 400
+    assert (await admin.submit(f"{page}/secret", page, overlap="")).status == 400
+    assert leads_to(await admin.submit(page, page, group="sign-in", redirect_uris="https://spa.example/")) == page
+
+
+async def test_only_the_form_of_this_session_changes_something(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    before = await columns(relying_party, "to_jsonb(services)")
+    fields = {"group": "sign-in", "redirect_uris": "https://evil.example/", "overlap": ""}
+    for path in (SHOP, SECRET_PAGE):
+        assert (await admin.send(path, **fields)).status == 403
+        assert (await admin.send(path, form_token="0" * 64, **fields)).status == 403
+        assert (await admin.submit(path, SHOP, **{**fields, "group": "", "overlap": "2 years"})).status == 400
+        token = form_token(await admin.open(SHOP))
+        assert (await admin.send(path, (b"sec-fetch-site", b"cross-site"), form_token=token, **fields)).status == 403
+    assert await columns(relying_party, "to_jsonb(services)") == before
+
+
+async def test_a_member_cannot_change_settings_and_the_attempt_is_audited(acme: Tenant, relying_party: RelyingParty) -> None:
+    await sign_in_browser(relying_party, acme.people["member"])
+    browser, before = relying_party.browser, await columns(relying_party, "to_jsonb(services)")
+    page = await browser.open(SHOP)
+    assert "<form" not in page.text
+    assert "ask an admin or the owner" in page_text(page)
+    assert (await browser.open(SECRET_PAGE)).status == 403
+    for path in (SHOP, SECRET_PAGE):
+        answer = await browser.submit(path, "/app/account/two-factor", group="consent", overlap="")
+        assert (answer.status, "Your role in this organization does not allow this." in page_text(answer)) == (403, True)
+    assert await columns(relying_party, "to_jsonb(services)") == before
+    assert len(await acme.refusals()) == 2
+
+
+async def test_an_admin_replaces_the_secret_with_an_overlap(relying_party: RelyingParty, admin: FakeBrowser, clock: FakeClock) -> None:
+    await sign_in_browser(relying_party, relying_party.tenant.people["admin"])
+    assert "Keep the secret" in page_text(await admin.open(SECRET_PAGE))
+    answer = await admin.submit(SECRET_PAGE, SECRET_PAGE, overlap="1 hour")
+    assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
+    old, new = relying_party.secret, answer.text.partition("<code>")[2].partition("</code>")[0]
+    assert (await columns(relying_party, "client_secret_hash"))[0] == digest(new)
+    for secret, status in ((old, 200), (new, 200)):
+        assert (await relying_party.exchange(await relying_party.code(), client_secret=secret)).status == status
+    page = await admin.open(SHOP)
+    assert "The secret from before the last change works until" in page_text(page)
+    assert new not in page.text
+    clock.advance(timedelta(hours=1))
+    await sign_in_browser(relying_party, relying_party.tenant.people["admin"])
+    for secret, status in ((old, 401), (new, 200)):
+        assert (await relying_party.exchange(await relying_party.code(), client_secret=secret)).status == status
+    assert "The secret from before" not in page_text(await admin.open(SHOP))
+    await admin.submit(SECRET_PAGE, SECRET_PAGE, overlap="")
+    assert (await relying_party.exchange(await relying_party.code(), client_secret=new)).status == 401
+
+
+async def test_stored_addresses_cannot_contain_markup(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    hostile = 'https://x.example/</textarea><script>alert(1)</script>"onfocus='
+    await run_sql(
+        relying_party.tenant.pool,
+        "update services set redirect_uris = %s, backchannel_logout_uri = %s where id = %s",
+        [hostile],
+        hostile,
+        relying_party.service,
+    )
+    text = (await admin.open(SHOP)).text
+    assert text.count(str(escape(hostile))) == 2
+    assert "<script" not in text

@@ -416,6 +416,9 @@ POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
 GET    /app/organizations/<org_slug>/applications    303* 200  200  403* 303*
 GET    /app/organizations/<org_slug>/applications/<service_slug> 303* 200  200  403* 303*
+POST   /app/organizations/<org_slug>/applications/<service_slug> 303* 303  403  403* 303*
+GET    /app/organizations/<org_slug>/applications/<service_slug>/secret 303* 200  403  403* 303*
+POST   /app/organizations/<org_slug>/applications/<service_slug>/secret 303* 200  403  403* 303*
 """
 
 
@@ -619,6 +622,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/consents/<service_id>/withdraw": Request(form=OF_THE_SESSION, setup_sql=HAS_CONSENT),
     "POST /app/account/organizations/<org_slug>/confirm": Request(form=OF_THE_SESSION),
     "POST /app/account/organizations/<org_slug>/leave": Request(form=OF_THE_SESSION),
+    "POST /app/organizations/<org_slug>/applications/<service_slug>": Request(
+        form={**OF_THE_SESSION, "group": "sign-in", "redirect_uris": "https://shop.example/new", "post_logout_redirect_uris": ""}
+    ),
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(form={**OF_THE_SESSION, "overlap": "1 day"}),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
