@@ -166,6 +166,22 @@ async def test_a_trusted_device_never_makes_mfa(trusting: RelyingParty) -> None:
         assert is_sign_in(await trusting.browser.open(path_of(trusting, **changes)))
 
 
+@pytest.mark.parametrize("by", ["claims", "setting"])
+async def test_no_other_parameter_lowers_a_required_second_factor(later: RelyingParty, by: str) -> None:
+    """The session has one factor, and is young enough for `max_age`."""
+    required = {"claims": ESSENTIAL_MFA} if by == "claims" else {}
+    if by == "setting":
+        await run_sql(later.tenant.pool, "update services set required_acr = 'mfa' where id = %s", later.service)
+    token = form_token(await later.browser.open(ACCOUNT))
+    async with unchanged(later.tenant.pool):
+        for changes in ({}, {"max_age": "9999"}, {"prompt": "consent"}, {"prompt": "select_account"}, {"acr_values": "pwd"}):
+            path = path_of(later, **required, **changes)
+            assert is_sign_in(await later.browser.open(path)), changes
+            assert is_sign_in(await later.browser.send(path, form_token=token, answer="continue")), changes
+        silent = answer_fields(await later.browser.open(path_of(later, **required, prompt="none", max_age="9999")))
+        assert (silent["error"], "code" in silent) == ("login_required", False)
+
+
 async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
     """A session with both factors is old: with max_age, both are shown again, and a wrong code leaves everything as it was."""
     later.browser.cookies.clear()
