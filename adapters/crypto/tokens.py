@@ -3,8 +3,6 @@
 The module is longer than 400 lines because all kinds of tokens share their keys and their verification.
 """
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from core.applications.client_settings_rules import thumbprint
 from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
@@ -125,7 +124,8 @@ class JwtTokens:
         """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
         private = await trio.to_thread.run_sync(rsa.generate_private_key, 65537, _KEY_SIZE, limiter=self._key_generation)
         pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        return SigningKey(kid=_thumbprint(private.public_key()), private_key=pem, created_at=now, retires_at=None)
+        kid = thumbprint({"kty": "RSA", **_numbers(private.public_key())})
+        return SigningKey(kid=kid, private_key=pem, created_at=now, retires_at=None)
 
     def sign(self, claims: Claims) -> str:
         """Return a signed access token. Raises: LookupError if no key can sign."""
@@ -442,9 +442,3 @@ def _time(value: object) -> datetime:
 def _numbers(public: rsa.RSAPublicKey) -> dict[str, str]:
     jwk = RSAAlgorithm.to_jwk(public, as_dict=True)
     return {"n": jwk["n"], "e": jwk["e"]}
-
-
-def _thumbprint(public: rsa.RSAPublicKey) -> str:
-    """Return the thumbprint: a hash of the required members in lexical order, without white space (RFC 7638 section 3)."""
-    members = json.dumps({"kty": "RSA", **_numbers(public)}, separators=(",", ":"), sort_keys=True)
-    return base64.urlsafe_b64encode(hashlib.sha256(members.encode()).digest()).rstrip(b"=").decode()

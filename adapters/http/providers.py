@@ -6,7 +6,6 @@ Connect Core.
 """
 
 import re
-from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import structlog
 from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.http.provider_keys import Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, UpstreamHttp, parse_json, read_body
+from core.federation.oauth.authorization_rules import s256_challenge
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import (
     SUPPORTS_REAUTHENTICATION,
@@ -30,7 +30,7 @@ from core.kernel.providers import (
     ReauthenticationNotConfirmed,
 )
 from core.kernel.uris import origin_of
-from core.kernel.values import Email, EmailInvalid, digest
+from core.kernel.values import Email, EmailInvalid
 from ports.observe import Clock
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class HttpProviders:
             "redirect_uri": request.redirect_uri,
             "scope": " ".join(dict.fromkeys((*IDENTIFYING_SCOPES[provider], *scopes))),
             "state": request.state,
-            "code_challenge": _challenge(request.code_verifier),
+            "code_challenge": s256_challenge(request.code_verifier),
             "code_challenge_method": "S256",
         }
         if settings.issuer:
@@ -309,11 +309,6 @@ def _email(value: object) -> Email | None:
         return Email.parse(value) if isinstance(value, str) else None
     except EmailInvalid:
         return None
-
-
-def _challenge(verifier: str) -> str:
-    """Return the code challenge of a verifier (RFC 7636 section 4.2)."""
-    return urlsafe_b64encode(digest(verifier)).rstrip(b"=").decode()
 
 
 def _fail(reason: str) -> NoReturn:

@@ -7,7 +7,7 @@ import unicodedata
 import zoneinfo
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 MAX_NAME_LENGTH: Final = 100
-MAX_PICTURE_LENGTH: Final = 1024  # also of the other URLs
+MAX_PICTURE_LENGTH: Final = 1024  # the other URLs have this limit too
 MAX_LOCALE_LENGTH: Final = 64
 
 # A well-formed language tag (RFC 5646 section 2.1), without the irregular ones that it keeps for old data.
@@ -177,24 +177,12 @@ def parse_name(text: str) -> str:
     return _parse_line(text, NameInvalid)
 
 
-def _parse_name_part(text: str) -> str:
-    return _parse_line(text, NamePartInvalid)
-
-
 def _parse_line(text: str, error: type[Invalid]) -> str:
     line = text.strip()
     is_visible = any(unicodedata.category(letter)[0] in "LNPS" for letter in line)
     if not is_visible or len(line) > MAX_NAME_LENGTH or not is_printable(line):
         raise error
     return line
-
-
-def _parse_picture(text: str) -> str:
-    return _parse_url(text, PictureInvalid)
-
-
-def _parse_profile_url(text: str) -> str:
-    return _parse_url(text, ProfileUrlInvalid)
 
 
 def _parse_url(text: str, error: type[Invalid]) -> str:
@@ -232,14 +220,15 @@ def _parse_birthdate(text: str) -> str:
     return birthdate
 
 
+_NAME_PARTS: Final = ("given_name", "family_name", "middle_name", "nickname", "preferred_username", "gender")
 _PARSERS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
     {
         "name": parse_name,
-        "picture": _parse_picture,
+        "picture": partial(_parse_url, error=PictureInvalid),
         "locale": _parse_locale,
         "zoneinfo": _parse_time_zone,
-        **dict.fromkeys(("given_name", "family_name", "middle_name", "nickname", "preferred_username", "gender"), _parse_name_part),
-        **dict.fromkeys(("profile", "website"), _parse_profile_url),
+        **dict.fromkeys(_NAME_PARTS, partial(_parse_line, error=NamePartInvalid)),
+        **dict.fromkeys(("profile", "website"), partial(_parse_url, error=ProfileUrlInvalid)),
         "birthdate": _parse_birthdate,
     }
 )

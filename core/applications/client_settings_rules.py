@@ -6,14 +6,13 @@ Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Cl
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Literal
 
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL
+from core.kernel.values import base64url, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +113,7 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
 def thumbprint(key: Jwk) -> str:
     """Return the thumbprint of a key with SHA-256 (RFC 7638)."""
     required = {name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]]}
-    return urlsafe_b64encode(sha256(json.dumps(required, separators=(",", ":")).encode()).digest()).rstrip(b"=").decode()
+    return base64url(digest(json.dumps(required, separators=(",", ":"))))
 
 
 def is_code_flow_only(enterprise: bool, required_acr: str | None) -> bool:

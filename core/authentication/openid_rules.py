@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts.profile_rules import DETAILS, NO_PROFILE, Profile
+from core.kernel.values import base64url, digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -227,13 +226,13 @@ def claims_of(scopes: Iterable[Scope]) -> frozenset[str]:
 
 def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
     """Return the scopes that give the claims with these names."""
-    wanted = frozenset(names)
-    return frozenset(scope for scope, claims in CLAIMS_OF_SCOPE.items() if not wanted.isdisjoint(claims))
+    distinct_names = frozenset(names)
+    return frozenset(scope for scope, claims in CLAIMS_OF_SCOPE.items() if not distinct_names.isdisjoint(claims))
 
 
 def at_hash(access_token: str) -> str:
     """Return the hash that binds an ID token to an access token (OpenID Connect Core section 3.1.3.6)."""
-    return urlsafe_b64encode(sha256(access_token.encode()).digest()[:16]).rstrip(b"=").decode()
+    return base64url(digest(access_token)[:16])
 
 
 def _given_and_family_name(profile: Profile) -> dict[str, str | None]:

@@ -5,8 +5,9 @@ Asterisks are refused although RFC 3986 allows them: admins would mean a wildcar
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from core.kernel.values import is_host_name
 
@@ -32,6 +33,11 @@ def is_web_url(uri: str) -> bool:
         case ("http", str(host), _, _):
             return host.lower() in LOOPBACK
     return False
+
+
+def add_parameters(uri: str, parameters: Mapping[str, str]) -> str:
+    """Return the URI or path, which has no fragment, with these parameters added to its query."""
+    return f"{uri}{'&' if '?' in uri else '?'}{urlencode(parameters)}"
 
 
 def is_outbound_target(uri: str) -> bool:

@@ -6,6 +6,7 @@ import re
 import secrets
 import unicodedata
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -268,6 +269,11 @@ def new_id() -> uuid.UUID:
 def new_secret() -> str:
     """Return 256 random bits as 43 characters of base64url."""
     return secrets.token_urlsafe(32)
+
+
+def base64url(content: bytes) -> str:
+    """Return the content in base64url without padding (RFC 7515 section 2)."""
+    return urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def digest(secret: str) -> bytes:

@@ -7,17 +7,15 @@ Sources: RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native 
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
-from core.kernel.values import is_printable
+from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -237,7 +235,7 @@ def check_code_challenge(service: ServiceContext | None, challenge: str | None, 
 
 def s256_challenge(verifier: str) -> str:
     """Return the S256 challenge of a code verifier (RFC 7636 section 4.6)."""
-    return urlsafe_b64encode(sha256(verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
+    return base64url(digest(verifier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +254,7 @@ class AuthorizationResponse:
         """The redirect URI with the parameters in its query or fragment."""
         if self.mode is ResponseMode.FRAGMENT:
             return f"{self.redirect_uri}#{urlencode(self.parameters)}"
-        return f"{self.redirect_uri}{'&' if '?' in self.redirect_uri else '?'}{urlencode(self.parameters)}"
+        return uris.add_parameters(self.redirect_uri, self.parameters)
 
 
 def respond(authorization: Authorization, base_url: str, **parameters: str) -> AuthorizationResponse:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
+from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
 
     `page` is our own page, or the service's own page.
     """
-    return f"{page}{'&' if '?' in page else '?'}{urlencode({'user_code': user_code})}"
+    return uris.add_parameters(page, {"user_code": user_code})
 
 
 def normalize_user_code(text: str) -> str | None:

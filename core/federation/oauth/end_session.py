@@ -20,8 +20,8 @@ from core.federation.oauth.end_session_rules import (
     LogoutRequestFacts,
     PostLogoutClientMissing,
     PostLogoutRedirectUriNotRegistered,
-    return_url,
 )
+from core.kernel import uris
 from core.kernel.errors import OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus
 from core.kernel.values import digest, is_printable, parse_id
@@ -63,7 +63,9 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
             raise PostLogoutRedirectUriNotRegistered
         if client is not None and client[1].status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
-        target = return_url(request.post_logout_redirect_uri, request.state)
+        target = request.post_logout_redirect_uri
+        if request.state is not None:
+            target = uris.add_parameters(target, {"state": request.state})
     return LogoutRequestFacts(request=request, service=service, return_url=target, is_proven=is_proven)
 
 

@@ -83,10 +83,3 @@ class ApplicationReturn:
 
     service_name: str
     url: str
-
-
-def return_url(redirect_uri: str, state: str | None) -> str:
-    """Return the URI with the state in its query."""
-    if state is None:
-        return redirect_uri
-    return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{urlencode({'state': state})}"

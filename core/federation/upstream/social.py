@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hmac
 import re
-from base64 import urlsafe_b64encode
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -50,7 +49,7 @@ from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
 from core.kernel.principals import AccountGone, OrganizationStatus, Person
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
-from core.kernel.values import digest, new_secret
+from core.kernel.values import base64url, digest, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -202,7 +201,7 @@ async def _authentication_request(
     """
 
     def derive(purpose: str) -> str:
-        return urlsafe_b64encode(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256")).rstrip(b"=").decode()
+        return base64url(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256"))
 
     return AuthenticationRequest(
         client=await oauth_credentials.load_client(ports, pending.provider, pending.org_id, pending.service_id),
