@@ -25,7 +25,7 @@ PARAMETERS: Final = {
     "id_token_hint": "An ID token that the application got for this user; it may have expired. With it, the user is not asked.",
     "client_id": "The client id of the application.",
     "post_logout_redirect_uri": "The registered URI to return to. Send `id_token_hint` or `client_id` with it.",
-    "state": "Returned unchanged to that URI. At most 1024 characters.",
+    "state": "Returned unchanged to that URI. At most 4096 characters.",
     "logout_hint": "Accepted and ignored.",
     "ui_locales": "Accepted and ignored: the pages are in English.",
 }
