@@ -11,7 +11,7 @@ from core.applications.client_settings_rules import ClientSettings
 from core.applications.services_rules import Service
 from core.authentication import sessions
 from core.authentication.openid_rules import OpenIdGrant, RequestedClaims, Scope
-from core.authentication.sessions_rules import OpenIdSubject, SessionStart, TokenSubject
+from core.authentication.sessions_rules import Grant, OpenIdSubject, SessionStart, TokenSubject
 from core.kernel.principals import SYSTEM, Anonymous
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance.housekeeping_rules import ENDED_SESSIONS_KEPT
@@ -47,7 +47,9 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
     cookie = digest(await begin_in_browser(ports, user))
     [[browser]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)
     caller = Anonymous(address=f"{slug}:9", agent=f"{slug} tablet")
-    start = SessionStart(user_id=user.id, caller=caller, service=context, openid=GRANT, browser_session_id=browser)
+    start = SessionStart(
+        user_id=user.id, caller=caller, service=context, openid=GRANT, browser_session_id=browser, grant=Grant.AUTHORIZATION_CODE
+    )
     live, ended = sessions.new_session(ports, start, now), sessions.new_session(ports, replace(start, id=new_id()), now)
     refresh_token = new_secret()
     async with ports.storage.transaction(by=SYSTEM) as tx:

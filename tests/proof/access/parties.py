@@ -9,6 +9,7 @@ from quart_trio import QuartTrio
 
 from core.authentication.browser import form_token
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
+from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from tests.fakes.outside import FakeClock
 from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World
@@ -18,6 +19,8 @@ from tests.support.saml import SamlApplication, authn_request, inflate, logout_r
 
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 TOKEN: Final = "/auth/token"
+CONSENTS_PATH: Final = "/app/account/consents"
+SIGN_OUT_PATH: Final = "/app/sign-out"
 
 
 class Parties:
@@ -31,6 +34,8 @@ class Parties:
         things, org = world.home.things, world.home.organization
         self._service = {"org": HOME, "service": things["service_slug"]}
         self._client = {"client_id": things["client_id"], "client_secret": things["client_secret"]}
+        self._service_id, self._redirect_uri = things["service_id"], things["redirect_uri"]
+        self.id_tokens: dict[str, str] = {}  # the last one that was issued for each browser
         slugs = (things["service_slug"], things["other_service_slug"])
         self._applications = {
             slug: SamlApplication(org.id, HOME, service, slug, saml_of(HOME, slug), None)
@@ -42,9 +47,7 @@ class Parties:
 
         A code that is used twice ends its session (security O-4).
         """
-        form = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
-        headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
-        answer = without_defect(await self._api.call("POST", f"{AUTHORIZE_PATH}?{urlencode(self._service)}", raw=form, headers=headers))
+        answer = await self._send(f"{AUTHORIZE_PATH}?{urlencode(self._service)}", cookie, answer="continue")
         code = parse_qs(urlsplit(answer.headers.get("Location", "")).query).get("code")
         if code is None:
             return answer
@@ -54,6 +57,57 @@ class Parties:
             tokens = first.json if first.status == 200 else second.json
             assert (await self._api.get("/api/user", token=tokens["access_token"])).status == 401
         return first
+
+    async def use_openid(self, cookie: str, scope: str) -> Answer:
+        """Sign in to the first service with OpenID Connect in this browser, agree to the scopes, and use the tokens.
+
+        Of two concurrent refreshes, one succeeds. The session goes on.
+        """
+        request = {**self._service, "response_type": "code", "scope": scope, "prompt": "consent"}
+        path = f"{AUTHORIZE_PATH}?{urlencode(request)}"
+        return await self._start_session(cookie, await self._send(path, cookie, answer="continue"))
+
+    async def ask_silently(self, cookie: str, scope: str) -> Answer:
+        """Ask for these scopes without a page. Only if the user has agreed to all of them, the service gets a code."""
+        request = {**self._service, "response_type": "code", "scope": scope, "prompt": "none"}
+        return await self._start_session(cookie, await self._open(f"{AUTHORIZE_PATH}?{urlencode(request)}", cookie))
+
+    async def _start_session(self, cookie: str, answer: Answer) -> Answer:
+        code = parse_qs(urlsplit(answer.headers.get("Location", "")).query).get("code")
+        if code is None:
+            return answer
+        grant = {"grant_type": "authorization_code", "code": code[0], "redirect_uri": self._redirect_uri, **self._client}
+        answer = without_defect(await self._api.post(TOKEN, grant))
+        if answer.status != 200:
+            return answer
+        tokens = answer.json
+        self.id_tokens[cookie] = tokens["id_token"]
+        userinfo = without_defect(await self._api.get("/auth/userinfo", token=tokens["access_token"]))
+        assert userinfo.status in (200, 401), userinfo.text
+        narrowed = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"], "scope": "openid email", **self._client}
+        pairs = [pair.json for pair in await both(lambda: self._api.post(TOKEN, narrowed)) if pair.status == 200]
+        assert len(pairs) <= 1, "a refresh token works once"
+        for pair in pairs:
+            assert set(pair["scope"].split()) <= set(tokens["scope"].split()) & {"openid", "email"}
+        return answer
+
+    async def withdraw_consent(self, cookie: str) -> Answer:
+        return await self._send(f"{CONSENTS_PATH}/{self._service_id}/withdraw", cookie)
+
+    async def sign_out(self, cookie: str) -> Answer:
+        return await self._send(SIGN_OUT_PATH, cookie)
+
+    async def end_session(self, cookie: str) -> Answer:
+        """Let the service send this browser to its logout. No page asks, because the ID token is of a session of this browser."""
+        return await self._open(f"{END_SESSION_PATH}?{urlencode({'id_token_hint': self.id_tokens.get(cookie, 'none')})}", cookie)
+
+    async def _open(self, path: str, cookie: str) -> Answer:
+        return without_defect(await self._api.call("GET", path, headers={"Cookie": f"gatehouse-session={cookie}"}))
+
+    async def _send(self, path: str, cookie: str, **fields: str) -> Answer:
+        form = urlencode({"form_token": form_token(cookie), **fields}).encode()
+        headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
+        return without_defect(await self._api.call("POST", path, raw=form, headers=headers))
 
     async def approve_device(self, token: str) -> Answer:
         """Approve a device of the first service with this token."""

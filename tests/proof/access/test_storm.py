@@ -16,6 +16,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.authentication.openid_rules import Scope
 from core.kernel.principals import Role
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
@@ -24,7 +25,7 @@ from tests.fakes.outside import FakeClock
 from tests.proof.access.belongings import backup_codes, begin_in_browser, password_of
 from tests.proof.access.parties import Parties
 from tests.proof.access.saml import saml_of
-from tests.proof.access.world import HOME, World
+from tests.proof.access.world import CONSENTED, HOME, World
 from tests.support.builders import Answer, Api, add_account, add_member, add_platform_owner, run_concurrently, run_sql, sign_in
 from tests.support.mfa import STEP, Authenticator
 
@@ -34,6 +35,8 @@ AT_ONCE = 90
 LAPS = 4
 LIMIT = 12  # members
 SERVICES = 4  # at most
+# The scopes that the users of the browsers agree to: the end user, the member, the owner, and the member of two organizations.
+AGREED = ("openid email profile", "openid email org offline_access", "openid profile", "openid roles")
 Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 
 
@@ -46,6 +49,11 @@ class Kind(StrEnum):
     CODE = "code"
     DEVICE = "device"
     SAML = "saml"
+    OPENID = "openid"
+    SILENT = "silent"
+    WITHDRAW = "withdraw"
+    SIGN_OUT = "sign out"
+    END_SESSION = "end session"
 
 
 class Storm:
@@ -61,6 +69,7 @@ class Storm:
         self.forgettable = [id_ for id_ in tokens if id_ not in {str(account.id) for account in world.home.people.values()}]
         self.acting: dict[str, str] = {}  # impersonation tokens
         self.browsers: list[str] = []  # cookies of browsers on our pages
+        self.scopes: dict[str, str] = {}  # the scopes that the user of this browser agrees to
         # An account with a second factor that several clients use at the same time.
         self.guarded_id, self.guarded_email = world.home.things["guarded_id"], str(world.home.people["guarded"].email)
         self.guarded: list[str] = []
@@ -155,6 +164,12 @@ class Storm:
             (Kind.DEVICE, "", None, self._one_of(self._tokens.values())),
             (Kind.SAML, self._one_of(self.services[:2]), None, self._one_of(self.browsers)),
             (Kind.SAML, self._one_of(self.services[:2]), None, self._one_of(self.browsers)),
+            *[(Kind.OPENID, self.scopes[cookie], None, cookie) for cookie in self._random.sample(self.browsers, 3)],
+            (Kind.SILENT, " ".join(Scope), None, self._one_of(self.browsers)),
+            *[(Kind.SILENT, self.scopes[cookie], None, cookie) for cookie in self._random.sample(self.browsers, 2)],
+            (Kind.WITHDRAW, "", None, self._one_of(self.browsers)),
+            (Kind.SIGN_OUT, "", None, self._one_of(self.browsers)),
+            (Kind.END_SESSION, "", None, self._one_of(self.browsers)),
         ]
         if self._random.random() < 0.3:
             acts.append(("DELETE", f"{service}/saml", None, who))
@@ -259,7 +274,12 @@ async def test_all_invariants_hold_after_a_storm(
             storm.refresh_tokens.append(session.refresh_token)
         user_ids = {id_ for (id_,) in await run_sql(pool, "select id from users")}
         users = (*(world.home.people[name] for name in ("end-user", "further", "owner")), world.both)
-        storm.browsers = [await begin_in_browser(ports, user) for user in users if user.id in user_ids for _ in range(2)]
+        agreed = {user.id: scope for user, scope in zip(users, AGREED, strict=True) if user.id in user_ids}
+        storm.scopes = {await begin_in_browser(ports, user): agreed[user.id] for user in users if user.id in agreed for _ in range(2)}
+        storm.browsers = [*storm.scopes]
+        for cookie, scope in storm.scopes.items():  # sessions that the storm can end
+            await parties.use_openid(cookie, scope)
+        assert lap > 1 or parties.id_tokens.keys() == storm.scopes.keys()
         devices = await run_sql(pool, "select id::text from devices where user_id = %s order by id", world.home.people["guarded"].id)
         storm.devices = [id_ for (id_,) in devices]
         acts = list(islice(storm.acts(owner), AT_ONCE))
@@ -271,6 +291,7 @@ async def test_all_invariants_hold_after_a_storm(
         storm.add_things(answers)
         await check_people(pool)
         await check_acting(api, pool, storm.acting)
+        await check_openid(pool, org, agreed)
         if lap == LAPS:
             if await run_sql(pool, "select 1 from organizations where id = %s", org):
                 # Every caller that tried had lost the right, or did not have it yet.
@@ -306,6 +327,16 @@ async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator
             return acts[number], await parties.approve_device(token or "")
         case Kind.SAML:
             return acts[number], await parties.sign_on(token or "", path)
+        case Kind.OPENID:
+            return acts[number], await parties.use_openid(token or "", path)
+        case Kind.SILENT:
+            return acts[number], await parties.ask_silently(token or "", path)
+        case Kind.WITHDRAW:
+            return acts[number], await parties.withdraw_consent(token or "")
+        case Kind.SIGN_OUT:
+            return acts[number], await parties.sign_out(token or "")
+        case Kind.END_SESSION:
+            return acts[number], await parties.end_session(token or "")
     if path.startswith("/api/service/"):
         return acts[number], await api.call(method, path, body, headers={"X-Api-Key": token or ""})
     answer = await api.call(method, path, body, token=token)
@@ -443,6 +474,37 @@ VIOLATIONS: Mapping[str, str] = {
           and (exists (select 1 from backup_codes c where c.user_id = u.id)
                or exists (select 1 from pre_auths p where p.user_id = u.id)
                or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
+}
+
+
+async def check_openid(pool: Pool, org: UUID, agreed: Mapping[UUID, str]) -> None:
+    """Check the invariants of OpenID Connect: logout notices, the end of browser sessions, and consents."""
+    for violation, query in OPENID_VIOLATIONS.items():
+        assert await run_sql(pool, query) == [], violation
+    for user_id, scope in await run_sql(pool, "select user_id, scope from consents where org_id = %s", org):
+        assert set(scope) <= {*CONSENTED, *agreed[user_id].split()}, "no page showed these scopes to the user"
+
+
+# Queries for sessions of OpenID Connect that violate an invariant.
+OPENID_VIOLATIONS: Mapping[str, str] = {
+    "an application was not told exactly once of the end of a session": """
+        select s.id from sessions s join services v on v.id = s.service_id
+        where s.scope is not null and v.backchannel_logout_uri is not null
+          and (select count(*) from logout_notices n where n.session_id = s.id) <> (s.ended_at is not null)::int""",
+    "an application was told twice of the end of a deleted session": """
+        select session_id from logout_notices group by session_id having count(*) > 1""",
+    "a session without offline access outlives that of its browser": """
+        select s.id from sessions s left join sessions b on b.id = s.browser_session_id
+        where s.scope is not null and s.ended_at is null and s.browser_session_id is not null
+          and not 'offline_access' = any(s.scope) and (b.id is null or b.ended_at is not null)""",
+    "a session has a scope that its user has not agreed to": """
+        select s.id from sessions s join services v on v.id = s.service_id
+        left join consents c on c.service_id = s.service_id and c.user_id = s.user_id
+        where s.scope is not null and s.ended_at is null and s.grant_type = 'authorization_code'
+          and not s.scope <@ coalesce(c.scope, '{}')""",
+    "a session has tokens for a user who may not use its service": """
+        select s.id from sessions s join directory_blocks d on (d.org_id, d.user_id) = (s.org_id, s.user_id)
+        where s.scope is not null and s.ended_at is null""",
 }
 
 

@@ -60,6 +60,8 @@ from tests.support.siem import make_sink
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
 
+CONSENTED: Final = (Scope.OPENID, Scope.EMAIL, Scope.OFFLINE_ACCESS)
+
 HOME, RIVAL, SUSPENDED, PENDING = SLUGS = ("aurora", "borealis", "dormant", "unborn")
 
 # The API keys of a tenant and their permissions. All are for its first service, except the last,
@@ -668,7 +670,7 @@ async def _use(ports: Ports, pool: Pool, organization: Organization, service: UU
     await add_service_user(ports, service, user.id)
     await add_login(ports, pool, service, user.id, "codehost")
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.consents.add(organization.id, service, user.id, [Scope.OPENID, Scope.EMAIL], ports.clock.now())
+        await tx.consents.add(organization.id, service, user.id, CONSENTED, ports.clock.now())
     await _link(pool, service, organization.slug, user)
 
 
