@@ -246,7 +246,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "applications.html": {
         **ACCOUNT,
-        "organization": "acme",
+        "organization": "Acme & Sons",
         "applications": [{"name": "Portal & Shop", "type": "Web application", "path": "/app/organizations/acme/applications/shop"}],
         "next_offset": 50,
     },

@@ -15,6 +15,7 @@ from core.kernel import principals
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability
+from core.tenancy import organizations
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -100,7 +101,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     next_offset = query_args.offset + PAGE_SIZE
     return account_page_response(
         "applications.html",
-        organization=org_slug,
+        organization=(await organizations.get(ports(), acting_member())).name,
         applications=[{"name": s.name, "type": TYPES[s.service_type], "path": application_path(s)} for s in listed],
         next_offset=next_offset if next_offset < quota.current_services else None,
     )
