@@ -233,3 +233,17 @@ async def test_every_token_is_accepted_in_its_own_place(kit: Kit) -> None:
             if "gatehouse-session" not in kit.shop.browser.cookies:  # the logout has ended it
                 await kit.cookie()
     assert findings == []
+
+
+async def test_our_own_keys_as_those_of_a_client_make_no_token_of_ours_an_assertion(kit: Kit) -> None:
+    """The signature fits then, and `typ` is that of an assertion, or absent (RFC 7523 section 3)."""
+    shop = kit.shop
+    jwks = (await shop.api.get("/.well-known/jwks.json")).json
+    answer = await shop.api.patch(f"{shop.tenant.path}/services/{shop.slug}", {"jwks": jwks}, token=shop.tenant.token("admin"))
+    assert answer.status == 200, answer.text
+    tokens = {kind: await kind(kit) for kind in KINDS if kind is not Kit.client_assertion}
+    async with unchanged(shop.tenant.pool):
+        for kind, token in tokens.items():
+            for client_id in (None, str(shop.client_id)):
+                answer = await shop.post("/auth/revoke", **{**proof(token), "client_id": client_id}, token="unknown")
+                assert (answer.status, answer.json["error"]) == (401, "invalid_client"), kind.__name__
