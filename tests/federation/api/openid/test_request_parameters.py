@@ -205,6 +205,13 @@ async def test_an_unknown_resource_is_refused(signed_in: OpenIdClient, user: Acc
     assert error(await signed_in.open(resource=resource, scope=None)) == "invalid_target"
 
 
+@pytest.mark.parametrize("resource", [f"{BASE_URL}/auth/userinfo", f"{BASE_URL}/api"])
+async def test_without_openid_every_resource_is_refused(signed_in: OpenIdClient, resource: str) -> None:
+    """The tokens are for the application itself, so an accepted resource would be dropped without a word."""
+    for scope in (None, "email"):
+        assert error(await signed_in.open(resource=resource, scope=scope)) == "invalid_target"
+
+
 async def test_a_known_resource_is_the_audience(signed_in: OpenIdClient) -> None:
     for resource, audience in (
         (None, f"{BASE_URL}/auth/userinfo"),
