@@ -116,7 +116,8 @@ async def find_next_step(
     grant, needs_consent = await _grant(ports, visitor, authorization, openid)
     if agreed and not is_silent:
         return NextStep(Step.CODE, grant)
-    if needs_consent or Prompt.CONSENT in openid.prompt:
+    asks_again = Prompt.CONSENT in openid.prompt and context is not None  # the platform itself needs no consent
+    if needs_consent or asks_again:
         if is_silent:
             raise ConsentRequired
         return NextStep(Step.CONSENT, grant)

@@ -211,15 +211,15 @@ def to_application(answer: AuthorizationResponse, status: int = 303) -> Response
 
 
 async def _question_page(user: Visitor, authorization: Authorization, step: NextStep) -> Response:
-    assert authorization.service is not None, "the platform's own frontend needs no consent"
-    design = await branding.get_design(ports(), authorization.service.org_id)
+    service = authorization.service  # None for the platform's own frontend
+    design = None if service is None else await branding.get_design(ports(), service.org_id)
     page = render(
         "authorize.html",
         form_action=form_targets(authorization.redirect_uri),
         design=design,
         form_token=browser.form_token(cookies.session_cookie() or ""),
         action=authorization.request.path,
-        service=authorization.service.name,
+        service=None if service is None else service.name,
         organization=design.organization_name if design else "",
         email=user.email,
         scopes=[] if step.grant is None else list(in_order(consent_scopes(step.grant))),

@@ -19,7 +19,7 @@ from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, add_account, add_member, run_during, run_sql
 from tests.support.direct import change_ports
 from tests.support.tenants import Tenant
@@ -265,3 +265,15 @@ async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, browser: 
     place, fields = redirect_parts(await browser.open(AUTHORIZE))
     assert (place, fields["error"]) == (f"{FRONTEND}/auth/callback", "invalid_request"), "it is a public client and must send a challenge"
     assert (await browser.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'redirect_uri': f'{FRONTEND}/elsewhere'})}")).status == 400
+
+
+async def test_the_frontend_needs_no_consent_and_can_ask_for_an_account(app: QuartTrio, browser: FakeBrowser, user: Account) -> None:
+    change_ports(app, policy=Policy(frontend_url=FRONTEND))
+    await browser.sign_in()
+    _, fields = redirect_parts(await browser.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'prompt': 'consent'})}"))
+    assert set(fields) == {"code", "iss"}
+    path = f"{AUTHORIZE}?{urlencode({**PKCE, 'prompt': 'select_account'})}"
+    page = await browser.open(path)
+    assert "<h1>Choose an account</h1>" in page.text
+    _, fields = redirect_parts(await browser.send(path, form_token=form_token(page), answer="select"))
+    assert set(fields) == {"code", "iss"}
