@@ -172,6 +172,10 @@ async def require_a_second_factor(case: Case) -> None:
     await case.by_owner("PATCH", case.path, {"required_acr": "mfa"})
 
 
+async def remove_from_the_application(case: Case) -> None:
+    await case.by_key("DELETE", f"/users/{case.user.id}")
+
+
 async def delete_the_subscription(case: Case) -> None:
     await case.by_key("DELETE", f"/subscriptions/{case.user.id}")
 
@@ -200,6 +204,7 @@ SIGNED_OUT: Final = ("sign-in", "login_required", "invalid_grant", "access_denie
 FORGOTTEN: Final = (*SIGNED_OUT[:3], "invalid_grant", *SIGNED_OUT[4:])
 REMOVED: Final = ("access_denied", "access_denied", "invalid_grant", "access_denied", "invalid_grant", 401)
 NOT_ADMITTED: Final = (*REMOVED[:2], "access_denied", *REMOVED[3:])  # the code is good, and the user is refused
+ASKED_AGAIN: Final = ("200", "consent_required", "invalid_grant", "access_denied", "invalid_grant", 401)  # the policy admits anyone
 CASES: Final[dict[Act, tuple[Act, tuple[object, ...]]]] = {
     deactivate_the_account: (open_to_anyone, SIGNED_OUT),
     anonymize_the_account: (open_to_anyone, FORGOTTEN),
@@ -210,6 +215,7 @@ CASES: Final[dict[Act, tuple[Act, tuple[object, ...]]]] = {
     unassign: (assigned, NOT_ADMITTED),
     admit_members_only: (open_to_anyone, NOT_ADMITTED),
     require_a_second_factor: (open_to_anyone, ("200", *FORGOTTEN[1:])),  # the page asks the user to sign in again
+    remove_from_the_application: (open_to_anyone, ASKED_AGAIN),
     delete_the_subscription: (subscribed, NOT_ADMITTED),
     expire_the_subscription_by_key: (subscribed, NOT_ADMITTED),
     cancel_the_own_subscription: (subscribed, NOT_ADMITTED),
