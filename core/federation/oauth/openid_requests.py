@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from core.authentication.openid_rules import NO_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
-from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, AuthorizationRefused, respond
+from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, AuthorizationRefused, ResponseMode, respond
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
@@ -156,7 +156,7 @@ def parse(request: AuthorizationRequest, base_url: str, hinted: UUID | None) -> 
         raise RequestUriRefused
     if request.registration is not None:
         raise RegistrationRefused
-    if request.response_mode not in (None, "query", "fragment", "form_post"):
+    if request.response_mode not in (None, *ResponseMode):
         raise ResponseModeRefused
     if request.response_type not in (None, RESPONSE_TYPE):
         raise ResponseTypeRefused
@@ -201,12 +201,12 @@ def _read_request_object(text: str) -> dict[str, str]:
         return {}
     if not isinstance(members, dict):
         return {}
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and is_printable(state):
-        found["state"] = state
+        fields["state"] = state
     if isinstance(mode := members.get("response_mode"), str):
-        found["response_mode"] = mode
-    return found
+        fields["response_mode"] = mode
+    return fields
 
 
 def _parse_prompt(text: str | None) -> frozenset[Prompt]:

@@ -36,6 +36,17 @@ async def read_form() -> dict[str, str]:
     return await read_fields()
 
 
+async def read_request_of_application() -> dict[str, str] | None:
+    """Return the parameters of a POST request of an application, or None if the form of our page was sent, which has a form token.
+
+    Raises: FormInvalid; DuplicateParameter; UnsupportedMediaType if the body is not a form.
+    """
+    if request.mimetype != FORM:
+        raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
+    fields = await read_fields()
+    return None if "form_token" in fields else {**request.args, **fields}
+
+
 async def read_fields() -> dict[str, str]:
     """Return the fields of a form of any site.
 

@@ -3,7 +3,6 @@
 from typing import Final
 
 from quart import Blueprint, Response, request
-from werkzeug.exceptions import UnsupportedMediaType
 
 from core.authentication import browser
 from core.federation.oauth import end_session as oauth_end_session
@@ -14,7 +13,7 @@ from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import page_response, ports
-from entrypoints.http.edge.forms import FORM, read_fields, read_form
+from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.sign_in import end_page, form_targets, redirect, sign_out_browser, visitor
@@ -76,12 +75,10 @@ async def answer_question() -> Response:
     keeps the user signed in. A request of an application is checked, and redirected to the same
     request with GET.
     """
-    if request.mimetype != FORM:
-        raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = await read_fields()
-    if "form_token" not in fields:
+    fields = await read_request_of_application()
+    if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
-        return redirect((await _check(EndSessionRequest.from_fields({**request.args, **fields}))).request.path)
+        return redirect((await _check(EndSessionRequest.from_fields(fields))).request.path)
     form, cookie = await read_form(), cookies.session_cookie()
     facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
     if user is None or cookie is None:
@@ -90,8 +87,8 @@ async def answer_question() -> Response:
     return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
 
 
-async def _check(sent: EndSessionRequest) -> LogoutRequestFacts:
-    return await oauth_end_session.check(ports(), sent, cookies.session_cookie())
+async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
+    return await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
 
 
 async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:

@@ -7,7 +7,6 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
-from werkzeug.exceptions import UnsupportedMediaType
 
 from core.authentication import browser
 from core.authentication.oauth_credentials_rules import parse_provider
@@ -34,7 +33,7 @@ from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, page_response, ports, request_record
-from entrypoints.http.edge.forms import FORM, read_fields, read_form
+from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.sign_in import form_targets, redirect, sign_in_form, visitor_with_mfa
@@ -124,21 +123,18 @@ async def answer_consent() -> Response:
     continue with this account, and every other value cancels. A request of an application is
     checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
-    if request.mimetype != FORM:
-        raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = await read_fields()
-    if "form_token" not in fields:
-        sent = {**request.args, **fields}
-        authorization = await _authorization(AuthorizationRequest.from_fields(sent))
-        provider = {"provider": sent["provider"]} if sent.get("provider") else {}
+    fields = await read_request_of_application()
+    if fields is not None:
+        authorization = await _authorization(AuthorizationRequest.from_fields(fields))
+        provider = {"provider": fields["provider"]} if fields.get("provider") else {}
         return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
     form = await read_form()
     authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
     user = await visitor_with_mfa()
-    if user is None or authorization.redirect_uri is None:
-        return _to_sign_in(authorization)
-    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
     try:
+        if user is None or authorization.redirect_uri is None:
+            return _to_sign_in(authorization)
+        browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
         answer, openid = form.get("answer"), _parse(authorization)
         agreed, selected = answer == "continue", answer == "select"
         if not agreed and not selected:
@@ -149,8 +145,8 @@ async def answer_consent() -> Response:
         return _refused(authorization, refusal)
 
 
-async def _authorization(sent: AuthorizationRequest) -> Authorization:
-    authorization = await oauth.validate(ports(), sent)
+async def _authorization(oauth_request: AuthorizationRequest) -> Authorization:
+    authorization = await oauth.validate(ports(), oauth_request)
     if authorization.context is not None:
         request_record().organization = authorization.context.org_slug
     return authorization
