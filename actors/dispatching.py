@@ -3,7 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import structlog
 import trio
@@ -33,11 +33,11 @@ class DeliveryQueue(Generic[T]):
     """A queue of deliveries, and how they are sent."""
 
     job: str  # the name in metrics and logs
-    record_and_claim: Callable[[Ports, Sequence[DeliveryOutcome], DispatchCapacity], Awaitable[DeliveryBatch[T]]]
-    record_outcomes: Callable[[Ports, Sequence[DeliveryOutcome]], Awaitable[None]]
-    attempt: Callable[[Ports, T, float], Awaitable[DeliveryOutcome]]
+    record_and_claim: Callable[[Ports, Sequence[DeliveryOutcome[T]], DispatchCapacity], Awaitable[DeliveryBatch[T]]]
+    record_outcomes: Callable[[Ports, Sequence[DeliveryOutcome[T]]], Awaitable[None]]
+    attempt: Callable[[Ports, T, float], Awaitable[DeliveryOutcome[T]]]
     describe: Callable[[T], Mapping[str, str]]  # for logs
-    finish: Callable[[Ports, T, DeliveryOutcome], Awaitable[None]]  # reports the outcome
+    finish: Callable[[Ports, DeliveryOutcome[T]], Awaitable[None]]  # reports the outcome
 
 
 async def dispatch(queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox, slots: int) -> NoReturn:
@@ -69,10 +69,10 @@ class _DispatchState(Generic[T]):
         self._ports = ports
         self._inbox = inbox
         self.in_flight: dict[UUID, T] = {}
-        self.outcomes: list[DeliveryOutcome] = []
+        self.outcomes: list[DeliveryOutcome[T]] = []
         self.is_closing = False  # no more batches will run
 
-    def end(self, outcome: DeliveryOutcome) -> None:
+    def end(self, outcome: DeliveryOutcome[T]) -> None:
         self.outcomes.append(outcome)
         self._inbox.post()
 
@@ -134,14 +134,14 @@ async def _deliver(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
     except Exception:
         log.exception("delivery_not_made")
         outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
-    await state.queue.finish(ports, delivery, outcome)
+    await state.queue.finish(ports, outcome)
     # Remove the delivery before its outcome is added, because the next batch must not count it as
     # in flight.
     state.in_flight.pop(delivery.id, None)
     state.end(outcome)
 
 
-def log_failure(outcome: DeliveryOutcome) -> None:
+def log_failure(outcome: DeliveryOutcome[Any]) -> None:
     """Log a failed attempt, but never the URL or the content (security L-3)."""
     attempt = outcome.delivery.attempts + 1
     if outcome.next_retry_at is None:

@@ -26,10 +26,10 @@ def _describe(notice: ClaimedLogoutNotice) -> Mapping[str, str]:
     return {"service": str(notice.service_id)}
 
 
-async def _finish(ports: Ports, notice: ClaimedLogoutNotice, outcome: DeliveryOutcome) -> None:
+async def _finish(ports: Ports, outcome: DeliveryOutcome[ClaimedLogoutNotice]) -> None:
     if outcome.delivered:
-        ports.metrics.logout_notified((outcome.at - notice.created_at).total_seconds())
-        log.info("logout_notice_delivered", attempt=notice.attempts + 1, status=outcome.status)
+        ports.metrics.logout_notified((outcome.at - outcome.delivery.created_at).total_seconds())
+        log.info("logout_notice_delivered", attempt=outcome.delivery.attempts + 1, status=outcome.status)
     else:
         log_failure(outcome)
 

@@ -27,15 +27,15 @@ def _describe(delivery: ClaimedDelivery) -> Mapping[str, str]:
     return {"webhook": str(delivery.webhook_id)}
 
 
-async def _finish(ports: Ports, delivery: ClaimedDelivery, outcome: DeliveryOutcome) -> None:
+async def _finish(ports: Ports, outcome: DeliveryOutcome[ClaimedDelivery]) -> None:
     """Report the outcome. Deactivate the webhook if it is gone."""
     if outcome.delivered:
-        ports.metrics.webhook_delivered((outcome.at - delivery.created_at).total_seconds())
-        log.info("webhook_delivered", attempt=delivery.attempts + 1, status=outcome.status)
+        ports.metrics.webhook_delivered((outcome.at - outcome.delivery.created_at).total_seconds())
+        log.info("webhook_delivered", attempt=outcome.delivery.attempts + 1, status=outcome.status)
     else:
         log_failure(outcome)
     if outcome.status == GONE:
-        await _deactivate_webhook(ports, delivery)
+        await _deactivate_webhook(ports, outcome.delivery)
 
 
 async def _deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome:
+async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome[ClaimedDelivery]:
     """Send the delivery once and return the outcome.
 
     `spread` is a random number from 0 to 1 that varies the time of the next attempt.
@@ -52,7 +52,9 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
     return answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
 
 
-async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity) -> DeliveryBatch[ClaimedDelivery]:
+async def record_and_claim(
+    ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]], capacity: DispatchCapacity
+) -> DeliveryBatch[ClaimedDelivery]:
     """Record the outcomes and claim as many deliveries as there is capacity for.
 
     One transaction does both, because the dispatcher does both in every round. The claimed
@@ -70,7 +72,7 @@ async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], ca
     return DeliveryBatch(claimed, next_due.value)
 
 
-async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome]) -> None:
+async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
     """Record the outcomes without claiming new deliveries."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.deliveries.record(outcomes)

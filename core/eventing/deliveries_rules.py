@@ -110,10 +110,10 @@ class ClaimedDelivery(LeasedDelivery):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryOutcome:
+class DeliveryOutcome(Generic[T]):
     """The outcome of one attempt."""
 
-    delivery: LeasedDelivery
+    delivery: T
     at: datetime
     status: int | None = None
     body: str | None = field(default=None, repr=False)
@@ -193,7 +193,9 @@ def _signature(secret: str, signed: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def answered_outcome(policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float) -> DeliveryOutcome:
+def answered_outcome(
+    policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float
+) -> DeliveryOutcome[ClaimedDelivery]:
     """Return the outcome of an attempt that got a response.
 
     Only 2xx is a success. Redirects are not followed. `spread` is as for `failed_outcome`.
@@ -205,9 +207,7 @@ def answered_outcome(policy: Policy, delivery: ClaimedDelivery, reply: Reply, no
     return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status, body=body)
 
 
-def failed_outcome(
-    policy: Policy, delivery: LeasedDelivery, reason: SendFailure | DeliveryFailure, now: datetime, spread: float
-) -> DeliveryOutcome:
+def failed_outcome(policy: Policy, delivery: T, reason: SendFailure | DeliveryFailure, now: datetime, spread: float) -> DeliveryOutcome[T]:
     """Return the outcome of a failed attempt, with the time of the next one.
 
     `spread` is a random number from 0 to 1. It delays the next attempt by up to a fifth of its

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> DeliveryOutcome:
+async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> DeliveryOutcome[ClaimedLogoutNotice]:
     """Send the notice once, with a new logout token, and return the outcome.
 
     `spread` is a random number from 0 to 1 that varies the time of the next attempt.
@@ -57,7 +57,7 @@ async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> D
 
 
 async def record_and_claim(
-    ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity
+    ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]], capacity: DispatchCapacity
 ) -> DeliveryBatch[ClaimedLogoutNotice]:
     """Record the outcomes and claim as many notices as there is capacity for, in one transaction."""
     now = ports.clock.now()
@@ -70,17 +70,17 @@ async def record_and_claim(
     return DeliveryBatch(claimed, next_due.value)
 
 
-async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome]) -> None:
+async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> None:
     """Record the outcomes without claiming new notices."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await _record(tx, outcomes)
 
 
-async def _record(tx: Transaction, outcomes: Sequence[DeliveryOutcome]) -> None:
+async def _record(tx: Transaction, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> None:
     """Record the outcomes, with an event for each notice that is given up."""
     if not outcomes:
         return
     given_up = frozenset(await tx.logout_notices.record(outcomes))
     for outcome in outcomes:
-        if outcome.delivery.id in given_up and isinstance(outcome.delivery, ClaimedLogoutNotice):
+        if outcome.delivery.id in given_up:
             tx.record(events.backchannel_logout_failed(outcome.delivery, outcome.error or "", outcome.status))

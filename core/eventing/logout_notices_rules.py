@@ -45,7 +45,9 @@ def request_body(logout_token: str) -> bytes:
     return urlencode({"logout_token": logout_token}).encode()
 
 
-def answered_outcome(policy: Policy, notice: ClaimedLogoutNotice, reply: Reply, now: datetime, spread: float) -> DeliveryOutcome:
+def answered_outcome(
+    policy: Policy, notice: ClaimedLogoutNotice, reply: Reply, now: datetime, spread: float
+) -> DeliveryOutcome[ClaimedLogoutNotice]:
     """Return the outcome of an attempt that got a response. 400 is final."""
     if reply.status in ACCEPTED:
         return DeliveryOutcome(delivery=notice, at=now, status=reply.status)

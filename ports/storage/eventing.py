@@ -153,7 +153,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """Delete at most `limit` deliveries of a deleted webhook."""
         ...
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         """Store the outcomes of attempts.
 
         A failure is ignored if the delivery was claimed again since, because the later attempt
@@ -196,7 +196,7 @@ class LogoutNotices(Protocol):
     It works as the queue of webhook deliveries, but a notice that was delivered or given up is deleted.
     """
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> list[UUID]:
+    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
         """Store the outcomes of attempts. Return the ids of the notices that were given up with this call."""
         ...
 

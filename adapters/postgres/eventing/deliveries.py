@@ -158,7 +158,7 @@ class Deliveries(SealingRepository):
             f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
         )
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         # A success counts no matter which process holds the lease. A failure counts only if no
         # later attempt has started, and only once: a process that is unsure whether an outcome was
         # stored sends it again.

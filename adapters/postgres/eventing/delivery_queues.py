@@ -101,7 +101,7 @@ def next_due_sql(queue: LiteralString) -> LiteralString:
     return f"select min(due_at) from {queue} where status = 'waiting'"
 
 
-def outcome_json(outcome: DeliveryOutcome) -> dict[str, Any]:
+def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
     """Return the outcome as a record of a JSON array."""
     return {
         "id": str(outcome.delivery.id),

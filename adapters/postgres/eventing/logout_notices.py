@@ -44,7 +44,7 @@ def to_claimed(row: Row) -> ClaimedLogoutNotice:
 class LogoutNotices(Repository):
     """Implements the port LogoutNotices."""
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> list[UUID]:
+    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
         # As for webhook deliveries: a success counts no matter which process holds the lease, a
         # failure only if no later attempt has started, and only once.
         return await self._all(
