@@ -23,6 +23,10 @@ class NoAccessToService(Forbidden):
     """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
 
 
+class SecondFactorRequired(NoAccessToService):
+    """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
+
+
 class LaunchUrlInvalid(Invalid):
     """The launch URL must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
 

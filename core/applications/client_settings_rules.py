@@ -116,15 +116,6 @@ def thumbprint(key: Jwk) -> str:
     return base64url(digest(json.dumps(required, separators=(",", ":"))))
 
 
-def is_code_flow_only(enterprise: bool, required_acr: str | None) -> bool:
-    """Return whether users can sign in with the authorization code flow only.
-
-    IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a trusted
-    device skips it, and a device approval comes from a session that may have begun without it.
-    """
-    return enterprise or required_acr is not None
-
-
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
     """Check the settings of an application with these redirect URIs.
 

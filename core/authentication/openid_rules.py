@@ -109,10 +109,9 @@ class OpenIdGrant:
         """Return the grant with only the scopes that are in `scope` too. None leaves it as it is."""
         return self if scope is None else replace(self, scope=tuple(name for name in self.scope if name in scope))
 
-    @property
-    def id_token_claims(self) -> frozenset[str]:
-        """The names of the user claims in an ID token that has the claims of the granted scopes."""
-        return claims_of(self.scope) | frozenset(self.claims.id_token)
+    def id_token_claims(self, *, of_scopes: bool) -> frozenset[str]:
+        """Return the names of the user claims in an ID token: those requested by name, and with `of_scopes` those of the granted scopes."""
+        return frozenset(self.claims.id_token) | (claims_of(self.scope) if of_scopes else frozenset())
 
     @property
     def userinfo_claims(self) -> frozenset[str]:
@@ -138,6 +137,7 @@ class UserFacts:
     org_name: str = ""
     role: Role | None = None
     entitlement: Entitlement
+    scopes_in_id_token: bool = True  # whether the application wants the claims of scopes in its ID tokens
 
     def claims(self, names: frozenset[str]) -> dict[str, Any]:
         """Return the claims with these names. Claims without a value are left out (OpenID Connect Core section 5.3.2)."""

@@ -211,7 +211,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         nonce=openid.nonce,
         access_token=access_token,
         session_expiry=subject.ends_at if SESSION_EXPIRY in openid.grant.claims.id_token else None,
-        claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims),
+        claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims(of_scopes=openid.facts.scopes_in_id_token)),
     )
     return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)
 

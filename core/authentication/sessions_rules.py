@@ -149,7 +149,7 @@ class TokenSubject:
 class OpenIdSubject:
     """The OpenID Connect part of a token pair: the grant, and the facts about the user.
 
-    `facts` is None if the application does not want them in its ID tokens.
+    `facts` is None if the user was deleted since.
     """
 
     grant: OpenIdGrant
@@ -173,7 +173,7 @@ class RotatedSession:
     entitlement: Entitlement  # to the service
     authentication: Authentication | None = None
     openid: OpenIdGrant | None = None
-    facts: UserFacts | None = None  # None without OpenID Connect, or if the application does not want them in its ID tokens
+    facts: UserFacts | None = None  # None without OpenID Connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def backchannel_logout_failed(notice: ClaimedLogoutNotice, reason: str, status: 
     details = {"service_slug": notice.service_slug, "service_name": notice.service_name, "user_id": str(notice.user_id)}
     outcome = {"session_id": str(notice.session_id), "reason": reason, "response_status_code": status}
     kind = EVENT_KINDS["service.backchannel_logout.failed"]
-    return Event(kind, str(notice.service_id), org_id=notice.org_id, details={**details, **outcome})
+    return Event(kind, str(notice.service_id), org_id=notice.org_id, details={**details, **outcome}, success=False)
 
 
 def webhook_created(webhook: Webhook) -> Event:

@@ -141,7 +141,17 @@ class ServiceContext:
     status: OrganizationStatus  # of the organization
     access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
     refresh_token_seconds: int | None = None
-    is_code_flow_only: bool = False  # no password sign-in and no device flow
+    enterprise: bool = False  # the rules of IPSIE SL1
+    requires_second_factor: bool = False  # in each sign-in
+
+    @property
+    def is_code_flow_only(self) -> bool:
+        """Whether applications can start sessions with the authorization code flow only, and not by password or device flow.
+
+        IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a
+        trusted device skips it, and a device approval comes from a session that may lack it.
+        """
+        return self.enterprise or self.requires_second_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,8 +89,8 @@ class SessionsRead(Protocol):
         """Return the live session of the cookie with this hash, and its facts. They contain no organization."""
         ...
 
-    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
-        """Return the start of this session of the user in UTC, and the id of its device if known."""
+    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
+        """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
         ...
 
     async def load_sign_in(self, session_id: UUID, user_id: UUID) -> SignInFacts | None:
@@ -122,7 +122,7 @@ class Sessions(SessionsRead, Protocol):
     """
 
     def user_facts_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> Deferred[UserFacts]:
-        """Read the facts for an ID token with the next statement. There are none if the service does not want them there."""
+        """Read the facts for an ID token with the next statement. There are none if the user does not exist."""
         ...
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:

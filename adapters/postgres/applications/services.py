@@ -13,7 +13,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
-from core.applications.client_settings_rules import ClientSettings, is_code_flow_only
+from core.applications.client_settings_rules import ClientSettings
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
@@ -62,7 +62,8 @@ def to_context(row: Row) -> ServiceContext:
         status=OrganizationStatus(row[6]),
         access_token_seconds=row[7],
         refresh_token_seconds=row[8],
-        is_code_flow_only=is_code_flow_only(row[9], row[10]),
+        enterprise=row[9],
+        requires_second_factor=row[10] is not None,
     )
 
 

@@ -48,12 +48,13 @@ def to_grant(row: Row) -> OpenIdGrant | None:
 # organization `vo` of the service, the membership `m` and the entitlement `n`.
 USER_FACTS: Final = (
     "u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo, u.profile_details, "
-    "coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, n.name as plan, n.status, n.features"
+    "coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, coalesce(v.id_token_claims, true) as in_id_token, "
+    "n.name as plan, n.status, n.features"
 )
 
 
 def user_facts_sql(user_id: LiteralString, service_id: LiteralString) -> LiteralString:
-    """Return a query for the facts about this user at this service, which may be null. It can be continued with `and`."""
+    """Return a query for the facts about this user at this service, which may be null."""
     return f"""
         select {USER_FACTS}
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}
@@ -72,5 +73,6 @@ def to_user_facts(row: Row) -> UserFacts:
         org_id=row[9],
         org_name=row[10] or "",
         role=None if row[11] is None else Role(row[11]),
-        entitlement=NO_ENTITLEMENT if row[12] is None else to_entitlement(row[12:]),
+        scopes_in_id_token=row[12],
+        entitlement=NO_ENTITLEMENT if row[13] is None else to_entitlement(row[13:]),
     )

@@ -137,7 +137,7 @@ MAY_USE_SERVICE: Final = f"""
             where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
-FACTS_OF_USER: Final = f"{user_facts_sql('%(user_id)s', '%(service_id)s')} and coalesce(v.id_token_claims, true)"
+FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
@@ -391,10 +391,12 @@ class Sessions(Repository):
             browser_hash=browser_hash,
         )
 
-    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
         return await self._one(
-            lambda row: (row[0], row[1]),
-            "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            lambda row: (row[0], row[1], row[2]),
+            """
+            select created_at, device_id, coalesce(second_factor, false) from sessions
+            where id = %(session_id)s and user_id = %(user_id)s""",
             session_id=session_id,
             user_id=user_id,
         )
@@ -478,7 +480,7 @@ class Sessions(Repository):
                    {USER_FACTS}
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true
-            left join users u on u.id = e.user_id and e.scope is not null and coalesce(v.id_token_claims, true)
+            left join users u on u.id = e.user_id and e.scope is not null
             left join memberships m on m.org_id = v.org_id and m.user_id = u.id""",
             old_hash=old_hash,
             new_hash=new_hash,

@@ -57,6 +57,9 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
         starts_at = _time(claims[name]) if name in claims else now
         if starts_at is None or starts_at > now + LEEWAY:
             raise ClientAssertionInvalid("its iat or nbf is not a time, or is in the future")
+    issued_at = _time(get("iat"))
+    if issued_at is not None and expires_at > issued_at + MAX_LIFETIME + LEEWAY:
+        raise ClientAssertionInvalid("its exp must be at most 10 minutes after its iat")
     if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
         raise ClientAssertionInvalid(f"its jti must be a text with 1 to {MAX_ID_LENGTH} characters")
     return token_id, expires_at + LEEWAY

@@ -22,7 +22,7 @@ from core.federation.oauth.end_session_rules import (
     PostLogoutRedirectUriNotRegistered,
 )
 from core.kernel import uris
-from core.kernel.errors import OrganizationNotActive, Refusal, refuse
+from core.kernel.errors import Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus
 from core.kernel.values import digest, is_printable, parse_id
 
@@ -41,7 +41,7 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     missing: then the user is asked. This happens to old ID tokens after the keys were rotated.
 
     Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing,
-    PostLogoutRedirectUriNotRegistered; OrganizationNotActive if the application wants the user back.
+    PostLogoutRedirectUriNotRegistered.
     """
     if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
         raise OAuthStateInvalid
@@ -61,11 +61,11 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     if request.post_logout_redirect_uri is not None and client_id is not None:
         if service is None or request.post_logout_redirect_uri not in service.post_logout_redirect_uris:
             raise PostLogoutRedirectUriNotRegistered
-        if client is not None and client[1].status is not OrganizationStatus.ACTIVE:
-            raise OrganizationNotActive
-        target = request.post_logout_redirect_uri
-        if request.state is not None:
-            target = uris.add_parameters(target, {"state": request.state})
+        # The user signs out, but does not go on to an application whose organization is not active.
+        if client is not None and client[1].status is OrganizationStatus.ACTIVE:
+            target = request.post_logout_redirect_uri
+            if request.state is not None:
+                target = uris.add_parameters(target, {"state": request.state})
     return LogoutRequestFacts(request=request, service=service, return_url=target, is_proven=is_proven)
 
 

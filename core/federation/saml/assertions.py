@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from core.applications.access_rules import NoAccessToService
+from core.applications.access_rules import NoAccessToService, SecondFactorRequired
 from core.authentication import events
 from core.authentication.sessions import new_session
 from core.authentication.sessions_rules import SessionStart
@@ -17,7 +17,7 @@ from core.federation.saml.configuration_rules import AttributeSource, NameIdForm
 from core.federation.saml.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
 from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AddressNotVerified, require_mfa
+from core.kernel.principals import AddressNotVerified, Visitor, require_mfa
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,7 +63,7 @@ async def authorize_assertion(
     of the service yet becomes one until the membership ends. `confirm_membership` confirms the
     membership first.
 
-    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded, SignOnNotFound; the errors
+    Raises: MfaMissing, NoAccessToService, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound; the errors
     of `configuration.find_provider`.
     """
     now = ports.clock.now()
@@ -83,6 +83,8 @@ async def authorize_assertion(
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
         is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
         raise NoAccessToService if is_refused else SamlDisabled
+    if provider.service.requires_second_factor and not (isinstance(person, Visitor) and person.browser.second_factor):
+        raise SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
     if finished is not None and finished.value is None:

@@ -153,8 +153,9 @@ async def _respond_after_api_sign_in(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         context = await read.sessions.load_session_context(sign_on.session_id, sign_on.user_id, None, now) or refuse(SignOnNotFound)
-        started_at, device_id = await read.sessions.load_start(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
-    browser = BrowserSession(new_id(), "password", device_id, started_at)
+        start = await read.sessions.load_start(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
+    started_at, device_id, second_factor = start
+    browser = BrowserSession(new_id(), "password", device_id, started_at, second_factor)
     visitor = Visitor(
         user_id=context.user_id,
         email=context.email,
@@ -196,6 +197,7 @@ async def _respond_with_assertion(
                     caller=visitor,
                     device_id=visitor.browser.device_id,
                     provider=visitor.browser.provider,
+                    second_factor=visitor.browser.second_factor,
                 )
                 session, secret = new_session(ports, start, visitor.browser.created_at), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))

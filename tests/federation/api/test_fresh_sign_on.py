@@ -1,6 +1,6 @@
-"""SAML sign-ons with ForceAuthn of users who sign in through an identity provider.
+"""SAML sign-ons that need more than the session of the browser: ForceAuthn, or a second factor.
 
-The provider must ask the user again, or there is no assertion (security X-8).
+With ForceAuthn, an identity provider must ask the user again, or there is no assertion (security X-8).
 """
 
 import re
@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from adapters.http.providers import HttpProviders
+from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.providers import Provider
 from ports import Ports
@@ -19,11 +20,13 @@ from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import CODE, leads_to
-from tests.support.builders import EMAIL, add_account, run_sql
+from tests.support.browser import CODE, form_token, leads_to
+from tests.support.builders import EMAIL, Api, add_account, run_sql
 from tests.support.mfa import add_mfa
+from tests.support.refusals import FORBIDDEN, refused
 from tests.support.saml import SamlApplication, posted_response
 from tests.support.saml_browser import SamlBrowser
+from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
@@ -186,3 +189,21 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
     await provider_sign_in.sign_in(next=path)  # by its URL
     assert await provider_sign_in.user_id() == user.id
     assert not has_assertion((await browser.open(path)).text)
+
+
+async def test_an_application_can_require_a_second_factor(
+    api: Api, browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, ports: Ports, pool: Pool
+) -> None:
+    """At its request, from a bookmark and over the API. A password alone signs in, and gets no assertion."""
+    await run_sql(pool, "update services set required_acr = 'mfa'")
+    after = await browser.start_sign_on(shop)
+    assert await browser.sign_in_at(after) == after
+    for path in (after, f"{shop.management}/login"):
+        page = await browser.open(path)
+        assert (page.status, "requires a second factor" in page.text) == (403, True), page.text
+    assert refused(await api.get(f"{shop.management}/login", token=acme.token("member"))) == FORBIDDEN
+    factor = await add_mfa(ports, user)
+    await browser.send("/app/sign-out", form_token=form_token(page), next=after)
+    page = await browser.open(await browser.sign_in_at(after))
+    assert leads_to(await browser.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
+    assert posted_response(await browser.open(after)).name_id == EMAIL

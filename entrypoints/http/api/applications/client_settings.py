@@ -18,7 +18,7 @@ ENTERPRISE: Final = (
 )
 REQUIRED_ACR: Final = (
     "`mfa` if every sign-in needs a second factor, which only the authorization code flow can ask for; null if the application decides "
-    "itself."
+    "itself. SAML sign-ins without one are refused."
 )
 
 

@@ -120,13 +120,16 @@ async def test_claims_without_a_value_are_left_out(signed_in: OpenIdClient, user
     assert (answer["name"], answer["given_name"], "family_name" in answer) == ("Plato", "Plato", False)
 
 
-async def test_an_application_can_have_the_claims_at_userinfo_only(signed_in: OpenIdClient, user: Account) -> None:
+async def test_an_application_can_have_the_claims_of_scopes_at_userinfo_only(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
     await signed_in.configure(id_token_claims=False)
+    await run_sql(pool, "update users set name = 'Ada Lovelace' where id = %s", user.id)
     requested = '{"id_token": {"name": null}}'
     tokens = await signed_in.tokens(scope="openid email roles", claims=requested, nonce="n")
     refreshed = await signed_in.refresh(tokens)
     for each in (tokens, refreshed):
-        assert not {"email", "email_verified", "roles", "name"} & (await signed_in.id_claims(each)).keys()
+        id_claims = await signed_in.id_claims(each)
+        assert not {"email", "email_verified", "roles"} & id_claims.keys()
+        assert id_claims["name"] == "Ada Lovelace", "the request names it"
         assert (await signed_in.userinfo(each))["email"] == EMAIL
 
 
