@@ -1,4 +1,4 @@
-"""Users who lose access to an application: each way into it ends, and the application is told (security S-9, T-5).
+"""Users who lose access to an application: each way into it ends, and the application gets a notice (security S-9, T-5).
 
 One table has every way to lose access, and what each endpoint of OpenID Connect answers afterwards.
 """
@@ -330,7 +330,7 @@ async def test_a_deleted_application_is_refused_and_not_told(case: Case) -> None
 
 
 async def test_an_expired_subscription_refuses_before_it_is_swept(case: Case) -> None:
-    """The time decides. The sessions end, and the application is told, when the sweeper finds the subscription."""
+    """The time decides. The sessions end, and the application gets a notice, when the sweeper finds the subscription."""
     codes = await begin(case, subscribed)
     await run_sql(case.tenant.pool, "update subscriptions set current_period_end = %s", case.clock.now())
     assert await answers(case, *codes) == (*NOT_ADMITTED[:5], 200)

@@ -15,7 +15,7 @@ from tests.support.services import add_service_user
 
 EVERYTHING: Final = "openid profile email offline_access org roles"
 CLAIMS: Final = '{"id_token": {"email": null}, "userinfo": {"roles": {"essential": true}}}'
-# Requests that want to know something about a user who has agreed to nothing.
+# Requests about a user who has agreed to no scope.
 SILENT: Final[dict[str, dict[str, str]]] = {
     "openid alone": {},
     "every scope": {"scope": EVERYTHING},

@@ -1,4 +1,4 @@
-"""What leaks from pages: referrers, the history, frames, scripts, and repeated forms (RFC 9700 sections 4.2, 4.3, 4.12, 4.16 and 4.17)."""
+"""Leaks of pages: referrers, the history, frames, scripts, and repeated forms (RFC 9700 sections 4.2, 4.3, 4.12, 4.16 and 4.17)."""
 
 from typing import Final
 from urllib.parse import parse_qsl, urlencode

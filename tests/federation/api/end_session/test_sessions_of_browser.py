@@ -139,7 +139,7 @@ KEEPS: Final[dict[End, set[str]]] = {
 
 @pytest.mark.parametrize("end", KEEPS, ids=lambda end: end.__name__)
 async def test_the_sessions_that_end(world: World, user: Account, end: End) -> None:
-    """The application is told of each session of OpenID Connect that ends, and of no other (security S-9)."""
+    """The application gets a notice for each session of OpenID Connect that ends, and for no other (security S-9)."""
     till, tokens = world.till, world.tokens
     await run_sql(till.tenant.pool, "update services set backchannel_logout_uri = 'https://till.example.com/logout'")
     tokens[ONLINE] = await openid_tokens(till)
