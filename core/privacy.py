@@ -55,9 +55,9 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
 
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
-    that belongs to its organization. A part contains memberships, logins, identities and consents, but no
-    profile, second factors, passkeys and changes of the address, because these belong to the account.
-    The privacy log gets an entry.
+    that belongs to its organization. A part contains memberships, logins, identities and consents. It
+    has no profile, second factors, passkeys and changes of the address, because these belong to the
+    account. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).

@@ -105,7 +105,7 @@ class OpenIdGrant:
     def scope_text(self) -> str:
         return " ".join(self.scope)
 
-    def narrowed(self, scope: tuple[Scope, ...] | None) -> OpenIdGrant:
+    def narrow(self, scope: tuple[Scope, ...] | None) -> OpenIdGrant:
         """Return the grant with only the scopes that are in `scope` too. None leaves it as it is."""
         return self if scope is None else replace(self, scope=tuple(name for name in self.scope if name in scope))
 
@@ -239,5 +239,5 @@ def _given_and_family_name(profile: Profile) -> dict[str, str | None]:
     """Return the two claims. If the user has set neither, the last word of the name is the family name."""
     if profile.given_name or profile.family_name:
         return {"given_name": profile.given_name, "family_name": profile.family_name}
-    given, _, family = (profile.name or "").rpartition(" ")
-    return {"given_name": given or profile.name, "family_name": family if given else None}
+    given_name, _, family_name = (profile.name or "").rpartition(" ")
+    return {"given_name": given_name or profile.name, "family_name": family_name if given_name else None}

@@ -259,7 +259,7 @@ async def refresh(
         entitlement=rotated.entitlement,
         impersonator_id=rotated.impersonator_id,
         authentication=rotated.authentication,
-        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrowed(scope), rotated.facts),
+        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrow(scope), rotated.facts),
     )
     return issue_tokens(ports, subject, successor, now)
 

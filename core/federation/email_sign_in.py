@@ -107,7 +107,7 @@ async def _complete_in_browser(
     ports: Ports, caller: Caller, sign_in: EmailSignIn, target: BrowserTarget, client: PresentedDevice
 ) -> BrowserSignIn | PreAuthToken:
     await _check_is_still_on(ports, sign_in)
-    outcome = await email_sign_in.complete(ports, caller, sign_in, target.presented(client), in_browser=True)
+    outcome = await email_sign_in.complete(ports, caller, sign_in, target.restrict_trust(client), in_browser=True)
     return outcome if isinstance(outcome, PreAuthToken) else await sign_in_flow.finish_in_browser(ports, caller, target, outcome)
 
 

@@ -119,8 +119,8 @@ class BrowserTarget:
     next_path: str
     cookie: str | None = field(repr=False)
 
-    def presented(self, client: PresentedDevice) -> PresentedDevice:
-        """Return the device data that counts. If an application asked for this sign-in, a trusted device skips no factor."""
+    def restrict_trust(self, client: PresentedDevice) -> PresentedDevice:
+        """Return the device data for this sign-in. If an application asked for the sign-in, a trusted device skips no factor."""
         return replace(client, needs_second_factor=authorization_steps.is_stamped(self.next_path))
 
 
@@ -185,7 +185,7 @@ async def sign_in(
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
     in_browser = isinstance(target, BrowserTarget)
     if isinstance(target, BrowserTarget):
-        client = target.presented(client)
+        client = target.restrict_trust(client)
     outcome: SignedIn | PreAuthToken
     match credentials:
         case PasswordCredentials(email, password):

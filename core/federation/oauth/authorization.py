@@ -293,7 +293,7 @@ async def refresh_tokens(
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             _require_resource(ports, grant, resource)
-            if grant.scope and not grant.narrowed(narrower).scope:
+            if grant.scope and not grant.narrow(narrower).scope:
                 raise ScopeNotGranted
     try:
         return await sessions.refresh(ports, caller, refresh_token, presenter, narrower)

@@ -186,7 +186,7 @@ def asks_for_more(openid: OpenIdRequest) -> bool:
     return bool(openid.prompt) or openid.max_age is not None or acr is not None or openid.subject is not None
 
 
-def stamped(ports: Ports, request: AuthorizationRequest, visitor: Visitor | None) -> AuthorizationRequest:
+def add_stamp(ports: Ports, request: AuthorizationRequest, visitor: Visitor | None) -> AuthorizationRequest:
     """Return the request with the time at which its user was first asked to sign in, and the session of the visitor then."""
     if _read_stamp(ports, request) is not None:
         return request

@@ -145,8 +145,8 @@ class _RequestedMember:
     values: tuple[str, ...]
 
 
-def parse(request: AuthorizationRequest, base_url: str, hinted: UUID | None) -> OpenIdRequest:
-    """Return the checked parameters. `hinted` is the user of `id_token_hint`.
+def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None) -> OpenIdRequest:
+    """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
 
     Raises: the subclasses of AuthorizationRefused.
     """
@@ -175,12 +175,12 @@ def parse(request: AuthorizationRequest, base_url: str, hinted: UUID | None) -> 
         max_age=_parse_max_age(request.max_age),
         required_acr=required_acr,
         wished_acr=wished_acr,
-        subject=_subject(id_token.get("sub"), userinfo.get("sub"), hinted),
+        subject=_subject(id_token.get("sub"), userinfo.get("sub"), hint_subject),
         resource=_parse_resource(request.resource, base_url, is_openid=is_openid),
     )
 
 
-def refused(authorization: Authorization, refusal: AuthorizationRefused, base_url: str) -> AuthorizationResponse:
+def refusal_response(authorization: Authorization, refusal: AuthorizationRefused, base_url: str) -> AuthorizationResponse:
     """Return the response that reports the refusal to the application.
 
     If the application sent a request object, the state and the response mode in it count, so that it
@@ -293,9 +293,9 @@ def _weakest(values: tuple[str, ...]) -> Acr | None:
     return Acr.MFA if Acr.MFA in values and Acr.PASSWORD not in values else None
 
 
-def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hinted: UUID | None) -> UUID | None:
+def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hint_subject: UUID | None) -> UUID | None:
     """Return the user that the answer must be about. A name that is not one of our ids is no user. Raises: ClaimsInvalid."""
-    subjects = {hinted} if hinted is not None else set()
+    subjects = {hint_subject} if hint_subject is not None else set()
     for member in (in_id_token, in_userinfo):
         if member is not None and member.values:
             subjects.add(parse_id(member.values[0]) or UUID(int=0))

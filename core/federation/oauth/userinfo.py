@@ -38,5 +38,5 @@ async def load(ports: Ports, token: str) -> dict[str, Any]:
     person = principals.to_person(claims, context, address=None, agent=None)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    narrowed = grant.narrowed(parse_scope(" ".join(claims.scope)))  # a refresh can leave scopes out
-    return {"sub": str(context.user_id), **facts.claims(narrowed.userinfo_claims)}
+    grant = grant.narrow(parse_scope(" ".join(claims.scope)))  # a refresh can leave scopes out
+    return {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}

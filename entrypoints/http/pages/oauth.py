@@ -63,7 +63,7 @@ REQUEST_PARAMETERS: Final = {
     "request": "Not supported. It is refused with `request_not_supported`.",
     "registration": "Not supported. It is refused with `registration_not_supported`.",
     "request_uri": "Not supported. It is refused with `request_uri_not_supported`.",
-    "asked": "Our own mark: since when the user has been asked to sign in.",
+    "asked": "Added by us: the signed time at which the user was first asked to sign in.",
 }
 PARAMETERS: Final = {
     **REQUEST_PARAMETERS,
@@ -181,7 +181,7 @@ def _continued(authorization: Authorization, user: Visitor | None) -> Authorizat
     """Return the request that continues after the sign-in. `user` has the present session of the browser."""
     if not authorization_steps.asks_for_more(_parse(authorization)):
         return authorization.request
-    return authorization_steps.stamped(ports(), authorization.request, user)
+    return authorization_steps.add_stamp(ports(), authorization.request, user)
 
 
 def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
@@ -189,7 +189,7 @@ def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Res
     if authorization.redirect_uri is None:
         raise refusal
     request_record().error_code = refusal.code
-    return to_application(openid_requests.refused(authorization, refusal, app_context().base_url))
+    return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
 
 
 def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:

@@ -60,8 +60,8 @@ class TokenRequest(ClientRequest):
     """A code to exchange for tokens, and the client that exchanges it.
 
     Send exactly one of `code`, `refresh_token` and `device_code`. A confidential client must
-    authenticate, with a secret here or in HTTP Basic, or with an assertion. Device codes, and the refresh tokens of devices,
-    need no secret.
+    authenticate, with a secret here or in HTTP Basic, or with an assertion. Device codes, and the
+    refresh tokens of devices, need no secret.
     """
 
     model_config = AT_LEAST_ONE_FIELD
