@@ -35,8 +35,8 @@ class ClientCredentials:
 class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
-    `authenticated` is true if the client proved who it is or needs not. `relies_on_pkce` is true if
-    it did not. `wait` is the number of seconds until the client may send a request, or None if
+    `authenticated` is true if the client sent valid credentials or needs none. `relies_on_pkce` is true
+    if it sent none. `wait` is the number of seconds until the client may send a request, or None if
     the request was not counted against the client's own limit.
     """
 

@@ -40,7 +40,7 @@ async def agreed_scopes(read: Reading | Transaction, service: Service, user_id: 
 
 
 async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
-    """Store the consent of the user, whose account the caller has locked, to this grant. Record an event if a scope is new."""
+    """Store the consent of the user to this grant, and record an event if a scope is new. The caller has locked the account."""
     scope = in_order(consent_scopes(grant))
     if await tx.consents.add(service.org_id, service.id, user_id, scope, now):
         tx.record(events.consent_granted(service, user_id, scope))

@@ -61,7 +61,7 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     if request.post_logout_redirect_uri is not None and client_id is not None:
         if service is None or request.post_logout_redirect_uri not in service.post_logout_redirect_uris:
             raise PostLogoutRedirectUriNotRegistered
-        # The user signs out, but does not go on to an application whose organization is not active.
+        # The user signs out, but does not go on to an application of an organization that is not active.
         if client is not None and client[1].status is OrganizationStatus.ACTIVE:
             target = request.post_logout_redirect_uri
             if request.state is not None:

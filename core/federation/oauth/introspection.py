@@ -23,7 +23,7 @@ async def introspect(ports: Ports, client: OAuthClient | None, token: str, base_
     that would be refused: expired, used or revoked, of a user who is blocked or has left the
     application, or of an organization that is not active.
 
-    Raises: ClientInvalid if a confidential client has not proven who it is.
+    Raises: ClientInvalid unless the client authenticated with a secret or an assertion.
     """
     if client is None or client.service is None or client.relies_on_pkce:
         raise ClientInvalid

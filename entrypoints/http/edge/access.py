@@ -345,7 +345,7 @@ def member(capability: Capability, *, outlives: bool | None = None, inactive: bo
 
 
 def member_page(capability: Capability) -> AccessDecorator:
-    """Return the decorator for browsers of members of the organization `<org_slug>` whose role has the capability.
+    """Return the decorator for browsers of members who have the capability in the organization `<org_slug>`.
 
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can.
