@@ -156,9 +156,10 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
     user or a confirmed member. Otherwise any web page could redirect the user here and so reveal them
     to the organization. With it, the user agrees once to each scope, unless they are a confirmed
-    member of the organization of a trusted application. The user must always agree if the redirect
-    URI is not https, because any program on the user's machine can claim such a URI (RFC 8252 section
-    8.6).
+    member of the organization of a trusted application.
+
+    The user must always agree if the application has no secret and the redirect URI is not https: any
+    program on the user's machine can claim such a URI, and redeem the code (RFC 8252 section 8.6).
 
     `offline_access` counts only if the user is asked, has agreed to it before, or if the application
     is trusted.
@@ -167,11 +168,12 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     grant = OpenIdGrant(openid.scope, openid.claims, openid.resource) if openid.scope else None
     if context is None or service is None:
         return grant, False
-    is_claimable = not (authorization.redirect_uri or "").startswith("https:")
+    is_https = (authorization.redirect_uri or "").startswith("https:")
+    is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
     async with ports.storage.reading() as read:
         if grant is None:
             return None, is_claimable or not await read.end_users.is_known(context.org_id, visitor.user_id)
-        agreed = await agreed_scopes(read, service, visitor.user_id, counts_trust=not is_claimable)
+        agreed = await agreed_scopes(read, service, visitor.user_id, counts_trust=is_https)
     if Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
     return grant, is_claimable or not agreed.issuperset(consent_scopes(grant))

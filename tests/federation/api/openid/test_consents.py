@@ -104,6 +104,19 @@ async def test_an_application_that_any_program_can_claim_to_be_asks_each_time(
     assert tokens["scope"] == "openid", "trust does not count here"
 
 
+async def test_an_application_with_a_secret_asks_once_at_localhost(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    """Another program on the machine could receive the code, but not redeem it. Trust needs https."""
+    uri = "http://localhost:3000/callback"
+    await signed_in.party.set_redirect_uris(signed_in.party.redirect_uri, uri)
+    await signed_in.configure(is_trusted=True)
+    await add_member(pool, signed_in.party.tenant.org, user.id, confirmed=True)
+    assert await is_asked(signed_in, redirect_uri=uri)
+    assert "code" in await signed_in.authorize(redirect_uri=uri)
+    assert "code=" in (await signed_in.open(redirect_uri=uri, prompt="none")).headers["Location"]
+    await signed_in.configure(pkce_without_secret=True)
+    assert await is_asked(signed_in, redirect_uri=uri)
+
+
 # offline_access
 
 
