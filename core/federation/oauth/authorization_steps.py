@@ -158,8 +158,9 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     to the organization. With it, the user agrees once to each scope, unless they are a confirmed
     member of the organization of a trusted application.
 
-    The user must always agree if the application has no secret and the redirect URI is not https: any
-    program on the user's machine can claim such a URI, and redeem the code (RFC 8252 section 8.6).
+    Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section
+    8.6). There the user must always agree, unless they have agreed to these scopes before and the
+    application has a secret, without which the other program cannot redeem the code.
 
     `offline_access` counts only if the user is asked, has agreed to it before, or if the application
     is trusted.
@@ -172,7 +173,7 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
     async with ports.storage.reading() as read:
         if grant is None:
-            return None, is_claimable or not await read.end_users.is_known(context.org_id, visitor.user_id)
+            return None, not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
         agreed = await agreed_scopes(read, service, visitor.user_id, counts_trust=is_https)
     if Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
