@@ -174,7 +174,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     if new != old:
         new = replace(new, updated_at=now)
         await tx.services.save(new)
-        if new.client.required_acr != old.client.required_acr:
+        if new.client.required_acr is not None and old.client.required_acr is None:
             await tx.sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new

@@ -37,7 +37,7 @@ KEYS = ("iss", "sub", "aud", "iat", "exp", "jti", "sid", "events")
 
 
 def logout_token(request: ReceivedDelivery) -> dict[str, Any]:
-    """Return the claims of the token in a request, whose form must have nothing else."""
+    """Return the claims of the token in a request. The token must be the only field of its form."""
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
     assert request.headers["cache-control"] == "no-store"
     [(name, [token])] = parse_qs(request.body.decode(), strict_parsing=True).items()

@@ -150,7 +150,7 @@ async def test_only_confirmed_members_of_the_organization_count(
     assert await confirmed() == [False, False, False, False]
     await within(storage, lambda tx: enroll_user(tx, shop.id, user_id, NOW))
     await add_member(pool, shop.org_id, user_id)
-    assert await confirmed() == [False, False, False, False], "an end user, and a member whom an admin added"
+    assert await confirmed() == [False, False, False, False], "an end user, and a member added by an admin"
     await add_member(pool, foreign.org_id, eve, confirmed=True)
     assert await confirmed() == [False, False, False, True]
     await within(storage, lambda tx: tx.members.confirm(shop.org_id, user_id, NOW))

@@ -90,7 +90,7 @@ ASKS: Final[dict[str, Callable[[Attack], dict[str, object]]]] = {
     "a logout token": lambda attack: {"id_token_hint": logout_token(attack.till, attack.victim), "post_logout_redirect_uri": EVIL},
     "a refresh token": lambda attack: {"id_token_hint": attack.victim["refresh_token"], "post_logout_redirect_uri": EVIL},
 }
-# The requests whose page may lead to the attacker's registered URI, after the user has agreed.
+# Requests with a page that may lead to the attacker's registered URI, after the user has agreed.
 OF_THE_ATTACKER: Final = {
     "a client of another organization",
     "the attacker's session at the attacker's client",
