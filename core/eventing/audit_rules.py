@@ -23,11 +23,17 @@ class TargetTypeRequired(Invalid):
 
 
 class AuditEntryNotFound(NotFound):
+    """The audit log of this organization has no entry with this id."""
+
+
+class PlatformAuditEntryNotFound(NotFound):
     """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
 
 
-# The number of entries of the platform's log that have pages. Older entries are found with a filter or an export.
+# The number of entries that have pages, in the platform's log, and in an organization's log with a filter that its totals cannot answer.
+# Older entries are found with a filter or an export.
 MAX_LISTED: Final = 10_000
+EXPORT_BATCH: Final = 500  # entries of an export that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +90,25 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """A filter of the audit log. An entry must match every field that is not None."""
+    """A filter of the audit log. An entry must match every field that is not None. Times are UTC."""
 
     actions: frozenset[str] | None = None
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
     actor_without_account: AuditActor | None = None  # one of ACTORS_WITHOUT_ACCOUNT
+    success: bool | None = None
+    since: datetime | None = None
+    until: datetime | None = None  # not included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformAuditFilter:
-    """A filter of the platform's log. An entry must match `entry`, and every field that is not None. Times are UTC."""
+    """A filter of the platform's log. An entry must match `entry`, and every field that is not None."""
 
     entry: AuditFilter
     impersonator_id: UUID | None = None
     session_id: str | None = None  # of an impersonation
-    since: datetime | None = None
-    until: datetime | None = None  # not included
 
 
 def build_filter(
@@ -110,6 +117,9 @@ def build_filter(
     target_type: Target | None,
     target_id: str | None,
     actor_id: str | None,
+    success: bool | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS,
 ) -> AuditFilter | None:
     """Return the filter for these query parameters, or None if no entry can match.
@@ -124,19 +134,19 @@ def build_filter(
     account_id, without_account = (None, None) if actor_id is None else (parse_id(actor_id), ACTORS_WITHOUT_ACCOUNT.get(actor_id))
     if actor_id is not None and account_id is None and without_account is None:
         return None
+    by_actor_and_time = AuditFilter(actor_id=account_id, actor_without_account=without_account, success=success, since=since, until=until)
     if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
-        return AuditFilter(target_type=target_type, target_id=target_id, actor_id=account_id, actor_without_account=without_account)
+        return replace(by_actor_and_time, target_type=target_type, target_id=target_id)
     # The target type of each action is known. So without a target id, the actions alone select the
     # entries.
     kinds = [kind for kind in known_actions.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
     if not kinds:
         return None
-    return AuditFilter(
+    return replace(
+        by_actor_and_time,
         actions=frozenset(kind.name for kind in kinds),
         target_type=kinds[0].target if target_id is not None else None,
         target_id=target_id,
-        actor_id=account_id,
-        actor_without_account=without_account,
     )
 
 
@@ -148,6 +158,7 @@ def build_platform_filter(
     actor_id: str | None,
     impersonator_id: str | None,
     session_id: str | None,
+    success: bool | None,
     since: datetime | None,
     until: datetime | None,
 ) -> PlatformAuditFilter | None:
@@ -155,7 +166,16 @@ def build_platform_filter(
 
     Raises: TargetTypeRequired.
     """
-    entry = build_filter(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id, known_actions=PLATFORM_ACTIONS)
+    entry = build_filter(
+        action=action,
+        target_type=target_type,
+        target_id=target_id,
+        actor_id=actor_id,
+        success=success,
+        since=since,
+        until=until,
+        known_actions=PLATFORM_ACTIONS,
+    )
     impersonator = None if impersonator_id is None else parse_id(impersonator_id)
     if entry is None or (impersonator_id is not None and impersonator is None):
         return None
@@ -163,7 +183,7 @@ def build_platform_filter(
         # The log has no index of target types alone. The actions select the same entries.
         actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target is target_type)
         entry = replace(entry, target_type=None, actions=actions)
-    return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id, since=since, until=until)
+    return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
 
 
 def _target_types(kind: EventKind) -> tuple[Target, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from core.eventing.audit_rules import AuditEntryNotFound
+from core.eventing.audit_rules import EXPORT_BATCH, PlatformAuditEntryNotFound
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, PageResult
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
     from core.kernel.values import Page
     from ports import Ports
-
-BATCH: Final = 500  # entries of an export that are read at once
 
 
 async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[AuditEntry]:
@@ -30,10 +28,10 @@ async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: 
 async def get_entry(ports: Ports, entry_id: UUID) -> AuditEntry:
     """Return an entry.
 
-    Raises: AuditEntryNotFound.
+    Raises: PlatformAuditEntryNotFound.
     """
     async with ports.storage.reading() as read:
-        return await read.platform_log.by_id(entry_id) or refuse(AuditEntryNotFound)
+        return await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
 
 
 def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[AuditEntry]:
@@ -45,4 +43,4 @@ def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[AuditEn
         async with ports.storage.reading() as read:
             return await read.platform_log.batch(filter_, last, count)
 
-    return Batches(load_next, size=BATCH)
+    return Batches(load_next, size=EXPORT_BATCH)

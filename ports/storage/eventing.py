@@ -22,8 +22,15 @@ class AuditRead(Protocol):
     async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
         """Return a page of the matching entries, newest first, with the total number.
 
-        Runs two statements.
+        With a filter by success or time, only the newest MAX_LISTED matching entries have pages and are
+        counted. Runs two statements.
         """
+        ...
+
+    async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None: ...
+
+    async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+        """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
         ...
 
 

@@ -257,6 +257,8 @@ GET    /api/user/mfa/events                                       400 404
 GET    /api/user/privacy-log                                      400 404
 GET    /api/platform/users/{user_id}/mfa/events                   400 404
 GET    /api/platform/users/{user_id}/privacy-log                  400 404
+GET    {org}/audit-log/export                                     400
+GET    {org}/audit-log/{entry_id}                                 404
 GET    /api/platform/audit-log                                    400
 GET    /api/platform/audit-log/export                             400
 GET    /api/platform/audit-log/{entry_id}                         404

@@ -161,6 +161,8 @@ ADDITIONS: Final = {
     "GET /api/platform/users/{}/privacy-log": "decision 143",
     "POST /api/platform/users/{}/deactivate": "security I-8",
     "POST /api/platform/users/{}/reactivate": "security I-8",
+    "GET /api/organizations/{}/audit-log/export": "issue 29: the organization's log as a file",
+    "GET /api/organizations/{}/audit-log/{}": "issue 29: the detail of an entry in the console",
     "GET /api/platform/audit-log": "decision 153: the platform's log",
     "GET /api/platform/audit-log/export": "decision 153: the platform's log as a file",
     "GET /api/platform/audit-log/{}": "decision 153: the entry of `audit_log_id`",

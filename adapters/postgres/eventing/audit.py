@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.eventing.audit_rules import ANONYMOUS, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
+from core.eventing.audit_rules import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
 from core.kernel.values import Page, PageResult
 
 COLUMNS: Final = (
@@ -21,6 +21,12 @@ FILTERS: Final[dict[str, LiteralString]] = {
     # `core.eventing.audit_rules.resolve_actor` makes the same distinction.
     "system": "and l.actor_id is null and l.address is null",
     "anonymous": "and l.actor_id is null and l.address is not null",
+    # Not a parameter, because the indexes of failed entries are partial.
+    "succeeded": "and l.success",
+    "failed": "and not l.success",
+    "since": "and l.created_at >= %(since)s",
+    "until": "and l.created_at < %(until)s",
+    "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
 
@@ -56,6 +62,10 @@ def filter_values(filter_: AuditFilter) -> dict[str, object]:
         "actor_id": filter_.actor_id,
         "system": True if filter_.actor_without_account == SYSTEM else None,
         "anonymous": True if filter_.actor_without_account == ANONYMOUS else None,
+        "succeeded": True if filter_.success is True else None,
+        "failed": True if filter_.success is False else None,
+        "since": filter_.since,
+        "until": filter_.until,
     }
     return {name: value for name, value in filters.items() if value is not None}
 
@@ -68,19 +78,17 @@ class Audit(Repository):
         total = await self._total(org_id, filter_, values)
         if page.offset >= total:
             return PageResult([], total)
-        entries = await self._all(
-            to_entry,
-            f"""
-            with page as ({_page(values)} {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
-            select l.*, a.email, a.is_platform_owner, i.email, i.is_platform_owner
-            from page l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id
-            {NEWEST_FIRST}""",
-            org_id=org_id,
-            limit=page.limit,
-            offset=page.offset,
-            **values,
-        )
-        return PageResult(entries, total)
+        return PageResult(await self._entries(org_id, values, page.limit, page.offset), total)
+
+    async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None:
+        entry = f"select {COLUMNS} from audit_log l where l.id = %(id)s and l.org_id = %(org_id)s"
+        return await self._one(to_entry, _with_accounts(entry), org_id=org_id, id=entry_id)
+
+    async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+        values = filter_values(filter_)
+        if last is not None:
+            values |= {"before_id": last.id, "before": last.created_at}
+        return await self._entries(org_id, values, limit, 0)
 
     async def forget(self, user_id: UUID) -> None:
         # Each part of the union has its index. Changes of the address by a credential stay. The user's
@@ -118,10 +126,32 @@ class Audit(Repository):
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with the number of entries of the target or actor, which can be a large part of
         # the log.
+        if filter_.success is not None or filter_.since is not None or filter_.until is not None:
+            counted = f"select from audit_log l where l.org_id = %(org_id)s {_where(values)} limit %(most)s"
+            count = f"select count(*) from ({counted}) counted"
+            return await self._one(lambda row: int(row[0]), count, org_id=org_id, most=MAX_LISTED, **values) or 0
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
-        where = " ".join(FILTERS[name] for name in values)
-        return await self._one(lambda row: int(row[0]), f"{total} where l.org_id = %(org_id)s {where}", org_id=org_id, **values) or 0
+        return (
+            await self._one(lambda row: int(row[0]), f"{total} where l.org_id = %(org_id)s {_where(values)}", org_id=org_id, **values) or 0
+        )
+
+    async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
+        newest = f"{_page(values)} {NEWEST_FIRST} limit %(limit)s offset %(offset)s"
+        return await self._all(to_entry, _with_accounts(newest), org_id=org_id, limit=limit, offset=offset, **values)
+
+
+def _where(values: dict[str, object]) -> LiteralString:
+    return " ".join(text for name, text in FILTERS.items() if name in values)
+
+
+def _with_accounts(entries: LiteralString) -> LiteralString:
+    """Return the statement that reads these entries with the accounts of their actors."""
+    return f"""
+        with entries as ({entries})
+        select l.*, a.email, a.is_platform_owner, i.email, i.is_platform_owner
+        from entries l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id
+        {NEWEST_FIRST}"""
 
 
 def _forgetting(entries: LiteralString) -> LiteralString:
@@ -149,11 +179,10 @@ def _forgetting(entries: LiteralString) -> LiteralString:
 
 def _page(values: dict[str, object]) -> LiteralString:
     if "actions" not in values:
-        where = " ".join(FILTERS[name] for name in values)
-        return f"select {COLUMNS} from audit_log l where l.org_id = %(org_id)s {where}"
+        return f"select {COLUMNS} from audit_log l where l.org_id = %(org_id)s {_where(values)}"
     # One lateral query per action: with several actions in one condition, no index provides the
     # order, and a search for a rare action would read the whole log.
-    where = " ".join(FILTERS[name] for name in values if name != "actions")
+    where = _where({name: value for name, value in values.items() if name != "actions"})
     return f"""
         select l.* from unnest(%(actions)s::text[]) as selected (action) cross join lateral (
             select {COLUMNS} from audit_log l where l.org_id = %(org_id)s and l.action = selected.action {where}

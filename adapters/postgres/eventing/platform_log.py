@@ -13,9 +13,6 @@ PLATFORM_FILTERS: Final[dict[str, LiteralString]] = {
     **FILTERS,
     "impersonator_id": "and l.impersonator_id = %(impersonator_id)s",
     "session_id": "and l.details ->> 'session_id' = %(session_id)s",
-    "since": "and l.created_at >= %(since)s",
-    "until": "and l.created_at < %(until)s",
-    "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
 }
 
 
@@ -52,12 +49,7 @@ class PlatformLog(Repository):
 
 def _values(filter_: PlatformAuditFilter) -> dict[str, object]:
     """Return the parameters of the filters that are set, by name."""
-    values = {
-        "impersonator_id": filter_.impersonator_id,
-        "session_id": filter_.session_id,
-        "since": filter_.since,
-        "until": filter_.until,
-    }
+    values = {"impersonator_id": filter_.impersonator_id, "session_id": filter_.session_id}
     return filter_values(filter_.entry) | {name: value for name, value in values.items() if value is not None}
 
 

@@ -141,6 +141,8 @@ ALLOWED = {
             ("GET", "analytics/recent-logins"),
             ("GET", "audit-log"),
             ("GET", "audit-log/event-types"),
+            ("GET", "audit-log/export"),
+            ("GET", "audit-log/<entry_id>"),
             ("GET", "smtp"),
             ("POST", "smtp/test"),
             ("GET", "directory-blocks"),

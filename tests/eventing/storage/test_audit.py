@@ -138,6 +138,50 @@ async def test_every_combination_of_filters_finds_and_counts_its_entries(storage
         assert [entry.id for entry in second.items] == [entry.id for entry in page.items[3:6]]
 
 
+async def test_filters_by_success_and_time_join_the_others(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    start = clock.now()
+    entries = [*product([org, other_tenant], ["user.joined", "plan.created"], [True, False], range(3))]
+    times = []
+    for org_id, action, succeeded, number in entries:
+        clock.advance(timedelta(seconds=1))
+        times.append(clock.now())
+        async with storage.transaction(by=PERSON, in_session=False) as tx:
+            tx.record(Event(EVENT_KINDS[action], f"t{number}", org_id=org_id, success=succeeded))
+    bounds = [None, start, start + timedelta(seconds=4), start + timedelta(seconds=9)]
+    cases = product([None, frozenset({"user.joined"})], [None, "user"], [None, True, False], bounds, bounds)
+    for actions, target_type, success, since, until in cases:
+        filter_ = AuditFilter(actions=actions, target_type=target_type, success=success, since=since, until=until)
+        page = await read(storage, org, filter_)
+        expected = [
+            (time, action)
+            for time, (org_id, action, succeeded, _) in zip(reversed(times), reversed(entries), strict=True)
+            if org_id == org
+            and (actions is None or action in actions)
+            and target_type in (None, EVENT_KINDS[action].target)
+            and success in (None, succeeded)
+            and (since is None or since <= time)
+            and (until is None or time < until)
+        ]
+        assert [(entry.created_at, entry.action) for entry in page.items] == expected
+        assert page.total == len(expected)
+        async with storage.reading() as reading:
+            first = await reading.audit.batch(org, filter_, None, 2)
+            rest = await reading.audit.batch(org, filter_, first[-1], 50) if first else []
+        assert [*first, *rest] == page.items
+
+
+async def test_an_entry_is_found_by_its_id_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(Event(EVENT_KINDS["user.joined"], "t1", org_id=org))
+    [entry] = (await read(storage, org, AuditFilter())).items
+    async with storage.reading() as reading:
+        assert await reading.audit.by_id(org, entry.id) == entry
+        assert await reading.audit.by_id(other_tenant, entry.id) is None
+        assert await reading.audit.by_id(org, uuid4()) is None
+
+
 async def test_forgetting_an_account_removes_the_users_own_activity_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]

@@ -54,7 +54,9 @@ async def test_every_filter_finds_and_counts_its_entries_in_pages_and_batches(st
     for actions, target, actor_id, impersonator_id, session_id, (since, until) in cases:
         target_type, id_ = target or (None, None)
         entry_filter = AuditFilter(actions=actions, target_type=target_type, target_id=id_, actor_id=actor_id)
-        filter_ = PlatformAuditFilter(entry=entry_filter, impersonator_id=impersonator_id, session_id=session_id, since=since, until=until)
+        filter_ = PlatformAuditFilter(
+            entry=replace(entry_filter, since=since, until=until), impersonator_id=impersonator_id, session_id=session_id
+        )
         expected = [
             (name, target_id, session)
             for number, (org_id, name, target_id, session) in reversed([*enumerate(rows, 1)])
@@ -107,6 +109,6 @@ async def test_pages_end_with_the_newest_entries_and_a_filter_finds_older_ones(
     pages = [await read(storage, ALL, Page(number, 2)) for number in (1, 2, 3)]
     assert [page.total for page in pages] == [3, 3, 3]
     assert [[entry.id for entry in page.items] for page in pages] == [ids[:2], ids[2:4], []]
-    older = replace(ALL, until=clock.now() - 2 * SECOND, entry=AuditFilter(actor_without_account=SYSTEM_ACTOR))
+    older = replace(ALL, entry=AuditFilter(until=clock.now() - 2 * SECOND, actor_without_account=SYSTEM_ACTOR))
     assert [entry.id for entry in (await read(storage, older, Page(1, 2))).items] == ids[3:]
-    assert (await read(storage, replace(ALL, until=NOW - timedelta(days=1)), Page(1, 2))).total == 0
+    assert (await read(storage, replace(ALL, entry=AuditFilter(until=NOW - timedelta(days=1))), Page(1, 2))).total == 0

@@ -163,6 +163,8 @@ POST   /app/invitations/accept                200  200  200  200  200  200  200 
 POST   /app/invitations/decline               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
 GET    {org}/audit-log                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/audit-log/export                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/audit-log/<entry_id>             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/audit-log/event-types            401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/services                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -500,6 +502,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
+    f"GET {ORG}/audit-log/export": Request(query={"target_type": "user"}),
+    f"GET {ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     f"POST {ORG}/transfer-ownership": Request({"new_owner_user_id": "{user_id}"}),
     f"POST {ORG}/invitations": Request({"email": "newcomer@anywhere.example", "role": "member"}),
     "POST /api/invitations/accept": Request({"token": "{invitation_token}"}),

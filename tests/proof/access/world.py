@@ -401,6 +401,7 @@ async def _add_tenant(
     async with ports.storage.transaction(by=actor) as tx:
         for name in AUDITED:
             tx.record(Event(EVENT_KINDS[name], str(further.id), org_id=org, details={"note": f"{name} at {slug}"}))
+    [(audit_entry_id,)] = await run_sql(pool, "select id from audit_log where org_id = %s and action = %s limit 1", org, AUDITED[0])
     login = """
         insert into login_events (id, user_id, org_id, provider, success, agent, city, country, created_at)
         values (%s, %s, %s, 'password', true, %s, %s, %s, %s)"""
@@ -454,6 +455,7 @@ async def _add_tenant(
         "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
         "tier_id": str(tier.id),
         "entry_id": str(entry_id),
+        "audit_entry_id": str(audit_entry_id),
         "subscription_id": str(subscription),
         "guest_email": people["guest"].email,
         "guarded_id": str(people["guarded"].id),

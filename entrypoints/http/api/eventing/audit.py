@@ -4,16 +4,18 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint
+from quart import Blueprint, Response
 
 from core.eventing import audit, audit_rules
+from core.eventing.audit_rules import AuditEntry, AuditFilter
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.principals import Capability
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("audit", __name__)
@@ -53,16 +55,38 @@ class AuditEntryListResponse(ResponseModel):
     """A page of the audit log."""
 
     logs: list[AuditEntryResponse] = Field(description="The entries, newest first.")
-    pagination: Pagination = Field(description="The position of this page in the log.")
+    pagination: Pagination = Field(
+        description="The position of this page. With `success`, `since` or `until`, the newest 10,000 entries that match "
+        "have pages, and `total` counts no more."
+    )
 
 
-class AuditQuery(PageQuery):
+class AuditFilters(Query):
     """The filters of the audit log. An entry must match all of them."""
 
     action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
     target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
     target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
     actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
+    success: Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")
+    since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
+    until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
+
+    def build(self) -> AuditFilter | None:
+        """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
+        return audit_rules.build_filter(
+            action=self.action,
+            target_type=self.target_type,
+            target_id=self.target_id,
+            actor_id=self.actor_id,
+            success=self.success,
+            since=self.since,
+            until=self.until,
+        )
+
+
+class AuditQuery(AuditFilters, PageQuery):
+    """The filters of the audit log, and the page. An entry must match all filters."""
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
@@ -75,14 +99,43 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
 
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    filter_ = audit_rules.build_filter(
-        action=query_args.action, target_type=query_args.target_type, target_id=query_args.target_id, actor_id=query_args.actor_id
-    )
     page = query_args.page_request()
-    entries = await audit.list_entries(ports(), acting_member(), filter_, page)
-    return AuditEntryListResponse(
-        logs=[AuditEntryResponse(**audit_rules.to_json(entry)) for entry in entries.items], pagination=pagination(page, entries.total)
-    )
+    entries = await audit.list_entries(ports(), acting_member(), query_args.build(), page)
+    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+
+
+class AuditExportQuery(AuditFilters):
+    """The filters of the audit log, and the format. An entry must match all filters."""
+
+    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+
+
+@routes.get("/api/organizations/<org_slug>/audit-log/export")
+@member(Capability.AUDIT_VIEW)
+@refuses(400)
+@validate_querystring(AuditExportQuery)
+@describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
+    """Export the audit log of the organization.
+
+    The export has all entries that match, newest first. A line of JSON has the fields of
+    `GET .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would
+    run as a formula has an apostrophe before it.
+    """
+    batches = audit.export(ports(), acting_member(), query_args.build())
+    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
+
+
+@routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
+@member(Capability.AUDIT_VIEW)
+@returns(AuditEntryResponse)
+async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
+    """Return an entry of the audit log."""
+    return _to_response(await audit.get_entry(ports(), acting_member(), path_id(entry_id)))
+
+
+def _to_response(entry: AuditEntry) -> AuditEntryResponse:
+    return AuditEntryResponse(**audit_rules.to_json(entry))
 
 
 class AuditEventTypeResponse(ResponseModel):

@@ -1,38 +1,21 @@
 """The platform's log, for platform owners (decisions 153 and 240, docs/adr/0001)."""
 
-import csv
-import io
-import json
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any, Final
-
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
 from core.kernel.event_catalog import Target
-from core.kernel.values import rfc3339
 from entrypoints.http.api.eventing.audit import AuditEntryResponse
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, Query, pagination, path_id, validate_querystring
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
-from entrypoints.http.edge.streaming import stream_lines
 
 routes = Blueprint("platform_log", __name__)
-
-CSV: Final = "text/csv"
-JSON_LINES: Final = "application/x-ndjson"
-COLUMNS: Final = (
-    *("id", "created_at", "action", "success", "actor_id", "actor_email", "impersonator_id", "impersonator_email"),
-    *("target_type", "target_id", "ip_address", "user_agent", "details"),
-)
-# Spreadsheets run cells with these first characters as formulas. Clients choose their user agents.
-FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class PlatformAuditEntryResponse(AuditEntryResponse):
@@ -61,6 +44,7 @@ class PlatformAuditFilters(Query):
     session_id: Text | None = Field(
         default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
     )
+    success: Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")
     since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
     until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
@@ -73,6 +57,7 @@ class PlatformAuditFilters(Query):
             actor_id=self.actor_id,
             impersonator_id=self.impersonator_id,
             session_id=self.session_id,
+            success=self.success,
             since=self.since,
             until=self.until,
         )
@@ -100,13 +85,6 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     return PlatformAuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
-class ExportFormat(StrEnum):
-    """The format of an export."""
-
-    CSV = "csv"
-    JSON_LINES = "jsonl"
-
-
 class PlatformAuditExportQuery(PlatformAuditFilters):
     """The filters of the platform's log, and the format. An entry must match all filters."""
 
@@ -125,10 +103,7 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
     `GET /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet
     would run as a formula has an apostrophe before it.
     """
-    batches = platform_log.export(ports(), query_args.build())
-    if query_args.format is ExportFormat.CSV:
-        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", "platform-log.csv", header=_csv_lines([COLUMNS]))
-    return await stream_lines(batches, _to_json_lines, JSON_LINES, "platform-log.jsonl")
+    return await stream_entries(platform_log.export(ports(), query_args.build()), query_args.format, "platform-log", _to_response)
 
 
 @routes.get("/api/platform/audit-log/<entry_id>")
@@ -144,29 +119,3 @@ async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
 
 def _to_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
     return PlatformAuditEntryResponse(**audit_rules.to_json(entry))
-
-
-def _to_json_lines(entries: Sequence[AuditEntry]) -> bytes:
-    return b"".join(_to_response(entry).model_dump_json().encode() + b"\n" for entry in entries)
-
-
-def _to_csv(entries: Sequence[AuditEntry]) -> bytes:
-    return _csv_lines([_cells(entry) for entry in entries])
-
-
-def _cells(entry: AuditEntry) -> list[str]:
-    impersonator = entry.impersonator
-    values = (
-        *(str(entry.id), rfc3339(entry.created_at), entry.action, str(entry.success).lower(), entry.actor.id, entry.actor.email),
-        *(("", "") if impersonator is None else (impersonator.id, impersonator.email)),
-        *(entry.target_type, entry.target_id, entry.address or "", entry.agent or ""),
-        json.dumps(dict(entry.details), ensure_ascii=False),
-    )
-    return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
-
-
-def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return the rows in the format of RFC 4180."""
-    lines = io.StringIO(newline="")
-    csv.writer(lines).writerows(rows)
-    return lines.getvalue().encode()

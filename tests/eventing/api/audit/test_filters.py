@@ -119,8 +119,12 @@ FILTERS = [
     ("target_type=domain&actor_id={admin}", ["domain.set"]),
     ("target_type=domain&target_id={org}&actor_id={admin}", ["domain.set"]),
     ("target_type=user&target_id=u1&actor_id={owner}", ["user.role_updated"]),
-    # Documented as not supported, and ignored like all unknown parameters (decision 231).
-    ("action=plan.created&success=false&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
+    ("action=plan.created&success=false", []),
+    ("action=plan.created&success=True", ["plan.created"]),
+    ("since=2999-01-01T00:00:00Z", []),
+    ("until=2999-01-01T00:00:00Z&since=2000-01-01T00:00:00%2B02:00&action=plan.created", ["plan.created"]),
+    # Ignored like all unknown parameters (decision 231).
+    ("action=plan.created&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
     ("org_id={other_tenant}&org_slug=twin&action=plan.created", ["plan.created"]),
 ]
 
