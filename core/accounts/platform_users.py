@@ -48,6 +48,12 @@ async def search(ports: Ports, limit: int, *, email: str | None = None, user_id:
         return await read.platform_users.search(limit, email=email_part, user_id=user_id)
 
 
+async def list_owners(ports: Ports) -> Sequence[FoundUser]:
+    """Return all platform owners, the newest accounts first."""
+    async with ports.storage.reading() as read:
+        return await read.platform_users.owners()
+
+
 async def find(ports: Ports, user_id: UUID) -> Account:
     """Return an account.
 
@@ -108,7 +114,7 @@ async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
         raise CannotDeactivateSelf
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await _lock_account(tx, caller, user_id)
+        account = await lock_account(tx, caller, user_id)
         if account.is_platform_owner:
             raise PlatformOwnerNotDeactivated
         if account.platform_deactivated_at is not None:
@@ -119,7 +125,7 @@ async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))
-        _record(tx, events.account_deactivated(account.id), reason)
+        record_with_reason(tx, events.account_deactivated(account.id), reason)
     return True
 
 
@@ -133,18 +139,18 @@ async def reactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        before = await _lock_account(tx, caller, user_id)
+        before = await lock_account(tx, caller, user_id)
         if before.platform_deactivated_at is None:
             return before
         await tx.accounts.reactivate_by_platform(before.id, now)
         account = await tx.accounts.lock(before.id) or refuse(AccountNotFound)
         if account.is_usable:
             await tx.email_queue.add(new_email(EmailKind.ACCOUNT_REACTIVATED, account.email, now))
-        _record(tx, events.account_reactivated(account.id, whole_account=account.is_usable), reason)
+        record_with_reason(tx, events.account_reactivated(account.id, whole_account=account.is_usable), reason)
     return account
 
 
-async def _lock_account(tx: Transaction, caller: Person, user_id: UUID) -> Account:
+async def lock_account(tx: Transaction, caller: Person, user_id: UUID) -> Account:
     """Lock the account of a user, and the caller's rights.
 
     Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
@@ -159,7 +165,8 @@ async def _lock_account(tx: Transaction, caller: Person, user_id: UUID) -> Accou
     return account
 
 
-def _record(tx: Transaction, event: Event, reason: str) -> None:
+def record_with_reason(tx: Transaction, event: Event, reason: str) -> None:
+    """Record the event in the logs of the organizations, and a copy with the reason in the platform's log."""
     tx.record(event)
     tx.record(event_catalog.to_platform_log(event, reason))
 

@@ -51,6 +51,17 @@ def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext
     return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
 
 
+def all_sessions_revoked(user_id: UUID) -> Event:
+    """A platform owner ended all sessions of a user."""
+    details = {"whole_account": True, "by_platform": True}
+    return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), of_person=user_id, details=details)
+
+
+def password_reset_sent_by_platform(user_id: UUID) -> Event:
+    """A platform owner sent a user an email with a link to set a new password."""
+    return Event(EVENT_KINDS["security.password.reset_sent"], str(user_id), of_person=user_id, details={"by_platform": True})
+
+
 def impersonated(session: Session) -> Event:
     """A platform owner started to act as a user. The organization of the session, if any, receives the event, without the reason."""
     service = session.service

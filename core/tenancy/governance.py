@@ -46,14 +46,15 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
 
 
 async def list_organizations(
-    ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int
+    ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int, search: str | None = None
 ) -> PageResult[ListedOrganization]:
     """Return a part of the organizations with this status and tier, newest first, and the total number.
 
-    None means any status or any tier.
+    None means any status or any tier. `search` is a part of the slug or the name, in any case.
     """
+    text = search.strip().lower() if search else None
     async with ports.storage.reading() as read:
-        return await read.organizations.page_with_owners(status, tier_id, limit, offset)
+        return await read.organizations.page_with_owners(status, tier_id, limit, offset, text or None)
 
 
 async def get(ports: Ports, org_id: UUID) -> Organization:

@@ -26,7 +26,7 @@ from entrypoints.http.api.applications import (
     service_users,
     services,
 )
-from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions
+from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions, user_access
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, userinfo
@@ -125,6 +125,7 @@ BLUEPRINTS: Final = (
     (siem, "Forwarding of the audit log to a SIEM."),
     (governance, "Platform owners: organizations, their lifecycle, tiers and limits."),
     (platform_users, "Platform owners: users, second factors, and platform ownership."),
+    (user_access, "Platform owners: the access of a user, the end of sessions, and password resets."),
     (impersonation, "Platform owners: impersonation of users."),
     (platform_log, "Platform owners: the platform's log."),
     (provider_events, "Events of the payment provider."),

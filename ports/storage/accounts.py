@@ -557,6 +557,10 @@ class PlatformUsersRead(Protocol):
         """Search by a part of the address in lower case, or by id, or both. The newest accounts come first."""
         ...
 
+    async def owners(self) -> list[FoundUser]:
+        """Return all platform owners, also deactivated ones. The newest accounts come first."""
+        ...
+
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         """Return the status of a user's second factor, or None if the account does not exist."""
         ...

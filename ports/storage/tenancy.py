@@ -41,11 +41,11 @@ class OrganizationsRead(Protocol):
         ...
 
     async def page_with_owners(
-        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
+        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:
         """Return organizations with this status and tier, newest first, with their owners.
 
-        None means any status or any tier.
+        None means any status or any tier. `search` is a part of the slug or the name, in lower case.
         """
         ...
 

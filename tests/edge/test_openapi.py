@@ -246,6 +246,9 @@ POST   /api/platform/organizations/{org_id}/suspend               400 404
 POST   /api/platform/organizations/{org_id}/activate              400 404
 PATCH  /api/platform/organizations/{org_id}/tier                  400 404
 DELETE /api/platform/organizations/{org_id}                       404
+GET    /api/platform/users/{user_id}                              404
+POST   /api/platform/users/{user_id}/end-sessions                 400 404
+POST   /api/platform/users/{user_id}/password-reset               400 404
 GET    /api/platform/users/search                                 400
 GET    /api/user/mfa/status                                       404
 POST   /api/user/mfa/setup                                        400 404 429

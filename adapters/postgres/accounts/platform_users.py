@@ -47,6 +47,7 @@ def _search(which: LiteralString) -> LiteralString:
 NEWEST: Final = _search("")
 WITH_ADDRESS: Final = _search("where strpos(email, %(email)s) > 0")
 WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or strpos(email, %(email)s) > 0)")
+OWNERS: Final = _search("where is_platform_owner")
 
 MFA_STATUS: Final = f"""
     select u.mfa_enabled_at, (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null), u.id, u.email,
@@ -123,6 +124,9 @@ class PlatformUsers(Repository):
     async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
         statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST
         return await self._all(to_found_user, statement, email=email, user_id=user_id, limit=limit)
+
+    async def owners(self) -> list[FoundUser]:
+        return await self._all(to_found_user, OWNERS, limit=None)
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)

@@ -41,7 +41,8 @@ LOCK: Final = f"""
 PAGE_WITH_OWNERS: Final = f"""
     with matching as not materialized (
         select * from organizations
-        where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)),
+        where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)
+          and (%(search)s::text is null or strpos(slug, %(search)s) > 0 or strpos(lower(name), %(search)s) > 0)),
     page as (select * from matching order by created_at desc, id desc limit %(limit)s offset %(offset)s)
     select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select count(*) as total from matching) counted
@@ -112,9 +113,9 @@ class Organizations(Repository):
         )
 
     async def page_with_owners(
-        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
+        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:
-        rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, limit=limit, offset=offset)
+        rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset)
         return PageResult([to_listed_organization(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     # "for no key update" makes other writers of the organization wait, but still allows inserts of

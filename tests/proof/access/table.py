@@ -267,6 +267,9 @@ PATCH  {governed}/tier                        401  403  403  403  403  403  403 
 DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/users/<user_id>             401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/users/<user_id>/end-sessions 401 403 403 403 403 403 403 200 403 403 403 403 403 403 403 403 403 401 403
+POST   {platform}/users/<user_id>/password-reset 401 403 403 403 403 403 403 200 403 403 403 403 403 403 403 403 403 401 403
 GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/users/<user_id>/deactivate  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -279,6 +282,7 @@ GET    {platform}/audit-log/<entry_id>        401  403  403  403  403  403  403 
 GET    {platform}/mfa/metrics                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/mfa/suspicious              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/impersonate/<user_id>       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 
@@ -580,6 +584,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
+    "GET /api/platform/users/<user_id>": Request(things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/end-sessions": Request({"reason": "a lost laptop"}, things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/password-reset": Request({"reason": "a lost password"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/deactivate": Request({"reason": "a stolen account"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/reactivate": Request({"reason": "the owner has it again"}, things={"user_id": "{guarded_id}"}),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),

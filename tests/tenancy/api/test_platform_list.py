@@ -124,6 +124,24 @@ async def test_the_list_is_filtered_by_status_and_tier(platform: Platform, pool:
     assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (["o-active"], 1)
 
 
+async def test_a_search_matches_a_part_of_the_slug_or_the_name_in_any_case(platform: Platform, pool: Pool) -> None:
+    await add_hourly(pool, "acme", "globex", "initech")
+    await run_sql(pool, "update organizations set name = 'The 100%% ACME CAFÉ' where slug = 'globex'")
+    for search, slugs in {
+        "acme": ["globex", "acme"],
+        "ACM": ["globex", "acme"],
+        "%20caf%C3%A9%20": ["globex"],
+        "init": ["initech"],
+        "100%25": ["globex"],
+        "%25": ["globex"],
+        "_": [],
+        "": ["initech", "globex", "acme"],
+        "acme&status=pending": [],
+        "acme&limit=1": ["globex"],
+    }.items():
+        assert await platform.slugs(f"?search={search}") == slugs, search
+
+
 async def test_a_tier_that_does_not_exist_matches_nothing(platform: Platform, pool: Pool) -> None:
     await add_organization(pool, "acme")
     for tier_id in (str(NOWHERE), "", "free", "1", FREE_ID.replace("-", ""), f"{{{FREE_ID}}}", FREE_ID + "0", "%27%20or%201=1", "x" * 500):

@@ -59,7 +59,7 @@ class DeviceListResponse(ResponseModel):
     total: int = Field(description="The number of devices.")
 
 
-def _to_response(listed: ListedDevice) -> DeviceResponse:
+def to_device_response(listed: ListedDevice) -> DeviceResponse:
     device = listed.device
     return DeviceResponse(
         id=device.id,
@@ -84,7 +84,7 @@ async def list_devices() -> Response:
 
     Revoked devices are left out. The list is complete; it has no pages.
     """
-    return await stream_list(devices.list_own(ports(), signed_in()), _to_response, name="devices", count_name="total")
+    return await stream_list(devices.list_own(ports(), signed_in()), to_device_response, name="devices", count_name="total")
 
 
 @routes.get("/api/user/devices/<device_id>")
@@ -99,7 +99,7 @@ async def get_device(device_id: str) -> DeviceDetailsResponse:
     listed = await devices.find(ports(), signed_in(), path_id(device_id))
     device, location = listed.device, listed.device.location
     return DeviceDetailsResponse(
-        **dict(_to_response(listed)),
+        **dict(to_device_response(listed)),
         browser_version=device.browser_version,
         os_version=device.os_version,
         last_location=None if location is None else LocationResponse(city=location.city, country=location.country),

@@ -87,10 +87,10 @@ async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     # (decision 13).
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     users = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id)
-    return UserSearchResponse(users=[_to_response(user) for user in users])
+    return UserSearchResponse(users=[to_found_response(user) for user in users])
 
 
-def _to_response(user: FoundUser) -> FoundUserResponse:
+def to_found_response(user: FoundUser) -> FoundUserResponse:
     return FoundUserResponse(
         id=user.id,
         email=user.email,
@@ -303,6 +303,24 @@ class PlatformOwnerResponse(ResponseModel):
 
     message: str = Field(description="The result in one sentence.")
     user_id: UUID = Field(description="The id of the user.")
+
+
+class PlatformOwnerListResponse(ResponseModel):
+    """The platform owners."""
+
+    owners: list[FoundUserResponse] = Field(description="All platform owners, the newest accounts first.")
+
+
+@routes.get("/api/platform/owners")
+@platform_owner
+@refuses(400, 404)
+@returns(PlatformOwnerListResponse)
+async def list_owners() -> PlatformOwnerListResponse:
+    """List all platform owners.
+
+    The list is complete; it has no pages.
+    """
+    return PlatformOwnerListResponse(owners=[to_found_response(owner) for owner in await platform_users.list_owners(ports())])
 
 
 class AddPlatformOwnerRequest(RequestModel):

@@ -114,6 +114,7 @@ class OrganizationsQuery(PartQuery):
 
     status: OrganizationStatus | None = Field(None, description="Return only organizations with this status.")
     tier_id: Text | None = Field(None, description="Return only organizations with this tier. An unknown id matches nothing.")
+    search: Text | None = Field(None, description="Return only organizations with this text in their name or slug. Case is ignored.")
 
 
 @routes.get("/api/platform/organizations")
@@ -131,7 +132,9 @@ async def list_organizations(query_args: OrganizationsQuery) -> OrganizationList
         tier_id = parse_id(query_args.tier_id)
         if tier_id is None:
             return OrganizationListResponse(organizations=[], total=0)
-    listed = await governance.list_organizations(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
+    listed = await governance.list_organizations(
+        ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset, search=query_args.search
+    )
     return OrganizationListResponse(organizations=[_to_listed_response(item) for item in listed.items], total=listed.total)
 
 

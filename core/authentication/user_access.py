@@ -1,0 +1,104 @@
+"""Use cases of platform owners for the access of other users: its details, the end of their sessions, and password resets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.platform_rules import AccountNotFound
+from core.accounts.platform_users import lock_account, record_with_reason
+from core.authentication import events
+from core.kernel.errors import Invalid, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.devices_rules import ListedDevice
+    from core.accounts.platform_users_rules import FoundUser, UserMfaStatus
+    from core.applications.end_users_rules import LinkedIdentity
+    from core.authentication.sessions_rules import LiveSession
+    from core.kernel.principals import Person
+    from core.kernel.values import PageResult
+    from ports import Ports
+
+
+# A user rarely has more. The numbers of all sessions and memberships are still complete.
+MAX_LISTED_SESSIONS: Final = 100
+MAX_LISTED_DEVICES: Final = 100
+
+
+class AccountGetsNoReset(Invalid):
+    """This account is deactivated, so it gets no link. Reactivate it first."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDetails:
+    """A user with everything that gives them access.
+
+    `sessions` are the newest live ones, with the number of all. `devices` are the most recently used
+    ones. `identities` are the accounts at identity providers that sign in to the platform itself.
+    """
+
+    user: FoundUser
+    account: Account
+    mfa: UserMfaStatus
+    sessions: PageResult[LiveSession]
+    devices: Sequence[ListedDevice]
+    identities: Sequence[LinkedIdentity]
+
+
+async def find(ports: Ports, caller: Person, user_id: UUID) -> UserDetails:
+    """Return a user with their memberships, sessions, devices and identities, and the status of their second factor.
+
+    Raises: AccountNotFound.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        users = await read.platform_users.search(1, user_id=user_id)
+        return UserDetails(
+            user=users[0] if users else refuse(AccountNotFound),
+            account=account,
+            mfa=await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound),
+            sessions=await read.sessions.list_live(user_id, MAX_LISTED_SESSIONS, now),
+            devices=await read.devices.of_user(user_id, caller.session_id, None, now, None, MAX_LISTED_DEVICES),
+            identities=await read.identities.list_of_user(user_id, None),
+        )
+
+
+async def end_sessions(ports: Ports, caller: Person, user_id: UUID, reason: str) -> None:
+    """End all sessions, pending sign-ins and email sign-ins of a user.
+
+    The trust of devices and the credentials stay, so the user can sign in again. The organizations
+    of their confirmed memberships get an event and an audit entry, and the platform's log gets the
+    reason.
+
+    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_account(tx, caller, user_id)
+        await tx.sessions.end_all(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.email_sign_ins.void(account.id)
+        record_with_reason(tx, events.all_sessions_revoked(account.id), reason)
+
+
+async def send_password_reset(ports: Ports, caller: Person, user_id: UUID, reason: str) -> None:
+    """Email a user a link to set a new password.
+
+    Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
+    log entries are those of `end_sessions`.
+
+    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized; AccountGetsNoReset.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_account(tx, caller, user_id)
+        if not account.is_usable:
+            raise AccountGetsNoReset
+        await tx.email_queue.add(new_email(EmailKind.RESET_PASSWORD, account.email, now))
+        record_with_reason(tx, events.password_reset_sent_by_platform(account.id), reason)

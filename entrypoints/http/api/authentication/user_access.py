@@ -1,0 +1,133 @@
+"""A user's details, sessions and password reset, for platform owners."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.authentication import user_access
+from core.authentication.sessions_rules import LiveSession
+from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
+from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user, to_found_response
+from entrypoints.http.api.authentication.identities import LinkedAccountResponse
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("user_access", __name__)
+
+
+class UserSessionResponse(ResponseModel):
+    """A live session of a user."""
+
+    id: UUID = Field(description="The id of the session.")
+    created_at: Timestamp = Field(description="The time of the sign-in.")
+    expires_at: Timestamp = Field(description="The time when the session ends, unless it is refreshed.")
+    ip_address: str | None = Field(description="The IP address of the sign-in, or null.", examples=["203.0.113.9"])
+    user_agent: str | None = Field(description="The User-Agent header of the sign-in, or null.")
+    organization: str | None = Field(description="The name of the organization that the session selected, or null.")
+    service: str | None = Field(description="The name of the service that holds the session, or null.")
+    by_impersonator: bool = Field(description="Whether a platform owner who impersonates the user holds it.")
+    in_browser: bool = Field(description="Whether it is a browser session on Gatehouse's own pages.")
+
+
+class UserDetailsResponse(FoundUserResponse):
+    """A user with everything that gives them access."""
+
+    email_verified_at: Timestamp | None = Field(description="The time when the email address was verified, or null.")
+    anonymized_at: Timestamp | None = Field(description="The time when the account was anonymized, or null.")
+    has_password: bool = Field(description="Whether the account has a password.")
+    mfa_enabled_at: Timestamp | None = Field(description="The time when two-factor authentication was turned on, or null.")
+    backup_codes_remaining: int = Field(description="The number of unused backup codes.", examples=[9])
+    last_mfa_challenge: Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
+    sessions: list[UserSessionResponse] = Field(description="The live sessions, the newest first, at most 100.")
+    sessions_total: int = Field(description="The number of all live sessions.")
+    devices: list[DeviceResponse] = Field(description="The devices that are not revoked, the most recently used first, at most 100.")
+    identities: list[LinkedAccountResponse] = Field(description="The linked accounts at identity providers, the oldest link first.")
+
+
+@routes.get("/api/platform/users/<user_id>")
+@platform_owner
+@refuses(400)
+@returns(UserDetailsResponse)
+async def get_user(user_id: str) -> UserDetailsResponse:
+    """Return a user with memberships, sessions, devices, linked accounts and the status of the second factor.
+
+    Works for deactivated and anonymized accounts, too. Accounts that are linked in a single service are left out.
+    """
+    details = await user_access.find(ports(), signed_in(), path_id(user_id))
+    return UserDetailsResponse(
+        **dict(to_found_response(details.user)),
+        email_verified_at=details.account.email_verified_at,
+        anonymized_at=details.account.anonymized_at,
+        has_password=details.account.password_hash is not None,
+        mfa_enabled_at=details.mfa.enabled_at,
+        backup_codes_remaining=details.mfa.backup_codes,
+        last_mfa_challenge=details.mfa.last_challenge_at,
+        sessions=[_to_session_response(session) for session in details.sessions.items],
+        sessions_total=details.sessions.total,
+        devices=[to_device_response(listed) for listed in details.devices],
+        identities=[
+            LinkedAccountResponse(
+                provider=identity.provider,
+                provider_user_id=identity.provider_user_id,
+                email=identity.email,
+                linked_at=identity.linked_at,
+            )
+            for identity in details.identities
+        ],
+    )
+
+
+def _to_session_response(session: LiveSession) -> UserSessionResponse:
+    return UserSessionResponse(
+        id=session.id,
+        created_at=session.created_at,
+        expires_at=session.expires_at,
+        ip_address=session.address,
+        user_agent=session.agent,
+        organization=session.organization,
+        service=session.service,
+        by_impersonator=session.by_support,
+        in_browser=session.in_browser,
+    )
+
+
+class UserAccessRequest(RequestModel):
+    """The reason for an action on another user's account."""
+
+    reason: Reason = Field(description="The reason, for the platform's log.", examples=["Lost laptop, ticket 4711"])
+
+
+@routes.post("/api/platform/users/<user_id>/end-sessions")
+@platform_owner
+@existing_user
+@validate_request(UserAccessRequest)
+@returns(Message)
+async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
+    """End all sessions of a user.
+
+    Refresh tokens, pending sign-ins and sign-in emails end, too. The password, the second factor and
+    trusted devices stay, so the user can sign in again. The organizations of the user get the event
+    `user.sessions_revoked` in their audit logs.
+    """
+    await user_access.end_sessions(ports(), signed_in(), user_id, data.reason)
+    return Message(message="All sessions of this user were ended.")
+
+
+@routes.post("/api/platform/users/<user_id>/password-reset")
+@platform_owner
+@existing_user
+@validate_request(UserAccessRequest)
+@returns(Message)
+async def send_password_reset(user_id: UUID, data: UserAccessRequest) -> Message:
+    """Send a user a link to set a new password.
+
+    The link goes to the user's own address and works once. Until then the password and the sessions
+    stay. It counts toward the five emails with a link that a user gets in an hour.
+    """
+    await user_access.send_password_reset(ports(), signed_in(), user_id, data.reason)
+    return Message(message="The email with the link is on its way.")
