@@ -122,6 +122,10 @@ class Tokens(Protocol):
         """Return a signed ID token (OpenID Connect Core section 2)."""
         ...
 
+    def id_token_claims(self, token: IdToken) -> dict[str, Any]:
+        """Return the claims that `sign_id_token` signs."""
+        ...
+
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
         """Verify an access token and return its claims (security J-1, J-2, J-3, J-7).
 

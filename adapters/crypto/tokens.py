@@ -169,6 +169,10 @@ class JwtTokens:
 
     def sign_id_token(self, token: IdToken) -> str:
         """Return a signed ID token. Raises: LookupError if no key can sign."""
+        return self._sign(self.id_token_claims(token), ID_TOKEN)
+
+    def id_token_claims(self, token: IdToken) -> dict[str, Any]:
+        """Return the claims of an ID token, without signing it."""
         payload: dict[str, Any] = {
             **token.claims,
             "iss": self._base_url,
@@ -179,16 +183,17 @@ class JwtTokens:
             "exp": int(token.expires_at.timestamp()),
             "auth_time": int(token.authentication.at.timestamp()),
             "acr": token.authentication.acr,
-            "at_hash": at_hash(token.access_token),
             "sid": str(token.session_id),
         }
+        if token.access_token is not None:
+            payload["at_hash"] = at_hash(token.access_token)
         if token.authentication.amr:
             payload["amr"] = token.authentication.amr
         if token.nonce is not None:
             payload["nonce"] = token.nonce
         if token.session_expiry is not None:
             payload["session_expiry"] = int(token.session_expiry.timestamp())
-        return self._sign(payload, ID_TOKEN)
+        return payload
 
     def sign_logout_token(self, token: LogoutToken) -> str:
         """Return a signed logout token. Without a nonce, no client takes it for an ID token. Raises: LookupError if no key can sign."""

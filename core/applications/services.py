@@ -17,6 +17,7 @@ from core.applications.services_rules import (
     Service,
     ServiceLimitExceeded,
     ServiceNotFound,
+    ServiceOrder,
     ServiceQuota,
     ServiceSummary,
     apply_settings,
@@ -137,17 +138,29 @@ def _quota(organization: Organization, count: int) -> ServiceQuota:
 
 
 async def list_services(
-    ports: Ports, caller: Member, service_type: ServiceType | None, limit: int | None, offset: int
+    ports: Ports,
+    caller: Member,
+    service_type: ServiceType | None,
+    limit: int | None,
+    offset: int,
+    *,
+    search: str | None = None,
+    order: ServiceOrder = ServiceOrder.CREATED,
 ) -> tuple[Batches[ServiceSummary], ServiceQuota]:
-    """Return the services of this type, oldest first, and the quota, which counts all types. None means all types.
+    """Return the services of this type, and the quota, which counts all services. None means all types.
+
+    `search` matches any part of the name or the slug. Case is ignored.
 
     Raises: OrganizationNotFound.
     """
 
+    text = (search or "").strip().lower() or None
+
     async def read_batch(last: ServiceSummary | None, count: int) -> list[ServiceSummary]:
         async with ports.storage.reading() as read:
             after = last.service if last else None
-            return await read.services.list_after(caller.acts_in.id, service_type, after, count, 0 if last else offset)
+            skipped = 0 if last else offset
+            return await read.services.list_after(caller.acts_in.id, service_type, after, count, skipped, search=text, order=order)
 
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)

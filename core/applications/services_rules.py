@@ -78,6 +78,13 @@ class NoClientSecret(Invalid):
     """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
+class ServiceOrder(StrEnum):
+    """The order of a list of services."""
+
+    CREATED = "created"  # oldest first
+    NAME = "name"
+
+
 class ServiceType(StrEnum):
     """The type of an application, which decides whether it is a public or a confidential client."""
 

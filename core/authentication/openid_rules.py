@@ -173,7 +173,7 @@ class IdToken:
     expires_at: datetime
     authentication: Authentication
     nonce: str | None
-    access_token: str  # for `at_hash`
+    access_token: str | None  # for `at_hash`; None in a preview
     session_expiry: datetime | None  # None if the application did not ask for it
     claims: Mapping[str, Any]  # about the user
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.profile_rules import OwnProfile
+    from core.authentication.openid_rules import Authentication
     from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
@@ -170,8 +171,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     service, entitlement = subject.service, subject.entitlement
-    lifetime = _lifetime(ports.policy.access_token_ttl, service.access_token_seconds if service else None)
-    expires_at = min(now + lifetime, subject.ends_at)
+    expires_at = _expires_at(ports, subject, now)
     openid, authentication = subject.openid, subject.authentication
     claims = Claims(
         user_id=subject.user_id,
@@ -201,19 +201,32 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         return TokenPair(access_token, refresh_token, expires_in)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
         return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text)
-    id_token = IdToken(
-        client_id=FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
-        user_id=claims.user_id,
-        session_id=claims.session_id,
+    id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
+    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text)
+
+
+def _expires_at(ports: Ports, subject: TokenSubject, now: datetime) -> datetime:
+    seconds = subject.service.access_token_seconds if subject.service else None
+    return min(now + _lifetime(ports.policy.access_token_ttl, seconds), subject.ends_at)
+
+
+def new_id_token(
+    ports: Ports, subject: TokenSubject, openid: OpenIdSubject, authentication: Authentication, access_token: str | None, now: datetime
+) -> IdToken:
+    """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
+    facts, grant = openid.facts, openid.grant
+    return IdToken(
+        client_id=FRONTEND_CLIENT_ID if subject.service is None else str(subject.service.client_id),
+        user_id=subject.user_id,
+        session_id=subject.session_id,
         issued_at=now,
-        expires_at=expires_at,
+        expires_at=_expires_at(ports, subject, now),
         authentication=authentication,
         nonce=openid.nonce,
         access_token=access_token,
-        session_expiry=subject.ends_at if SESSION_EXPIRY in openid.grant.claims.id_token else None,
-        claims={} if openid.facts is None else openid.facts.claims(openid.grant.id_token_claims(of_scopes=openid.facts.scopes_in_id_token)),
+        session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,
+        claims={} if facts is None else facts.claims(grant.id_token_claims(of_scopes=facts.scopes_in_id_token)),
     )
-    return TokenPair(access_token, refresh_token, expires_in, ports.tokens.sign_id_token(id_token), openid.grant.scope_text)
 
 
 def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContext | None) -> str | None:

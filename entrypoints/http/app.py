@@ -25,6 +25,7 @@ from entrypoints.http.api.applications import (
     service_info,
     service_users,
     services,
+    sign_in_preview,
 )
 from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions, user_access
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
@@ -96,6 +97,7 @@ BLUEPRINTS: Final = (
     (own_applications, "Applications of the signed-in user."),
     (consents, "Consents of the signed-in user to applications."),
     (service_access, "Who may use a service: its policy, and assigned users."),
+    (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
     (end_users, "Users of an organization's services, and their sessions."),

@@ -15,7 +15,7 @@ from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIde
 from core.applications.own_applications_rules import OwnApplication
 from core.applications.plans_rules import Plan
 from core.applications.service_users_rules import ServiceUser
-from core.applications.services_rules import Service, ServiceSummary, ServiceType
+from core.applications.services_rules import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
@@ -35,11 +35,20 @@ class ServicesRead(Protocol):
     async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
 
     async def list_after(
-        self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
+        self,
+        org_id: UUID,
+        service_type: ServiceType | None,
+        after: Service | None,
+        limit: int,
+        offset: int,
+        *,
+        search: str | None = None,
+        order: ServiceOrder = ServiceOrder.CREATED,
     ) -> list[ServiceSummary]:
-        """Return the services of this type that come after `after`, oldest first.
+        """Return the services of this type that come after `after` in this order.
 
-        A `service_type` of None means all types. An `after` of None means the start of the list.
+        `search` is a part of the name or slug in lower case. A `service_type` of None means all types. An
+        `after` of None means the start of the list.
         """
         ...
 

@@ -97,6 +97,14 @@ class SessionsRead(Protocol):
         """Return the sign-in that started this session of the user. The session may have ended."""
         ...
 
+    async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
+        """Return how the user signed in to this session of any kind, in the form of a browser session. The session may have ended."""
+        ...
+
+    async def user_facts(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        """Return the facts for the claims of this user at this service, or None if the user does not exist."""
+        ...
+
     async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
         """Return whether the user authorized this session of the client in the browser with this cookie. Either session may have ended.
 

@@ -241,6 +241,10 @@ class SamlSignOnsRead(Protocol):
         """
         ...
 
+    async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
+        """Return the persistent name by which the service knows this user, or None before the first assertion with one."""
+        ...
+
     async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
         """Return the start time of the pending sign-on with this state if it requires a fresh sign-in, or None."""
         ...

@@ -221,6 +221,7 @@ DELETE /api/user/consents/{service_id}                            401 403 404
 GET    {org}/services                                             400 404
 GET    {service}                                                  404
 GET    {service}/access                                           404
+GET    {service}/sign-in-preview                                  400 404
 PUT    {service}/access                                           400 404
 GET    {service}/assignments                                      400 404
 PUT    {service}/assignments/{user_id}                            404

@@ -151,6 +151,7 @@ ADDITIONS: Final = {
     "DELETE /api/organizations/{}/directory-blocks/{}": "decision 132",
     "GET /api/organizations/{}/services/{}/access": "decision 57: who may use a service",
     "PUT /api/organizations/{}/services/{}/access": "decision 57: who may use a service",
+    "GET /api/organizations/{}/services/{}/sign-in-preview": "decision 270: test the sign-in to a service",
     "GET /api/organizations/{}/services/{}/assignments": "decision 57: the assigned users",
     "PUT /api/organizations/{}/services/{}/assignments/{}": "decision 57: the assigned users",
     "DELETE /api/organizations/{}/services/{}/assignments/{}": "decision 57: the assigned users",

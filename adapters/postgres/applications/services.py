@@ -14,7 +14,7 @@ from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
 from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.services_rules import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext
@@ -196,19 +196,33 @@ class Services(Repository):
         )
 
     async def list_after(
-        self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
+        self,
+        org_id: UUID,
+        service_type: ServiceType | None,
+        after: Service | None,
+        limit: int,
+        offset: int,
+        *,
+        search: str | None = None,
+        order: ServiceOrder = ServiceOrder.CREATED,
     ) -> list[ServiceSummary]:
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
-        newer = "and (v.created_at, v.id) > (%(created_at)s, %(id)s)" if after is not None else ""
+        matching = "and (strpos(lower(v.name), %(search)s) > 0 or strpos(v.slug, %(search)s) > 0)" if search else ""
+        # Only this organization's services are read and sorted. Its tier limits their number.
+        position: LiteralString = "v.created_at" if order is ServiceOrder.CREATED else "lower(v.name)"
+        start: LiteralString = "%(created_at)s" if order is ServiceOrder.CREATED else "lower(%(name)s)"
+        later = f"and ({position}, v.id) > ({start}, %(id)s)" if after is not None else ""
         return await self._all(
             to_service_summary,
             f"""
             select {COLUMNS}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
-            from services v where v.org_id = %(org_id)s {of_type} {newer}
-            order by v.created_at, v.id limit %(limit)s offset %(offset)s""",
+            from services v where v.org_id = %(org_id)s {of_type} {matching} {later}
+            order by {position}, v.id limit %(limit)s offset %(offset)s""",
             org_id=org_id,
             service_type=service_type,
+            search=search,
             created_at=after.created_at if after else None,
+            name=after.name if after else None,
             id=after.id if after else None,
             limit=limit,
             offset=offset,

@@ -413,6 +413,19 @@ class Sessions(Repository):
             user_id=user_id,
         )
 
+    async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
+        return await self._one(
+            lambda row: BrowserSession(session_id, *row),
+            """
+            select provider, device_id, coalesce(authenticated_at, created_at), second_factor, fresh
+            from sessions where id = %(session_id)s and user_id = %(user_id)s""",
+            session_id=session_id,
+            user_id=user_id,
+        )
+
+    async def user_facts(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        return await self._one(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
         rows = await self._all(lambda row: row, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
         return PageResult([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)

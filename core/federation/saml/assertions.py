@@ -83,13 +83,18 @@ async def authorize_assertion(
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
         is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
         raise NoAccessToService if is_refused else SamlDisabled
-    if provider.service.requires_second_factor and not (isinstance(person, Visitor) and person.browser.second_factor):
-        raise SecondFactorRequired
-    if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
-        raise AddressNotVerified
+    check_user(provider, account, second_factor=isinstance(person, Visitor) and person.browser.second_factor)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
     return AuthorizedUser(person, account, provider)
+
+
+def check_user(provider: SamlIdentityProvider, account: Account, *, second_factor: bool) -> None:
+    """Check the second factor and the address of a user who may use the service. Raises: SecondFactorRequired, AddressNotVerified."""
+    if provider.service.requires_second_factor and not second_factor:
+        raise SecondFactorRequired
+    if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
+        raise AddressNotVerified
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +138,6 @@ async def record_assertion(
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
-    values = {AttributeSource.ID: str(account.id)}
-    if account.email_verified_at is not None:
-        values[AttributeSource.EMAIL] = str(account.email)
     used_password = browser is not None and browser.provider == "password"
     assertion = SamlAssertion(
         id=new_message_id(),
@@ -143,9 +145,17 @@ async def record_assertion(
         session_index=new_index,
         authenticated_at=now if browser is None else browser.created_at,
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
-        attributes={name: values[AttributeSource(source)] for source, name in provider.attribute_mapping.items() if source in values},
+        attributes=attributes_of(provider, account),
     )
     return RecordedAssertion(assertion, session_index)
+
+
+def attributes_of(provider: SamlIdentityProvider, account: Account) -> dict[str, str]:
+    """Return the attributes of an assertion about this user. An unverified address is left out."""
+    values = {AttributeSource.ID: str(account.id)}
+    if account.email_verified_at is not None:
+        values[AttributeSource.EMAIL] = str(account.email)
+    return {name: values[AttributeSource(source)] for source, name in provider.attribute_mapping.items() if source in values}
 
 
 async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSession, subject: NameId | None, now: datetime) -> NameId:

@@ -34,7 +34,7 @@ from core.kernel.principals import Capability, OrganizationStatus
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import Member, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -167,6 +167,12 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
         sign_response=configuration.sign_response,
         certificate=certificate,
     )
+
+
+async def provider_of(read: Reading, service: ServiceContext, now: datetime) -> SamlIdentityProvider | None:
+    """Return the identity provider of this service, or None if it is not active."""
+    setup = await read.saml.setup_by_slug(service.org_slug, service.slug)
+    return None if setup is None else active_provider(setup, now)
 
 
 async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:

@@ -65,6 +65,11 @@ async def test_the_list_is_complete_without_a_limit(shops: Workshop, acme: Tenan
         "service_type=api": all_slugs[1::2],
         "service_type=web&limit=2&offset=50": all_slugs[100:104:2],
         "service_type=mobile": [],
+        "search=%20S11": [*all_slugs[11:12], *all_slugs[110:120]],
+        "search=S11&service_type=api&limit=1&offset=1": all_slugs[111:112],
+        "search=%25": [],
+        "sort=name": sorted(all_slugs),
+        "sort=name&limit=3&offset=2": sorted(all_slugs)[2:5],
         "unknown=1": all_slugs,
     }.items():
         listing = await shops.list_services(f"?{query}")

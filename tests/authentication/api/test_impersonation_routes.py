@@ -123,6 +123,7 @@ ALLOWED = {
             ("GET", "services"),
             ("GET", "services/<service_slug>"),
             ("GET", "services/<service_slug>/access"),
+            ("GET", "services/<service_slug>/sign-in-preview"),
             ("GET", "services/<service_slug>/assignments"),
             ("GET POST", "services/<service_slug>/plans"),
             ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),

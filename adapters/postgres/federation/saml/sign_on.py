@@ -193,6 +193,15 @@ class SamlSignOns(SealingRepository):
             now=now,
         )
 
+    async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
+        return await self._one(
+            lambda row: str(row[0]),
+            "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+        )
+
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         name = await self._one(
             lambda row: str(row[0]),

@@ -10,7 +10,7 @@ from quart_schema import document_response
 
 from core.applications import services
 from core.applications.plans_rules import Plan
-from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
+from core.applications.services_rules import Service, ServiceOrder, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.client_settings import (
     ClientSettingsRequest,
@@ -253,6 +253,8 @@ class ServicesQuery(Query):
     """Filters for the list of services."""
 
     service_type: ServiceType | None = Field(default=None, description="Return only services of this type.")
+    search: Text | None = Field(default=None, description="Return only services with this text in their name or slug. Case is ignored.")
+    sort: ServiceOrder = Field(default=ServiceOrder.CREATED, description="`created`: oldest first. `name`: by name; case is ignored.")
     limit: AnyLimit = Field(default=None, description="The number of services to return. By default all are returned.")
     offset: Offset = Field(default=0, description="The number of services to skip.")
 
@@ -260,7 +262,7 @@ class ServicesQuery(Query):
 class ServiceListResponse(ResponseModel):
     """Services of the organization."""
 
-    services: list[ServiceSummaryResponse] = Field(description="The services, oldest first.")
+    services: list[ServiceSummaryResponse] = Field(description="The services, in the requested order.")
     usage: ServiceQuotaResponse = Field(description="The number of services of all types, and its limit.")
 
 
@@ -272,9 +274,17 @@ class ServiceListResponse(ResponseModel):
 async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     """List services.
 
-    Returns all services of the organization, oldest first, unless a type, limit or offset is given.
+    Returns all services of the organization, oldest first, unless a filter, sort, limit or offset is given.
     """
-    batches, quota = await services.list_services(ports(), acting_member(), query_args.service_type, query_args.limit, query_args.offset)
+    batches, quota = await services.list_services(
+        ports(),
+        acting_member(),
+        query_args.service_type,
+        query_args.limit,
+        query_args.offset,
+        search=query_args.search,
+        order=query_args.sort,
+    )
     return await stream_list(batches, _to_summary_response, name="services", other_fields={"usage": _to_quota_response(quota)})
 
 

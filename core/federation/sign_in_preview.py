@@ -1,0 +1,147 @@
+"""Test sign-in: what an application would receive for the signed-in user, by the rules of a real sign-in.
+
+The rules of the authorization endpoint and of SAML decide. Nothing is stored, signed or sent, so there
+is no code, token or assertion that could leak, and no session starts (decision 270).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.applications.access_rules import NoAccessToService
+from core.applications.services_rules import ServiceNotFound
+from core.authentication import sessions
+from core.authentication.openid_rules import Authentication
+from core.authentication.sessions_rules import OpenIdSubject, TokenSubject
+from core.federation.oauth import authorization_steps
+from core.federation.oauth.authorization_rules import (
+    Authorization,
+    AuthorizationRefused,
+    AuthorizationRequest,
+    choose_redirect_uri,
+    s256_challenge,
+)
+from core.federation.oauth.authorization_steps import Step
+from core.federation.saml import assertions
+from core.federation.saml import configuration as saml
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.sign_in_preview_rules import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
+from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
+from core.kernel.principals import OrganizationStatus, Visitor
+from core.kernel.values import new_id, new_secret
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.accounts.accounts_rules import Account
+    from core.applications.services_rules import Service
+    from core.authentication.openid_rules import OpenIdGrant
+    from core.federation.saml.configuration_rules import SamlIdentityProvider
+    from core.kernel.principals import BrowserSession, Member, ServiceContext
+    from ports import Ports
+
+DEFAULT_SCOPE = "openid profile email org roles"
+
+
+async def preview(
+    ports: Ports, base_url: str, caller: Member, service_slug: str, scope: str = DEFAULT_SCOPE, redirect_uri: str | None = None
+) -> SignInPreview:
+    """Return what the application would receive if the caller signed in to it now.
+
+    `redirect_uri` is by default the first registered one. An application without redirect URIs has
+    no preview of OpenID Connect, and one without an active SAML identity provider none of SAML.
+
+    Raises: ServiceNotFound, OrganizationNotActive, SessionEnded, RedirectUriNotRegistered.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        service, context = await read.services.client_by_slug(caller.acts_in.slug, service_slug) or refuse(ServiceNotFound)
+        if context.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        account = await read.accounts.by_id(caller.user_id) or refuse(SessionEnded)
+        session = await read.sessions.load_factors(caller.session_id, caller.user_id) or refuse(SessionEnded)
+        provider = await saml.provider_of(read, context, now)
+    openid = None
+    if service.redirect_uris or redirect_uri is not None:
+        request = AuthorizationRequest(
+            client_id=str(service.client_id),
+            response_type="code",
+            scope=scope,
+            redirect_uri=choose_redirect_uri(service, redirect_uri or service.redirect_uris[0]),
+            code_challenge=s256_challenge(new_secret()),
+            code_challenge_method="S256",
+        )
+        openid = await _preview_openid(ports, base_url, _visitor(caller, session), service, context, request)
+    return SignInPreview(openid, None if provider is None else await _preview_saml(ports, provider, account, session, now))
+
+
+def _visitor(caller: Member, session: BrowserSession) -> Visitor:
+    return Visitor(
+        user_id=caller.user_id,
+        email=caller.email,
+        email_verified=caller.email_verified,
+        session_id=caller.session_id,
+        service=None,
+        address=caller.address,
+        agent=caller.agent,
+        browser=session,
+    )
+
+
+async def _preview_openid(
+    ports: Ports, base_url: str, visitor: Visitor, service: Service, context: ServiceContext, request: AuthorizationRequest
+) -> OpenIdPreview:
+    authorization = Authorization(request, service, context, request.redirect_uri)
+    redirect_uri = request.redirect_uri or ""
+    try:
+        openid = authorization_steps.parse(ports, authorization, base_url)
+        step = await authorization_steps.find_next_step(ports, visitor, authorization, openid)
+    except AuthorizationRefused as refusal:
+        return OpenIdPreview(PreviewOutcome.REFUSED, redirect_uri, error=refusal.oauth_error, message=refusal.message)
+    if step.step is Step.SIGN_IN:
+        return OpenIdPreview(PreviewOutcome.SIGN_IN, redirect_uri)
+    outcome = PreviewOutcome.CONSENT if step.step is Step.CONSENT else PreviewOutcome.SIGNED_IN
+    if step.grant is None:  # without the scope openid
+        return OpenIdPreview(outcome, redirect_uri)
+    id_token, userinfo = await _claims(ports, visitor, context, step.grant)
+    return OpenIdPreview(outcome, redirect_uri, scope=step.grant.scope, id_token=id_token, userinfo=userinfo)
+
+
+async def _claims(
+    ports: Ports, visitor: Visitor, service: ServiceContext, grant: OpenIdGrant
+) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the claims of the ID token and of the userinfo endpoint."""
+    now, session = ports.clock.now(), visitor.browser
+    async with ports.storage.reading() as read:
+        facts = await read.sessions.user_facts(visitor.user_id, service.id, now) or refuse(SessionEnded)
+    authentication = Authentication(session.created_at, session.provider, session.second_factor)
+    subject = TokenSubject(
+        session_id=new_id(),
+        user_id=visitor.user_id,
+        email=facts.email,
+        email_verified=facts.email_verified,
+        ends_at=now + ports.policy.session_absolute_ttl,
+        service=service,
+    )
+    id_token = sessions.new_id_token(ports, subject, OpenIdSubject(grant, facts), authentication, None, now)
+    return ports.tokens.id_token_claims(id_token), {"sub": str(visitor.user_id), **facts.claims(grant.userinfo_claims)}
+
+
+async def _preview_saml(
+    ports: Ports, provider: SamlIdentityProvider, account: Account, session: BrowserSession, now: datetime
+) -> SamlPreview:
+    service, name_format, name = provider.service, provider.name_id_format, None
+    async with ports.storage.reading() as read:
+        is_admitted = await read.end_users.may_sign_on(service.org_id, service.id, account.id, now)
+        if name_format is NameIdFormat.PERSISTENT:
+            name = await read.saml_sign_ons.known_persistent_name_id(service.org_id, service.id, account.id)
+    try:
+        if not is_admitted:
+            raise NoAccessToService
+        assertions.check_user(provider, account, second_factor=session.second_factor)
+    except Forbidden as refusal:
+        return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
+    if name_format in (NameIdFormat.EMAIL, NameIdFormat.UNSPECIFIED):
+        name = str(account.email if name_format is NameIdFormat.EMAIL else account.id)
+    attributes = assertions.attributes_of(provider, account)
+    return SamlPreview(PreviewOutcome.SIGNED_IN, provider.entity_id, name_format, name_id=name, attributes=attributes)

@@ -1,0 +1,111 @@
+"""Test sign-in: the claims and attributes that an application would receive for the caller."""
+
+from typing import Any
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.federation import sign_in_preview
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.sign_in_preview_rules import OpenIdPreview, PreviewOutcome, SamlPreview
+from core.kernel.principals import Capability
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import Query, validate_querystring
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("sign_in_preview", __name__)
+
+OUTCOME = (
+    "`signed_in`: the user is signed in at once. `consent`: the user is asked to agree first. `sign_in`: the user must sign in again, for "
+    "example with the second factor. `refused`: the sign-in fails with `error`."
+)
+
+
+class SignInPreviewQuery(Query):
+    """The authorization request to test."""
+
+    scope: str = Field(default=sign_in_preview.DEFAULT_SCOPE, max_length=500, description="The scopes to ask for, separated by spaces.")
+    redirect_uri: str | None = Field(
+        default=None, max_length=2000, description="The redirect URI to use. The default is the first registered one."
+    )
+
+
+class OpenIdPreviewResponse(ResponseModel):
+    """The result of a sign-in with OAuth and OpenID Connect."""
+
+    outcome: PreviewOutcome = Field(description=OUTCOME)
+    redirect_uri: str = Field(description="The redirect URI that would receive the answer.")
+    error: str | None = Field(description="The `error` that the application would receive; null without one.")
+    message: str | None = Field(description="The `error_description`; null without an error.")
+    scope: list[str] = Field(description="The granted scopes, after the user agreed where that is needed.")
+    id_token: dict[str, Any] | None = Field(
+        description="The claims of the ID token, without `at_hash` and `nonce`; null without the scope `openid`, and if the user could not "
+        "be signed in now."
+    )
+    userinfo: dict[str, Any] | None = Field(description="The claims of the userinfo endpoint; null like `id_token`.")
+
+
+class SamlPreviewResponse(ResponseModel):
+    """The result of a sign-in with SAML."""
+
+    outcome: PreviewOutcome = Field(description=OUTCOME)
+    entity_id: str = Field(description="The entity id of the application.")
+    name_id_format: NameIdFormat = Field(description="The format of the name of the user.")
+    error: str | None = Field(description="The error code of the refusal; null without one.")
+    message: str | None = Field(description="The reason of the refusal; null without one.")
+    name_id: str | None = Field(description="The name of the user; null if the sign-in would create it.")
+    attributes: dict[str, str] = Field(description="The attributes of the assertion.")
+
+
+class SignInPreviewResponse(ResponseModel):
+    """What the application would receive for the caller."""
+
+    openid: OpenIdPreviewResponse | None = Field(description="The result with OpenID Connect; null without a redirect URI.")
+    saml: SamlPreviewResponse | None = Field(description="The result with SAML; null if SAML is not active.")
+
+
+def _to_openid(preview: OpenIdPreview) -> OpenIdPreviewResponse:
+    return OpenIdPreviewResponse(
+        outcome=preview.outcome,
+        redirect_uri=preview.redirect_uri,
+        error=preview.error,
+        message=preview.message,
+        scope=list(preview.scope),
+        id_token=None if preview.id_token is None else dict(preview.id_token),
+        userinfo=None if preview.userinfo is None else dict(preview.userinfo),
+    )
+
+
+def _to_saml(preview: SamlPreview) -> SamlPreviewResponse:
+    return SamlPreviewResponse(
+        outcome=preview.outcome,
+        entity_id=preview.entity_id,
+        name_id_format=preview.name_id_format,
+        error=preview.error,
+        message=preview.message,
+        name_id=preview.name_id,
+        attributes=dict(preview.attributes),
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
+@member(Capability.SERVICES_MANAGE)
+@refuses(400)
+@validate_querystring(SignInPreviewQuery)
+@returns(SignInPreviewResponse)
+async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
+    """Test the sign-in to a service.
+
+    Returns what the service would receive if you signed in to it now, by the rules of a real
+    sign-in: access policy, second factor and consent. Nothing is signed or stored, and no session
+    starts.
+    """
+    result = await sign_in_preview.preview(
+        ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
+    )
+    return SignInPreviewResponse(
+        openid=None if result.openid is None else _to_openid(result.openid), saml=None if result.saml is None else _to_saml(result.saml)
+    )
