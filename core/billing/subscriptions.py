@@ -1,4 +1,4 @@
-"""Subscriptions, managed by API keys of the service (decisions 37, 113, 114, 115, 116).
+"""Subscriptions, managed by API keys of the service and listed for members (decisions 37, 113, 114, 115, 116).
 
 A user can have several subscriptions to a service over time, of which at most one is live. The
 current one is the live one, or else the newest. API keys change subscriptions under the lock on the
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.applications import api_keys, cancellations
+from core.applications import api_keys, cancellations, services
 from core.applications.access_rules import EnrollmentOrigin
 from core.applications.cancellations_rules import Cancellation
 from core.applications.plans_rules import PlanNotFound
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Person, ServiceKey
+    from core.kernel.principals import Member, Person, ServiceKey
     from core.kernel.values import Keep, PageResult
     from ports import Ports
     from ports.storage import Transaction
@@ -63,6 +63,15 @@ async def list_subscriptions(
 ) -> PageResult[Subscription]:
     """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
     service = caller.service
+    async with ports.storage.reading() as read:
+        return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
+
+
+async def list_of_service(
+    ports: Ports, caller: Member, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
+) -> PageResult[Subscription]:
+    """Return the page that `list_subscriptions` returns, of a service of the caller's organization. Raises: ServiceNotFound."""
+    service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
         return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
 

@@ -116,7 +116,7 @@ BLUEPRINTS: Final = (
     (saml_logout, "SAML single logout."),
     (service_info, "Service API: the service of the API key."),
     (service_users, "Service API: the users of the service."),
-    (subscriptions, "Service API: subscriptions of users to plans."),
+    (subscriptions, "Service API: subscriptions of users to plans, and the list for members."),
     (checkout, "Hosted checkout for a plan."),
     (directory_blocks, "Users that the organization's directory blocks."),
     (scim_tokens, "SCIM tokens of an organization."),

@@ -232,6 +232,7 @@ POST   {service}/plans                                            404
 GET    {service}/plans                                            404
 PATCH  {service}/plans/{plan_id}                                  404
 DELETE {service}/plans/{plan_id}                                  400 404
+GET    {service}/subscriptions                                    400 404
 POST   {service}/api-keys                                         404
 GET    {service}/api-keys                                         400 404
 GET    {service}/api-keys/{api_key_id}                            404

@@ -82,6 +82,7 @@ ADDITIONS: Final = {
     "PUT /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
     "GET /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
     "DELETE /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
+    "GET /api/organizations/{}/services/{}/subscriptions": "the console of members, who have no API key",
     "GET /scim/v2/ServiceProviderConfig": "decision 123",
     "GET /scim/v2/ResourceTypes": "decision 123",
     "GET /scim/v2/ResourceTypes/{}": "decision 123",

@@ -127,6 +127,7 @@ ALLOWED = {
             ("GET", "services/<service_slug>/assignments"),
             ("GET POST", "services/<service_slug>/plans"),
             ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),
+            ("GET", "services/<service_slug>/subscriptions"),
             ("GET", "services/<service_slug>/api-keys"),
             ("GET", "services/<service_slug>/api-keys/<api_key_id>"),
             ("GET", "services/<service_slug>/oauth-credentials/<provider>"),

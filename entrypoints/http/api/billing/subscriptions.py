@@ -9,8 +9,9 @@ from quart import Blueprint, Response
 
 from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
-from core.kernel.principals import Permission
-from entrypoints.http.edge.access import View, person, service_key
+from core.kernel.principals import Capability, Permission
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.edge.access import View, member, person, service_key
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,
@@ -21,7 +22,7 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
+from entrypoints.http.edge.context import acting_key, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -89,6 +90,23 @@ async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionList
     """
     page = await subscriptions.list_subscriptions(
         ports(), acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset
+    )
+    return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
+
+
+@routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
+@member(Capability.END_USERS_VIEW)
+@refuses(400)
+@existing_service
+@validate_querystring(SubscriptionsQuery)
+@returns(SubscriptionListResponse)
+async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> SubscriptionListResponse:
+    """List subscriptions to a service, for members.
+
+    The subscriptions are those that API keys of the service list at `/api/service/subscriptions`.
+    """
+    page = await subscriptions.list_of_service(
+        ports(), acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
 

@@ -57,6 +57,10 @@ class Shop:
     async def list_subscriptions(self, query: str = "") -> Answer:
         return await self.api.get(f"{PATH}{query}", headers=self.headers)
 
+    async def list_as_member(self, query: str = "") -> Answer:
+        path = f"/api/organizations/{self.tenant.slug}/services/shop/subscriptions{query}"
+        return await self.api.get(path, token=self.tenant.token("owner"))
+
     async def stored_rows(self) -> list[tuple[Any, ...]]:
         """Return status and plan of all subscriptions, oldest first, and check the counter."""
         rows = await run_sql(

@@ -55,6 +55,18 @@ async def test_the_list_contains_only_subscriptions_of_the_service(shop: Shop, o
     assert (await shop.list_subscriptions()).json == {"subscriptions": subscriptions, "total": 2}
 
 
+async def test_members_list_the_same_subscriptions(shop: Shop, other: Shop, foreign: Shop, clock: FakeClock) -> None:
+    subscriptions = [await shop.create(shop.user, shop.gold)]
+    for other_shop in (other, foreign):
+        await other_shop.create(other_shop.user, other_shop.gold)
+    clock.advance(SECOND)
+    subscriptions.append(await shop.create(shop.other_user, shop.silver, status="past_due"))
+    for query, listed, total in [("", subscriptions, 2), ("?status=past_due", subscriptions[1:], 1), ("?limit=1", subscriptions[:1], 2)]:
+        answer = await shop.list_as_member(query)
+        assert (answer.status, answer.json) == (200, {"subscriptions": listed, "total": total}), query
+    assert (await shop.list_as_member("?status=trial")).status == 400
+
+
 async def test_the_list_is_paged(shop: Shop, clock: FakeClock) -> None:
     subscriptions = []
     for _ in range(5):
