@@ -13,6 +13,7 @@ import trio
 from pydantic import SecretStr
 
 from actors.billing_reconciler import billing_reconciler
+from actors.board import ActorBoard
 from actors.housekeeper import housekeeper
 from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
@@ -50,6 +51,7 @@ from core.kernel.values import new_id
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
+from entrypoints.installation import RunningInstallation
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
 from ports.outside import Anonymizers, TxtRecords
@@ -66,6 +68,7 @@ class Wired:
     pool: Pool
     metrics: PrometheusMetrics
     mailboxes: Mailboxes
+    board: ActorBoard
     conninfo: str
 
 
@@ -176,6 +179,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     shorten_resolver_timeouts(os.environ)
     guard = Guard(allowed_targets(settings))
     sender = LazySender(guard)
+    board = ActorBoard(clock)
     ports = Ports(
         storage=storage,
         passwords=passwords,
@@ -196,11 +200,12 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         anonymizers=anonymizers(settings),
         clock=clock,
         threads=TrioThreads(),
+        installation=RunningInstallation(settings, base_url, pool, board),
         metrics=metrics,
         policy=policy,
     )
     try:
-        yield Wired(ports, storage, pool, metrics, mailboxes, conninfo)
+        yield Wired(ports, storage, pool, metrics, mailboxes, board, conninfo)
     finally:
         passwords.close()  # otherwise its threads would stay for a minute
         with trio.CancelScope(shield=True):
@@ -379,4 +384,4 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted), name=name)
+        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, board=wired.board), name=name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, ClientAssertions, OneTimeCodes, Passwords, Tokens
+from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
     Anonymizers,
@@ -46,4 +47,5 @@ class Ports:
     clock: Clock
     metrics: Metrics
     threads: WorkerThreads
+    installation: Installation
     policy: Policy

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
-from entrypoints.http.api import account_logs, operations, privacy
+from entrypoints.http.api import account_logs, installation, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
 from entrypoints.http.api.applications import (
     analytics,
@@ -130,6 +130,7 @@ BLUEPRINTS: Final = (
     (user_access, "Platform owners: the access of a user, the end of sessions, and password resets."),
     (impersonation, "Platform owners: impersonation of users."),
     (platform_log, "Platform owners: the platform's log."),
+    (installation, "Platform owners: health of the installation, and its settings."),
     (provider_events, "Events of the payment provider."),
     (invitation_pages, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),

@@ -22,6 +22,7 @@ from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
 from core.kernel.values import Email
+from core.maintenance.health_rules import QueueState
 from core.tenancy.account_control import AccountControl
 
 # Accounts
@@ -540,6 +541,10 @@ class PlatformRead(Protocol):
 
     async def due_jobs(self, now: datetime) -> int:
         """Return the number of due background jobs."""
+        ...
+
+    async def queues(self, now: datetime) -> list[QueueState]:
+        """Return the queues of webhook deliveries, logout notices and SIEM entries, each with at most 100,000 pieces of due work."""
         ...
 
     async def email_backlog(self, now: datetime) -> EmailBacklog:

@@ -112,6 +112,7 @@ def down_ports() -> Ports:
         anonymizers=unused,
         clock=FakeClock(),
         threads=TrioThreads(),
+        installation=unused,
         metrics=metrics,
         policy=policy,
     )

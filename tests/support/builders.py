@@ -56,6 +56,7 @@ from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports
 from ports.observe import Clock, Metrics
 from ports.outside import EmailMessage, MailTransport
+from tests.fakes.installation import FakeInstallation
 from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
 from tests.support.waiting import eventually
 
@@ -179,6 +180,7 @@ async def make_ports(
         anonymizers=NoAnonymizers(),
         clock=clock,
         threads=TrioThreads(),
+        installation=FakeInstallation(clock),
         metrics=metrics,
         policy=policy,
     )

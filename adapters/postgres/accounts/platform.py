@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from adapters.postgres.engine.statements import Repository
 from core.accounts.email_queue_rules import EmailBacklog
 from core.accounts.platform_rules import PlatformFigures
+from core.maintenance.health_rules import QueueState
 
 
 class Platform(Repository):
@@ -47,6 +48,38 @@ class Platform(Repository):
                 now=now,
             )
             or 0
+        )
+
+    async def queues(self, now: datetime) -> list[QueueState]:
+        return await self._all(
+            lambda row: QueueState(row[0], row[1], max(row[2] or timedelta(), timedelta())),
+            # As in `due_jobs`. An entry for a SIEM waits since the entry of the log.
+            """
+            select 'webhook_deliveries', count(*), %(now)s - min(due_at) from (
+                select d.due_at from (
+                    select webhook_id, due_at from webhook_deliveries where status = 'due'
+                    union all
+                    select webhook_id, due_at from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
+                join webhooks w on w.id = d.webhook_id and w.is_active
+                join organizations o on o.id = w.org_id and o.status = 'active' limit 100000) d
+            union all
+            select 'logout_notices', count(*), %(now)s - min(due_at) from (
+                select n.due_at from logout_notices n
+                join services v on v.id = n.service_id and v.backchannel_logout_uri is not null
+                join organizations o on o.id = v.org_id and o.status = 'active'
+                where n.status = 'due' or n.due_at <= %(now)s limit 100000) n
+            union all
+            select 'siem_entries', coalesce(sum(depth), 0)::bigint, %(now)s - min(since) from (
+                select waiting.depth, oldest.created_at as since
+                from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
+                cross join lateral (
+                    select count(*) as depth from (
+                        select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q) waiting
+                left join lateral (
+                    select a.created_at from siem_queue q join audit_log a on a.id = q.entry_id
+                    where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 1) oldest on true
+                where s.enabled) e""",
+            now=now,
         )
 
     async def email_backlog(self, now: datetime) -> EmailBacklog:

@@ -204,7 +204,11 @@ async def test_due_work_counts_deliveries_of_active_organizations(ports: Ports, 
 
     async def due() -> int:
         async with ports.storage.reading() as read:
-            return await read.platform.due_jobs(clock.now())
+            [deliveries] = [each for each in await read.platform.queues(clock.now()) if each.name == "webhook_deliveries"]
+            assert deliveries.age >= timedelta()
+            jobs = await read.platform.due_jobs(clock.now())
+        assert deliveries.depth == jobs
+        return jobs
 
     assert await due() == 2
     await claim(ports, 100)

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from adapters.crypto import generate_key
+from adapters.prometheus import ACTORS
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Port, Service, family
 from tests.support.waiting import PATIENCE, until
@@ -170,10 +171,28 @@ def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_s
         assert tier == {**GOLD, "price_cents": price, "id": tier["id"]}
         tiers.append(tier["id"])
         if is_first:
+            check_platform_pages(running, token)
             check_files(home)
         assert running.stop() == 0
         assert list((home / "tmp").iterdir()) == [], "no temporary files are left"
     assert tiers[0] == tiers[1]
+
+
+def check_platform_pages(running: Service, token: str) -> None:
+    """Check that platform owners see the running actors, the findings of the doctor and the settings, and no secrets."""
+    health, checks, settings = [running.get(f"/api/platform/{path}", token=token) for path in ("health", "health/checks", "settings")]
+    assert {actor["name"]: actor["status"] for actor in health.json()["actors"]} == dict.fromkeys(ACTORS, "running")
+    assert [key["signs"] for key in health.json()["signing_keys"]] == [True]
+    findings = {finding["subject"]: finding["result"] for finding in checks.json()["findings"]}
+    assert (findings["database"], findings["migrations"], findings["encryption"], findings["mail"]) == ("ok", "ok", "ok", "warning")
+    listed = {setting["variable"]: setting for setting in settings.json()["settings"]}
+    assert (listed["SSO_PLATFORM_OWNER_EMAIL"]["value"], listed["SSO_PLATFORM_OWNER_EMAIL"]["source"]) == (
+        OWNER["SSO_PLATFORM_OWNER_EMAIL"],
+        "environment",
+    )
+    assert (listed["SSO_BASE_URL"]["value"], listed["SSO_BASE_URL"]["source"]) == (running.address, "start")
+    for response in (health, checks, settings):
+        assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] not in response.text
 
 
 def check_files(home: Path) -> None:

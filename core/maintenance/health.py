@@ -1,0 +1,43 @@
+"""The health of the installation and its settings, for platform owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.maintenance.health_rules import InstallationHealth, KeyState, QueueState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.maintenance.health_rules import CheckFinding, SettingInForce
+    from ports import Ports
+
+
+async def measure(ports: Ports) -> InstallationHealth:
+    """Return the state of this process, and of the queues and keys that all processes share."""
+    now = ports.clock.now()
+    # Read first: the queries below use connections themselves.
+    connections = ports.installation.connections
+    async with ports.storage.reading() as read:
+        emails = await read.platform.email_backlog(now)
+        queues = await read.platform.queues(now)
+        keys = await read.signing_keys.live(now)
+    return InstallationHealth(
+        version=ports.installation.version,
+        process_id=ports.installation.process_id,
+        actors=ports.installation.actors(),
+        queues=[QueueState("emails", emails.depth, emails.age), *queues],
+        connections=connections,
+        has_mail_server=ports.installation.has_mail_server,
+        signing_keys=[KeyState(key.kid, key.created_at, key.retires_at) for key in keys],
+    )
+
+
+async def run_checks(ports: Ports) -> Sequence[CheckFinding]:
+    """Return the findings of `gatehouse doctor`, at most a minute old."""
+    return await ports.installation.run_checks()
+
+
+def list_settings(ports: Ports) -> Sequence[SettingInForce]:
+    """Return all settings with their values, without the values of secrets."""
+    return ports.installation.settings()

@@ -1,0 +1,176 @@
+"""The health of the installation and its settings, for platform owners."""
+
+from datetime import datetime, timedelta
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.maintenance import health
+from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("installation", __name__)
+
+
+class ActorResponse(ResponseModel):
+    """A background actor of a process."""
+
+    name: str = Field(description="The name of the actor.", examples=["mailer"])
+    status: ActorStatus = Field(description="Whether the actor works, or waits for a restart after a failure.")
+    since: Timestamp = Field(description="The time since when it has this status.")
+    restarts: int = Field(description="The number of restarts since the process started.", examples=[0])
+    last_failure_at: Timestamp | None = Field(description="The time of the last failure, or null.")
+    last_failure: str | None = Field(description="`failure`, or `outage` if the database or another server was down, or null.")
+
+
+class QueueResponse(ResponseModel):
+    """A queue of background work."""
+
+    name: str = Field(description="The kind of work.", examples=["webhook_deliveries"])
+    depth: int = Field(description="The number of pieces of work that are due, up to 100,000.", examples=[3])
+    oldest_seconds: float = Field(description="How long the oldest of them has waited, in seconds.", examples=[0.4])
+
+
+class ConnectionsResponse(ResponseModel):
+    """The database connections of a process."""
+
+    total: int = Field(description="The number of open connections.", examples=[4])
+    idle: int = Field(description="The number of open connections that are idle.", examples=[3])
+    maximum: int = Field(description="The largest number of connections (`SSO_DB_POOL_SIZE`).", examples=[10])
+
+
+class SigningKeyResponse(ResponseModel):
+    """A signing key, without its secret part."""
+
+    kid: str = Field(description="The id of the key, as in `/.well-known/jwks.json`.")
+    created_at: Timestamp = Field(description="The time when the key was created.")
+    age_days: int = Field(description="The age of the key in days.", examples=[40])
+    signs: bool = Field(description="Whether this key signs new tokens. Other keys only verify older tokens.")
+    retires_at: Timestamp | None = Field(description="The time when the key stops verifying tokens, or null.")
+
+
+class PlatformHealthResponse(ResponseModel):
+    """The state of the process that answered, and of the queues and keys that all processes share."""
+
+    version: str = Field(description="The version of Gatehouse.")
+    process_id: int = Field(description="The process that answered. With several workers, each request can reach another one.")
+    actors: list[ActorResponse] = Field(description="The background actors of this process.")
+    queues: list[QueueResponse] = Field(description="The queues of background work.")
+    database_connections: ConnectionsResponse = Field(description="The database connections of this process.")
+    mail_server: bool = Field(description="Whether the platform has a mail server. Otherwise, emails are written to a folder.")
+    signing_keys: list[SigningKeyResponse] = Field(description="The signing keys, the newest first.")
+
+
+@routes.get("/api/platform/health")
+@platform_owner
+@refuses(400, 404)
+@returns(PlatformHealthResponse)
+async def get_health() -> PlatformHealthResponse:
+    """Return the state of the installation.
+
+    Actors and connections are those of the process that answers. Queues and keys are those of all processes.
+    """
+    return _to_response(await health.measure(ports()), ports().clock.now())
+
+
+def _to_response(state: InstallationHealth, now: datetime) -> PlatformHealthResponse:
+    return PlatformHealthResponse(
+        version=state.version,
+        process_id=state.process_id,
+        actors=[_to_actor_response(actor) for actor in state.actors],
+        queues=[QueueResponse(name=queue.name, depth=queue.depth, oldest_seconds=queue.age.total_seconds()) for queue in state.queues],
+        database_connections=ConnectionsResponse(
+            total=state.connections.total, idle=state.connections.idle, maximum=state.connections.maximum
+        ),
+        mail_server=state.has_mail_server,
+        signing_keys=[_to_key_response(key, now, signs=place == 0) for place, key in enumerate(state.signing_keys)],
+    )
+
+
+def _to_actor_response(actor: ActorState) -> ActorResponse:
+    return ActorResponse(
+        name=actor.name,
+        status=actor.status,
+        since=actor.since,
+        restarts=actor.restarts,
+        last_failure_at=actor.last_failure_at,
+        last_failure=actor.last_failure,
+    )
+
+
+def _to_key_response(key: KeyState, now: datetime, *, signs: bool) -> SigningKeyResponse:
+    age = max((now - key.created_at) // timedelta(days=1), 0)
+    return SigningKeyResponse(kid=key.kid, created_at=key.created_at, age_days=age, signs=signs, retires_at=key.retires_at)
+
+
+class CheckFindingResponse(ResponseModel):
+    """The finding of a check."""
+
+    subject: str = Field(description="The subject of the check.", examples=["mail"])
+    result: CheckResult = Field(description="The result.")
+    text: str = Field(description="The finding, and what to do about a problem.", examples=["the mail server responds"])
+
+
+class CheckListResponse(ResponseModel):
+    """The findings of all checks."""
+
+    findings: list[CheckFindingResponse] = Field(description="The findings.")
+
+
+@routes.get("/api/platform/health/checks")
+@platform_owner
+@refuses(400, 404)
+@returns(CheckListResponse)
+async def run_checks() -> CheckListResponse:
+    """Return the findings of `gatehouse doctor`.
+
+    The checks contact the mail server, the name servers and the payment provider, so the first request can take half a
+    minute. Further requests within a minute return the same findings.
+    """
+    findings = await health.run_checks(ports())
+    return CheckListResponse(findings=[CheckFindingResponse(subject=each.subject, result=each.result, text=each.text) for each in findings])
+
+
+class SettingResponse(ResponseModel):
+    """A setting in force."""
+
+    variable: str = Field(description="The environment variable, as in the reference of settings.", examples=["SSO_BASE_URL"])
+    value: str | None = Field(description="The value, or null if it is unset or a secret.", examples=["https://id.example.com"])
+    source: SettingSource = Field(
+        description="Where the value comes from: `environment`, `default`, or `start` if it was chosen when the service started."
+    )
+    is_secret: bool = Field(description="Whether the value is a secret, which is never shown.")
+    is_set: bool = Field(description="Whether the setting has a value.")
+
+
+class SettingListResponse(ResponseModel):
+    """The settings in force."""
+
+    settings: list[SettingResponse] = Field(description="All settings.")
+
+
+@routes.get("/api/platform/settings")
+@platform_owner
+@refuses(400, 404)
+@returns(SettingListResponse)
+async def list_settings() -> SettingListResponse:
+    """List the settings in force.
+
+    Secrets, and URLs that contain a password, have no value.
+    """
+    return SettingListResponse(
+        settings=[
+            SettingResponse(
+                variable=setting.variable,
+                value=setting.value,
+                source=setting.source,
+                is_secret=setting.is_secret,
+                is_set=setting.is_set,
+            )
+            for setting in health.list_settings(ports())
+        ]
+    )

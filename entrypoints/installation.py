@@ -1,0 +1,131 @@
+"""This process and its settings, as platform owners see them."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import trio
+from pydantic import SecretStr
+
+from core.maintenance.health_rules import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
+from entrypoints.bind import format_server
+from entrypoints.settings import Settings, SettingsInvalid, TierSetting, load
+from entrypoints.version import VERSION
+
+# The checks measure Argon2 and contact servers, so a platform owner who reloads the page must not start them again each time.
+CHECKS_LIFETIME: Final = 60.0  # seconds
+
+
+class PoolStats(Protocol):
+    """The numbers of database connections."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def idle(self) -> int: ...
+    @property
+    def maximum(self) -> int: ...
+
+
+class Pool(Protocol):
+    """A connection pool that reports its numbers."""
+
+    @property
+    def stats(self) -> PoolStats: ...
+
+
+class Board(Protocol):
+    """The states of the actors of this process."""
+
+    def states(self) -> Sequence[ActorState]: ...
+
+
+class RunningInstallation:
+    """Implements `ports.installation.Installation`."""
+
+    version = VERSION
+
+    def __init__(self, settings: Settings, base_url: str, pool: Pool, board: Board) -> None:
+        self._settings, self._base_url, self._pool, self._board = settings, base_url, pool, board
+        self._checking = trio.Lock()
+        self._findings: Sequence[CheckFinding] = ()
+        self._checked_at = -CHECKS_LIFETIME
+
+    @property
+    def process_id(self) -> int:
+        return os.getpid()
+
+    @property
+    def connections(self) -> ConnectionCounts:
+        stats = self._pool.stats
+        return ConnectionCounts(stats.total, stats.idle, stats.maximum)
+
+    @property
+    def has_mail_server(self) -> bool:
+        return self._settings.smtp_url is not None
+
+    def actors(self) -> Sequence[ActorState]:
+        return self._board.states()
+
+    async def run_checks(self) -> Sequence[CheckFinding]:
+        async with self._checking:
+            if not self._findings or trio.current_time() - self._checked_at >= CHECKS_LIFETIME:
+                self._findings = await trio.to_thread.run_sync(_run_checks, self._settings)
+                self._checked_at = trio.current_time()
+            return self._findings
+
+    def settings(self) -> Sequence[SettingInForce]:
+        return settings_in_force(self._settings, self._base_url)
+
+
+def _run_checks(settings: Settings) -> list[CheckFinding]:
+    # The doctor imports the wiring, and the wiring imports this module.
+    from entrypoints.doctor import Health, run_checks
+
+    results = {Health.GOOD: CheckResult.OK, Health.WARNING: CheckResult.WARNING, Health.BAD: CheckResult.FAILED}
+    return [CheckFinding(finding.subject, results[finding.health], finding.text) for finding in run_checks(settings)]
+
+
+def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]:
+    """Return all settings with their sources. Values that depend on other settings are those in force."""
+    try:
+        environment = load()
+    except SettingsInvalid:  # the environment is not that of the start
+        environment = Settings()
+    derived = {"base_url": base_url, "keep_alive": settings.keep_alive_seconds}
+    listed = []
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None and name in derived:
+            value, source = derived[name], SettingSource.START
+        elif name in environment.model_fields_set and getattr(environment, name) == value:
+            source = SettingSource.ENVIRONMENT
+        else:
+            source = SettingSource.START if name in settings.model_fields_set else SettingSource.DEFAULT
+        is_secret = _is_secret(name)
+        text = None if is_secret else _to_text(value)
+        listed.append(SettingInForce(f"SSO_{name.upper()}", text, source, is_secret, is_set=value not in (None, "", ())))
+    return listed
+
+
+def _is_secret(name: str) -> bool:
+    return SecretStr in getattr(Settings.model_fields[name].annotation, "__args__", (Settings.model_fields[name].annotation,))
+
+
+def _to_text(value: Any) -> str | None:
+    """Return the value as it would be written in the environment, or None if it is unset."""
+    match value:
+        case None | "" | ():
+            return None
+        case bool():
+            return str(value).lower()
+        case (TierSetting(), *_):
+            return json.dumps([tier.model_dump() for tier in value])
+        case tuple():
+            return ",".join(format_server(each) if isinstance(each, tuple) else str(each) for each in value)
+        case Path():
+            return str(value)
+        case _:
+            return str(value)
