@@ -10,6 +10,7 @@ from core.applications.access_rules import AccessPolicy, AssigneeNotFound, Enrol
 from core.applications.services_rules import ServiceNotFound
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -55,11 +56,15 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
     await unassign_users(tx, service, await tx.assignments.by_directory(service.org_id, service.id, user_ids), EnrollmentOrigin.DIRECTORY)
 
 
-async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page) -> PageResult[Assignment]:
-    """Return a page of the users that are assigned to the service. Raises: ServiceNotFound."""
+async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+    """Return a page of the users that are assigned to the service. `search` is a part of an email address.
+
+    Raises: ServiceNotFound.
+    """
+    text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        return await read.assignments.page(service.org_id, service.id, page)
+        return await read.assignments.page(service.org_id, service.id, page, search=text)
 
 
 async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
@@ -78,6 +83,20 @@ async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None
         await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
         await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
         await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
+
+
+async def assign_by_email(ports: Ports, caller: Member, slug: str, email: Email) -> UUID:
+    """Assign the user with this address to a service, as `assign` does. Return their id.
+
+    The refusal is the same for an address without an account.
+
+    Raises: the errors of `assign`.
+    """
+    async with ports.storage.reading() as read:
+        await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
+    await assign(ports, caller, slug, account.id)
+    return account.id
 
 
 async def assign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> None:

@@ -213,8 +213,11 @@ class ServiceUsers(ServiceUsersRead, Protocol):
 class AssignmentsRead(Protocol):
     """Read access to the assignments of users to services."""
 
-    async def page(self, org_id: UUID, service_id: UUID, page: Page) -> PageResult[Assignment]:
-        """Return a page of the users that are assigned to the service, in the order in which they came to it."""
+    async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+        """Return a page of the users that are assigned to the service, in the order in which they came to it.
+
+        `search` is a part of an email address in lower case.
+        """
         ...
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:

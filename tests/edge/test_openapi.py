@@ -224,6 +224,7 @@ GET    {service}/access                                           404
 GET    {service}/sign-in-preview                                  400 404
 PUT    {service}/access                                           400 404
 GET    {service}/assignments                                      400 404
+POST   {service}/assignments                                      404
 PUT    {service}/assignments/{user_id}                            404
 DELETE {service}/assignments/{user_id}                            404
 POST   {service}/rotate-secret                                    400 404

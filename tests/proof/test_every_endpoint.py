@@ -154,6 +154,7 @@ ADDITIONS: Final = {
     "PUT /api/organizations/{}/services/{}/access": "decision 57: who may use a service",
     "GET /api/organizations/{}/services/{}/sign-in-preview": "decision 270: test the sign-in to a service",
     "GET /api/organizations/{}/services/{}/assignments": "decision 57: the assigned users",
+    "POST /api/organizations/{}/services/{}/assignments": "decision 57: assign a user by email address",
     "PUT /api/organizations/{}/services/{}/assignments/{}": "decision 57: the assigned users",
     "DELETE /api/organizations/{}/services/{}/assignments/{}": "decision 57: the assigned users",
     "GET /api/user/applications": "decision 177: the applications of the user, with links that open them",

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.end_users import ASSIGN
@@ -25,19 +25,22 @@ def to_assignment(row: Row) -> Assignment:
 class Assignments(Repository):
     """Implements `ports.storage.applications.Assignments`."""
 
-    async def page(self, org_id: UUID, service_id: UUID, page: Page) -> PageResult[Assignment]:
+    async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+        # Emails are stored in lower case. strpos needs no escaping of wildcards.
+        listed: LiteralString = f"{OF_SERVICE} and strpos(email, %(search)s) > 0" if search else OF_SERVICE
         # The outer join returns one row with the total if the page is empty.
         rows = await self._all(
             lambda row: row,
             f"""
             select counted.total, r.user_id, r.email, r.enrolled_by, r.first_login_at, r.last_login_at
-            from (select count(*) as total from service_users where {OF_SERVICE}) counted
+            from (select count(*) as total from service_users where {listed}) counted
             left join (
-                select * from service_users where {OF_SERVICE}
+                select * from service_users where {listed}
                 order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
             order by r.created_at, r.user_id""",
             org_id=org_id,
             service_id=service_id,
+            search=search,
             limit=page.limit,
             offset=page.offset,
         )

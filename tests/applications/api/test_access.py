@@ -26,6 +26,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
+from tests.support.refusals import refused
 from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
@@ -182,6 +183,23 @@ async def test_the_origin_of_an_enrollment_is_recorded(store: Store, acme: Tenan
     assert [(len(page["assignments"]), page["pagination"]["total"]) for page in pages] == [(1, 2), (1, 2), (0, 2)]
     await store.unassign(created["id"])
     assert ("new@example.com", "self", False) in await store.enrolled(), "the API key still manages the user"
+
+
+async def test_admins_assign_by_address_and_search(store: Store, acme: Tenant, other_tenant: Tenant) -> None:
+    async def assign(email: str) -> Answer:
+        return await acme.api.post(f"{store.path}/assignments", {"email": email}, token=acme.token("admin"))
+
+    member, owner = acme.people["member"], acme.people["owner"]
+    answer = await assign(f" {str(member.email).upper()} ")
+    assert (answer.status, answer.json) == (200, {"user_id": str(member.id)})
+    assert (await assign(str(owner.email))).status == 200
+    unknown = await assign("unknown@example.com")
+    foreign = await assign(str(other_tenant.people["member"].email))
+    assert refused(unknown) == refused(foreign) == (404, "NOT_FOUND")
+    assert unknown.json["error"] == foreign.json["error"]
+    found = await store.assigned(f"?search={str(member.email)[:5].upper()}")
+    assert ([each["email"] for each in found["assignments"]], found["pagination"]["total"]) == ([member.email], 1)
+    assert (await store.assigned("?search=%25"))["assignments"] == []
 
 
 async def test_assignments_end_with_the_membership(store: Store, acme: Tenant, pool: Pool) -> None:

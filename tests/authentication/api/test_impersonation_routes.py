@@ -93,6 +93,7 @@ REFUSED = {
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/access"),
     ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
+    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/assignments"),
     # sign-ins elsewhere
     ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
     ("POST", "/auth/device/verify"),

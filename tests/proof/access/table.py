@@ -176,6 +176,7 @@ GET    {service}/access                       401  403  403  403  200  200  200 
 GET    {service}/sign-in-preview              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/access                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/assignments                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/assignments                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -526,6 +527,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {SERVICE}/assignments/<user_id>": Request(
         things={"user_id": "{end_user_id}"},
         setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",

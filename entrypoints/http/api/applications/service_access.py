@@ -9,9 +9,10 @@ from quart import Blueprint, Response
 from core.applications import access, services
 from core.applications.access_rules import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
 from core.kernel.principals import Capability
+from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
@@ -88,6 +89,12 @@ class AssignmentListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
+class AssignmentsQuery(PageQuery):
+    """A filter for the assigned users."""
+
+    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+
+
 def _to_assignment(assignment: Assignment) -> AssignmentResponse:
     return AssignmentResponse(
         user_id=assignment.user_id,
@@ -101,18 +108,45 @@ def _to_assignment(assignment: Assignment) -> AssignmentResponse:
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_VIEW)
 @refuses(400)
-@validate_querystring(PageQuery)
+@validate_querystring(AssignmentsQuery)
 @returns(AssignmentListResponse)
-async def list_assignments(org_slug: str, service_slug: str, query_args: PageQuery) -> AssignmentListResponse:
+async def list_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> AssignmentListResponse:
     """List the users that are assigned to a service.
 
     Users with a subscription are admitted like assigned users, but are not in this list.
     """
     page = query_args.page_request()
-    result = await access.list_assignments(ports(), acting_member(), service_slug, page)
+    result = await access.list_assignments(ports(), acting_member(), service_slug, page, search=query_args.search)
     return AssignmentListResponse(
         assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
     )
+
+
+class AssignmentRequest(RequestModel):
+    """The user to assign."""
+
+    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
+
+
+class AssignedUserResponse(ResponseModel):
+    """The user that is now assigned."""
+
+    user_id: UUID = Field(description="The id of the user.")
+
+
+@routes.post("/api/organizations/<org_slug>/services/<service_slug>/assignments")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@existing_service
+@validate_request(AssignmentRequest)
+@returns(AssignedUserResponse)
+async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequest) -> AssignedUserResponse:
+    """Assign a user to a service by email address.
+
+    The rules are those of `PUT`. An address without an account is refused like a user who is not
+    one of the organization.
+    """
+    user_id = await access.assign_by_email(ports(), acting_member(), service_slug, Email(data.email))
+    return AssignedUserResponse(user_id=user_id)
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
