@@ -15,7 +15,7 @@ from core.kernel.errors import refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import KEEP
 from core.tenancy import events, organizations, organizations_rules
-from core.tenancy.governance_rules import ListedOrganization, TierNotFound, WrongOrganizationStatus
+from core.tenancy.governance_rules import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,6 +61,13 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
     """Return the organization with this id. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
+
+
+async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
+    """Return an organization in any status, with its owner and the number of its services. Raises: OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
+        return OrganizationDetails(listed.organization, listed.owner, await read.services.count(org_id))
 
 
 async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:

@@ -25,6 +25,15 @@ class WrongOrganizationStatus(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
+class OrganizationDetails:
+    """An organization with its owner and the number of its services."""
+
+    organization: Organization
+    owner: AccountSummary
+    service_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListedOrganization:
     """An organization with the account that owns it."""
 

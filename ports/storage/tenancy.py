@@ -40,6 +40,10 @@ class OrganizationsRead(Protocol):
         """Return the address of the organization's owner, or None if the owner's account is not usable."""
         ...
 
+    async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
+        """Return an organization in any status with its owner, or None if it does not exist."""
+        ...
+
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:

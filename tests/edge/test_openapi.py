@@ -243,6 +243,7 @@ GET    /api/service/users/{user_id}                               404
 PATCH  /api/service/users/{user_id}                               404
 DELETE /api/service/users/{user_id}                               404
 POST   {org}/select                                               401 403 404 429
+GET    /api/platform/organizations/{org_id}                       404
 POST   /api/platform/organizations/{org_id}/approve               400 404
 POST   /api/platform/organizations/{org_id}/reject                400 404
 POST   /api/platform/organizations/{org_id}/suspend               400 404

@@ -170,6 +170,7 @@ ADDITIONS: Final = {
     "POST /api/platform/users/{}/end-sessions": "the same page",
     "POST /api/platform/users/{}/password-reset": "the same page",
     "GET /api/platform/owners": "the page of the platform owners in the console",
+    "GET /api/platform/organizations/{}": "issue 29: the page of an organization in the console",
     "GET /api/platform/health": "issue 29: the health of the installation",
     "GET /api/platform/health/checks": "issue 29: the findings of the doctor",
     "GET /api/platform/settings": "issue 29: the settings in force",

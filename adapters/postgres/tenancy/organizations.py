@@ -38,6 +38,13 @@ LOCK: Final = f"""
 # Each row of the page starts with the total number of matches. The outer join returns one row even
 # if the page is empty. Keep the lateral join for the owners: with a plain join the planner reads
 # all memberships to find the owners of one page.
+OWNER: Final = """
+    select a.id, a.email, a.is_platform_owner, a.created_at
+    from memberships m join users a on a.id = m.user_id
+    where m.org_id = o.id and m.role = 'owner' limit 1"""
+WITH_OWNER: Final = f"""
+    select {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
+    from organizations o {OF_TIER} left join lateral ({OWNER}) u on true where o.id = %(org_id)s"""
 PAGE_WITH_OWNERS: Final = f"""
     with matching as not materialized (
         select * from organizations
@@ -47,10 +54,7 @@ PAGE_WITH_OWNERS: Final = f"""
     select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select count(*) as total from matching) counted
     left join (page o {OF_TIER}
-               left join lateral (
-                   select a.id, a.email, a.is_platform_owner, a.created_at
-                   from memberships m join users a on a.id = m.user_id
-                   where m.org_id = o.id and m.role = 'owner' limit 1) u on true) on true
+               left join lateral ({OWNER}) u on true) on true
     order by o.created_at desc, o.id desc"""
 
 
@@ -111,6 +115,9 @@ class Organizations(Repository):
             where m.org_id = %(org_id)s and m.role = 'owner' and u.deactivated_at is null and u.anonymized_at is null""",
             org_id=org_id,
         )
+
+    async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
+        return await self._one(to_listed_organization, WITH_OWNER, org_id=org_id)
 
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None

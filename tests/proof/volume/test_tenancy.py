@@ -123,7 +123,9 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
     await run_sql(pool, "analyze users, organizations, memberships, tiers")
     for mode in PLAN_MODES:
         for status in (None, "pending"):
-            nodes = await plan_nodes(pool, PAGE_WITH_OWNERS, {"status": status, "tier_id": None, "limit": 50, "offset": 0}, mode)
+            nodes = await plan_nodes(
+                pool, PAGE_WITH_OWNERS, {"status": status, "tier_id": None, "search": None, "limit": 50, "offset": 0}, mode
+            )
             users, members = (
                 sum(rows_of(node) for node in nodes if node.get("Relation Name") == table) for table in ("users", "memberships")
             )

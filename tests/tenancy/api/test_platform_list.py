@@ -7,6 +7,7 @@ from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.support.builders import FREE_ID, PROFESSIONAL_ID, add_account, add_member, add_organization, run_sql
 from tests.support.platform import LIST, NOWHERE, STATUSES, Platform
+from tests.support.services import add_service
 
 
 async def add_hourly(pool: Pool, *slugs: str) -> list[UUID]:
@@ -97,6 +98,21 @@ async def test_an_organization_without_an_owner_is_listed_with_a_placeholder(pla
         "is_platform_owner": False,
         "created_at": "1970-01-01T00:00:00Z",
     }
+
+
+async def test_the_details_of_an_organization_have_its_size_and_its_limits(platform: Platform, ports: Ports, pool: Pool) -> None:
+    org, other = await add_organization(pool, "acme", "suspended"), await add_organization(pool, "other")
+    await add_member(pool, org, (await add_account(ports, "ada@example.com", None)).id, "owner")
+    for one, slug in ((org, "shop"), (org, "wiki"), (other, "shop")):
+        await add_service(pool, one, slug)
+    await run_sql(pool, "update organizations set max_users = 7, suspended_reason = 'unpaid' where id = %s", org)
+    answer = await platform.api.get(f"{LIST}/{org}", token=platform.token)
+    assert answer.status == 200, answer.text
+    [listed] = [item for item in (await platform.listed())["organizations"] if item["organization"]["slug"] == "acme"]
+    assert answer.json == {**listed, "members": 1, "services": 2, "member_limit": 7, "service_limit": 3}
+    assert (listed["organization"]["suspended_reason"], listed["owner"]["email"]) == ("unpaid", "ada@example.com")
+    for unknown in (NOWHERE, "acme"):
+        assert (await platform.api.get(f"{LIST}/{unknown}", token=platform.token)).status == 404
 
 
 async def test_an_organization_without_a_tier_is_listed_without_one(platform: Platform, pool: Pool) -> None:

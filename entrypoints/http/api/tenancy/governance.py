@@ -159,6 +159,33 @@ def _to_response(organization: Organization) -> PlatformOrganizationResponse:
     )
 
 
+class OrganizationDetailsResponse(ListedOrganizationResponse):
+    """An organization with its owner, its tier, its size and its limits."""
+
+    members: int = Field(description="The number of members.", examples=[12])
+    services: int = Field(description="The number of services.", examples=[2])
+    member_limit: int = Field(description="The maximum number of members: the organization's own limit, or that of its tier.")
+    service_limit: int = Field(description="The maximum number of services: the organization's own limit, or that of its tier.")
+
+
+@routes.get("/api/platform/organizations/<org_id>")
+@platform_owner
+@refuses(400)
+@returns(OrganizationDetailsResponse)
+async def get_organization(org_id: str) -> OrganizationDetailsResponse:
+    """Return an organization in any status, with its owner, tier, size and limits."""
+    details = await governance.describe(ports(), path_id(org_id))
+    organization = details.organization
+    request_record().organization = organization.slug
+    return OrganizationDetailsResponse(
+        **dict(_to_listed_response(ListedOrganization(organization, details.owner))),
+        members=organization.member_count,
+        services=details.service_count,
+        member_limit=organization.user_limit.value,
+        service_limit=organization.service_limit.value,
+    )
+
+
 class ChangedOrganizationResponse(ResponseModel):
     """The organization after the change."""
 
