@@ -12,6 +12,7 @@ from core.applications.access_rules import AccessPolicy, Assignment, EnrollmentO
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
 from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
+from core.applications.overview_rules import OrganizationFigures
 from core.applications.own_applications_rules import OwnApplication
 from core.applications.plans_rules import Plan
 from core.applications.service_users_rules import ServiceUser
@@ -367,6 +368,14 @@ class AnalyticsRead(Protocol):
         ...
 
 
+class OverviewRead(Protocol):
+    """The figures on the overview of an organization."""
+
+    async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
+        """Return the numbers of members, services and pending tasks. The numbers are 0 if the organization does not exist."""
+        ...
+
+
 # The repositories of this area, by the kind of access
 
 
@@ -381,6 +390,8 @@ class ApplicationsReading(Protocol):
     def assignments(self) -> AssignmentsRead: ...
     @property
     def end_users(self) -> EndUsersRead: ...
+    @property
+    def overview(self) -> OverviewRead: ...
     @property
     def own_applications(self) -> OwnApplications: ...
     @property

@@ -164,6 +164,7 @@ ADDITIONS: Final = {
     "GET /api/platform/users/{}/privacy-log": "decision 143",
     "POST /api/platform/users/{}/deactivate": "security I-8",
     "POST /api/platform/users/{}/reactivate": "security I-8",
+    "GET /api/organizations/{}/overview": "issue 29: the first page of an organization in the console",
     "GET /api/organizations/{}/audit-log/export": "issue 29: the organization's log as a file",
     "GET /api/organizations/{}/audit-log/{}": "issue 29: the detail of an entry in the console",
     "GET /api/platform/users/{}": "the page of a user in the console",

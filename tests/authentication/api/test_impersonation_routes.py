@@ -138,6 +138,7 @@ ALLOWED = {
             ("GET", "users"),
             ("GET", "users/<user_id>"),
             ("DELETE", "users/<user_id>/sessions"),
+            ("GET", "overview"),
             ("GET", "analytics/login-trends"),
             ("GET", "analytics/logins-by-service"),
             ("GET", "analytics/logins-by-provider"),

@@ -1,0 +1,21 @@
+"""The overview of an organization."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.applications.overview_rules import Overview, fill_days, recent_days, visible_tasks
+
+if TYPE_CHECKING:
+    from core.kernel.principals import Member
+    from ports import Ports
+
+
+async def load(ports: Ports, caller: Member) -> Overview:
+    """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
+    now = ports.clock.now()
+    days = recent_days(now)
+    async with ports.storage.reading() as read:
+        figures = await read.overview.figures(caller.acts_in.id, now)
+        logins = await read.analytics.by_day(caller.acts_in.id, None, days)
+    return Overview(figures.members, figures.services, fill_days(logins, days), visible_tasks(figures.tasks, caller.acts_in.role))

@@ -1,0 +1,53 @@
+"""API of the overview of an organization."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.applications import overview
+from core.applications.overview_rules import PendingTask
+from core.kernel.principals import Capability
+from entrypoints.http.api.applications.analytics import DailyLoginsResponse
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("overview", __name__)
+
+
+class PendingTaskResponse(ResponseModel):
+    """A task that waits for an admin of the organization."""
+
+    task: PendingTask = Field(
+        description="`domain_unverified`: set the DNS record of the domain. `invitations_pending`: invitations have no answer yet. "
+        "`admins_without_mfa`: admins have no second factor. `certificates_expiring`: SAML certificates expire within 30 days, or have "
+        "expired. `webhooks_failing`: the last attempt of these webhooks failed. `siem_paused`: forwarding to the SIEM is turned off. "
+        "`siem_failing`: the SIEM does not accept entries."
+    )
+    count: int = Field(description="The number of objects that the task is about. At most 100 are counted.", examples=[2])
+
+
+class OverviewResponse(ResponseModel):
+    """The overview of an organization."""
+
+    members: int = Field(description="The number of members.", examples=[12])
+    services: int = Field(description="The number of services.", examples=[3])
+    sign_ins: list[DailyLoginsResponse] = Field(
+        description="The sign-ins of the last 30 days, as in `GET .../analytics/login-trends`. The last day is today, in UTC. Days without "
+        "sign-ins have the count 0."
+    )
+    pending_tasks: list[PendingTaskResponse] = Field(description="The tasks that your role can do. The most important ones come first.")
+
+
+@routes.get("/api/organizations/<org_slug>/overview")
+@member(Capability.ANALYTICS_VIEW)
+@returns(OverviewResponse)
+async def get_overview(org_slug: str) -> OverviewResponse:
+    """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks."""
+    loaded = await overview.load(ports(), acting_member())
+    return OverviewResponse(
+        members=loaded.members,
+        services=loaded.services,
+        sign_ins=[DailyLoginsResponse(date=each.day, count=each.count) for each in loaded.sign_ins],
+        pending_tasks=[PendingTaskResponse(task=task, count=count) for task, count in loaded.tasks.items()],
+    )
