@@ -197,6 +197,10 @@ class Certificates(Protocol):
         """
         ...
 
+    async def valid_until(self, pem: str) -> datetime:
+        """Return the end of the validity of a certificate that `read` returned, in UTC."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SecretContext:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from core.federation.saml.configuration_rules import SamlIdentityProvider
 from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.metadata_rules import ServiceProviderMetadata
 
 
 class SamlDocuments(Protocol):
@@ -22,6 +23,13 @@ class SamlDocuments(Protocol):
 
         Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding
         but UTF-8.
+        """
+        ...
+
+    async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
+        """Parse the metadata of one service provider, in a thread. Signatures and the validity of the metadata are ignored.
+
+        Raises: MetadataInvalid, for the documents that `read` refuses too; NoServiceProvider; SeveralServiceProviders.
         """
         ...
 

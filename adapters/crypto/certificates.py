@@ -31,6 +31,16 @@ class X509Certificates:
         """Return a service's certificate in canonical PEM. Raises: SloCertificateInvalid."""
         return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
 
+    async def valid_until(self, pem: str) -> datetime:
+        """Return the end of the validity of a certificate that `read` returned, in UTC."""
+        return await trio.to_thread.run_sync(_valid_until, pem, limiter=self._generation)
+
+
+def _valid_until(pem: str) -> datetime:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
+
 
 def _read(pem: str) -> str:
     from cryptography import x509

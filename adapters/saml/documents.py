@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 from adapters.low_priority_threads import LowPriorityThreads
 from core.federation.saml.configuration_rules import SamlIdentityProvider
 from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.metadata_rules import ServiceProviderMetadata
 from ports.observe import Clock
 
 T = TypeVar("T")
@@ -30,6 +31,9 @@ class XmlDocuments:
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
         return await self._run(lambda xml: xml.read(document), in_thread=len(document) > SHORT)
+
+    async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
+        return await self._threads.run(lambda: self._load_metadata().read(document))
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
         return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
@@ -56,6 +60,11 @@ class XmlDocuments:
         if in_thread or self._xml is None:
             return await self._threads.run(lambda: work(self._load()))
         return work(self._xml)
+
+    def _load_metadata(self) -> Any:
+        from adapters.saml import metadata
+
+        return metadata
 
     def _load(self) -> Any:
         from adapters.saml import xml

@@ -61,7 +61,7 @@ _SPACES = " \t\r\n"
 
 def read(document: bytes) -> IncomingSamlMessage:
     """Parse a document. Raises: SamlMessageInvalid."""
-    root = _parse(document)
+    root = parse(document)
     match root.tag:
         case _Tags.AUTHN_REQUEST:
             return AuthnRequest(
@@ -94,7 +94,7 @@ def is_signed(received: ReceivedDocument, certificate: str) -> bool:
     if received.signature is not None:
         verification.verify_query(received.signature, certificate)
         return True
-    return verification.verify(_parse(received.document), certificate)
+    return verification.verify(parse(received.document), certificate)
 
 
 class _Tags:
@@ -114,7 +114,8 @@ class _Tags:
     CONTEXT_CLASS = f"{{{ASSERTION}}}AuthnContextClassRef"
 
 
-def _parse(document: bytes) -> Any:
+def parse(document: bytes) -> Any:
+    """Return the root of a document without DTD, entities, comments and processing instructions. Raises: SamlMessageInvalid."""
     # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would
     # have other bytes (security X-2).
     declared = _ENCODING.match(document)

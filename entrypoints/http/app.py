@@ -35,6 +35,7 @@ from entrypoints.http.api.federation.oauth import consents, device_flow, discove
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
+from entrypoints.http.api.federation.saml import metadata as saml_metadata
 from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.api.provisioning import blocks as directory_blocks
 from entrypoints.http.api.provisioning import discovery as scim_discovery
@@ -105,6 +106,7 @@ BLUEPRINTS: Final = (
     (end_users, "Users of an organization's services, and their sessions."),
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
     (saml, "SAML configuration and certificate of a service."),
+    (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
     (oauth, "OAuth 2.0: tokens and revocation."),
     (end_session, "OpenID Connect: the logout endpoint, for browsers."),

@@ -184,6 +184,10 @@ class SamlRead(Protocol):
         """Return the active certificate."""
         ...
 
+    async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
+        """Return the slugs of the organization's other services with this entity id, at most `limit`, in alphabetical order."""
+        ...
+
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         """Return the configuration and the certificate of a service, or None if there is no such service.
 

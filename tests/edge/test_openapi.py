@@ -286,6 +286,8 @@ POST   /api/auth/lookup-email                                     400 429
 PUT    {service}/oauth-credentials/{provider}                     400 404
 GET    {service}/oauth-credentials/{provider}                     404
 DELETE {service}/oauth-credentials/{provider}                     404
+POST   {service}/saml/metadata                                    400 404
+GET    {service}/saml/check                                       404
 GET    /health/ready                                              503
 GET    /metrics                                                   401
 GET    /assets/{name}                                             404

@@ -7,7 +7,7 @@ import base64
 import html
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -106,6 +106,28 @@ async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, sl
         await tx.saml.configure(org, service, configuration, ports.clock.now())
         await tx.saml.add_certificate(org, service, certificate)
     return SamlApplication(org, org_slug, service, slug, configuration, certificate)
+
+
+def service_provider_metadata(
+    *services: str,
+    entity_id: str = "https://shop.example.com/metadata",
+    acs: str = '<md:AssertionConsumerService Binding="{post}" Location="https://shop.example.com/acs" index="0"/>',
+    role: str = "SPSSODescriptor",
+    certificates: Sequence[str] = (),
+    formats: Sequence[str] = (),
+) -> str:
+    """Return the metadata of a service provider, with the texts of its logout services, and certificates in base64."""
+    keys = "".join(
+        f'<md:KeyDescriptor use="signing"><ds:KeyInfo><ds:X509Data><ds:X509Certificate>\n{certificate}\n</ds:X509Certificate>'
+        "</ds:X509Data></ds:KeyInfo></md:KeyDescriptor>"
+        for certificate in certificates
+    )
+    names = "".join(f"<md:NameIDFormat>{name}</md:NameIDFormat>" for name in formats)
+    body = f"{keys}{''.join(services)}{names}{acs}".replace("{post}", saml_messages.HTTP_POST)
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><md:EntityDescriptor xmlns:md="{NS["md"]}" xmlns:ds="{NS["ds"]}" entityID="{entity_id}">'
+        f'<md:{role} protocolSupportEnumeration="{NS["samlp"]}">{body}</md:{role}></md:EntityDescriptor>'
+    )
 
 
 # Messages of services

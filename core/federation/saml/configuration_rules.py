@@ -202,26 +202,28 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
         raise EntityIdMissing
     if configuration.enabled and not configuration.acs_url:
         raise AcsUrlMissing
-    if configuration.entity_id is not None and not _is_name(configuration.entity_id, MAX_ENTITY_ID_LENGTH):
+    if configuration.entity_id is not None and not is_name(configuration.entity_id, MAX_ENTITY_ID_LENGTH):
         raise EntityIdInvalid
-    if configuration.acs_url is not None and not _is_endpoint(configuration.acs_url):
+    if configuration.acs_url is not None and not is_endpoint(configuration.acs_url):
         raise AcsUrlInvalid
-    if configuration.slo_url is not None and not _is_endpoint(configuration.slo_url):
+    if configuration.slo_url is not None and not is_endpoint(configuration.slo_url):
         raise SloUrlInvalid
     if configuration.attribute_mapping is not None:
         if not set(configuration.attribute_mapping) <= set(AttributeSource):
             raise AttributeSourceUnknown
         names = list(configuration.attribute_mapping.values())
-        if len(set(names)) < len(names) or not all(_is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
+        if len(set(names)) < len(names) or not all(is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
             raise AttributeNameInvalid
     if not configuration.sign_assertions and not configuration.sign_response:
         raise SignatureRequired
     return configuration
 
 
-def _is_name(text: str, max_length: int) -> bool:
+def is_name(text: str, max_length: int) -> bool:
+    """Return whether this is printable text of at most `max_length` characters, without spaces around it."""
     return 0 < len(text) <= max_length and text == text.strip() and is_printable(text)
 
 
-def _is_endpoint(url: str) -> bool:
+def is_endpoint(url: str) -> bool:
+    """Return whether this can be a URL of an application."""
     return len(url) <= MAX_URL_LENGTH and uris.is_web_url(url)

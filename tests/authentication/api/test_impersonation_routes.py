@@ -134,6 +134,8 @@ ALLOWED = {
             ("GET", "services/<service_slug>/oauth-credentials/<provider>"),
             ("GET", "services/<service_slug>/saml"),
             ("GET", "services/<service_slug>/saml/certificate"),
+            ("POST", "services/<service_slug>/saml/metadata"),
+            ("GET", "services/<service_slug>/saml/check"),
             ("POST", "services/<service_slug>/checkout"),
             ("GET", "users"),
             ("GET", "users/<user_id>"),

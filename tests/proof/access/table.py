@@ -12,6 +12,7 @@ from core.provisioning.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
+from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
 # their own organization, all others the home organization.
@@ -204,6 +205,8 @@ GET    {service}/saml                         401  403  403  403  200  200  200 
 DELETE {service}/saml                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/saml/certificate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/saml/certificate             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/saml/metadata                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml/check                   401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {saml}/metadata                        200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 GET    {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
 POST   {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
@@ -542,6 +545,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
     f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
     f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
+    f"POST {SERVICE}/saml/metadata": Request({"metadata": service_provider_metadata()}),
     "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
     "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "{saml_state}"}),  # in another browser
     "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),

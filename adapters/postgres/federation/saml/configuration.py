@@ -103,6 +103,18 @@ class Saml(SealingRepository):
             service_id=service_id,
         )
 
+    async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
+        return await self._all(
+            lambda row: str(row[0]),
+            """
+            select v.slug from services v join saml_configurations c on c.service_id = v.id
+            where v.org_id = %(org_id)s and v.id <> %(service_id)s and c.entity_id = %(entity_id)s order by v.slug limit %(limit)s""",
+            org_id=org_id,
+            service_id=service_id,
+            entity_id=entity_id,
+            limit=limit,
+        )
+
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         return await self._one(
             partial(to_setup, self._vault),

@@ -1,0 +1,75 @@
+"""Reading the metadata of service providers.
+
+Sources: SAML metadata sections 2.3.2, 2.4.1, 2.4.4 and 2.2.3; security X-2.
+"""
+
+from typing import Any, Final
+
+from adapters.saml import xml
+from adapters.saml.signatures import DSIG
+from core.federation.saml.messages import HTTP_POST, SamlMessageInvalid
+from core.federation.saml.metadata_rules import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
+
+_DESCRIPTOR: Final = f"{{{xml.METADATA}}}EntityDescriptor"
+_DESCRIPTORS: Final = f"{{{xml.METADATA}}}EntitiesDescriptor"
+_ROLE: Final = f"{{{xml.METADATA}}}SPSSODescriptor"
+_ACS: Final = f"{{{xml.METADATA}}}AssertionConsumerService"
+_SLO: Final = f"{{{xml.METADATA}}}SingleLogoutService"
+_KEY: Final = f"{{{xml.METADATA}}}KeyDescriptor"
+_NAME_ID_FORMAT: Final = f"{{{xml.METADATA}}}NameIDFormat"
+_CERTIFICATE: Final = f"{{{DSIG}}}X509Certificate"
+_LINE: Final = 64  # characters of base64 in a line of PEM
+_TRUE: Final = ("true", "1")
+
+
+def read(document: bytes) -> ServiceProviderMetadata:
+    """Parse the metadata of one service provider.
+
+    Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
+    """
+    try:
+        root = xml.parse(document)
+    except SamlMessageInvalid:
+        raise MetadataInvalid from None
+    if root.tag not in (_DESCRIPTOR, _DESCRIPTORS):
+        raise MetadataInvalid
+    roles = [role for descriptor in root.iter(_DESCRIPTOR) for role in descriptor.findall(_ROLE)]
+    if len(roles) != 1:
+        raise SeveralServiceProviders if roles else NoServiceProvider
+    [role] = roles
+    return ServiceProviderMetadata(
+        entity_id=role.getparent().get("entityID") or None,
+        acs_url=_acs_url(role),
+        slo_url=next((_location(service) for service in role.findall(_SLO) if service.get("Binding") == xml.HTTP_REDIRECT), None),
+        has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
+        certificates=tuple(
+            _to_pem("".join((element.text or "").split()))
+            for key in role.findall(_KEY)
+            if key.get("use", "signing") == "signing"
+            for element in key.iter(_CERTIFICATE)
+        ),
+        name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
+    )
+
+
+def _acs_url(role: Any) -> str | None:
+    """Return the default address for responses with HTTP-POST, the only binding that we send.
+
+    It is the one with `isDefault`, or else the first one that does not refuse to be the default, or
+    else the first one (SAML metadata section 2.2.3).
+    """
+    services = [service for service in role.findall(_ACS) if service.get("Binding") == HTTP_POST]
+    for accepted in (_TRUE, (None,), ("false", "0")):
+        for service in services:
+            if service.get("isDefault") in accepted:
+                return _location(service)
+    return None
+
+
+def _location(service: Any) -> str | None:
+    return (service.get("Location") or "").strip() or None
+
+
+def _to_pem(base64: str) -> str:
+    lines = [base64[start : start + _LINE] for start in range(0, len(base64), _LINE)]
+    return "\n".join(["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----", ""])

@@ -1,0 +1,111 @@
+"""The import of a service provider's metadata, and the check of a SAML configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.applications import services
+from core.federation.saml.configuration_rules import NOT_CONFIGURED, NameIdFormat, SamlConfiguration, SloCertificateInvalid
+from core.federation.saml.metadata_rules import (
+    MAX_CERTIFICATES,
+    MAX_METADATA_LENGTH,
+    MetadataInvalid,
+    SamlProblem,
+    SamlProblemCode,
+    check_addresses,
+    check_certificate,
+    check_duplicates,
+    check_logout_certificate,
+    name_id_format_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.federation.saml.metadata_rules import ServiceProviderMetadata
+    from core.kernel.principals import Member
+    from ports import Ports
+
+MAX_DUPLICATES = 5  # services with the same entity id that a problem names
+
+
+async def read_metadata(ports: Ports, caller: Member, slug: str, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
+    """Return the configuration that the metadata of a service provider describes, and its problems. Nothing is stored.
+
+    The configuration is enabled, so that it can be sent to `configuration.configure` once it has no errors.
+
+    Raises: ServiceNotFound, MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
+    """
+    service = await services.find(ports, caller, slug)
+    if len(text) > MAX_METADATA_LENGTH:
+        raise MetadataInvalid
+    # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
+    metadata = await ports.saml.service_provider_metadata(text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace"))
+    problems: list[SamlProblem] = []
+    configuration = SamlConfiguration(
+        enabled=True,
+        entity_id=metadata.entity_id,
+        acs_url=metadata.acs_url,
+        slo_url=metadata.slo_url,
+        slo_certificate=await _choose_certificate(ports, metadata, problems),
+        name_id_format=name_id_format_of(metadata) or NameIdFormat.EMAIL,
+    )
+    if metadata.slo_url is None and metadata.has_other_slo:
+        message = "The application has single logout only with a binding that is not supported. Its SLO URL must accept HTTP-Redirect."
+        problems.append(SamlProblem(SamlProblemCode.SLO_BINDING_UNSUPPORTED, False, message))
+    if metadata.name_id_formats and name_id_format_of(metadata) is None:
+        message = "The metadata names no NameID format that is supported. The application gets email addresses."
+        problems.append(SamlProblem(SamlProblemCode.NAME_ID_FORMAT_UNSUPPORTED, False, message))
+    problems += check_addresses(configuration)
+    problems += await _check_logout_certificate(ports, configuration)
+    if configuration.entity_id is not None:
+        async with ports.storage.reading() as read:
+            same = await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
+        problems += check_duplicates(same)
+    return configuration, problems
+
+
+async def _choose_certificate(ports: Ports, metadata: ServiceProviderMetadata, problems: list[SamlProblem]) -> str | None:
+    """Return the usable certificate of the metadata that is valid longest, or None. Add the problems of the others."""
+    usable = {}
+    for pem in metadata.certificates[:MAX_CERTIFICATES]:
+        try:
+            certificate = await ports.certificates.read(pem)
+            usable[certificate] = await ports.certificates.valid_until(certificate)
+        except SloCertificateInvalid:
+            message = "The metadata has a certificate that cannot be used. It needs an RSA key of at least 2048 bits."
+            problems.append(SamlProblem(SamlProblemCode.SLO_CERTIFICATE_UNUSABLE, False, message))
+    if len(usable) > 1:
+        message = "The metadata has several certificates. The one that is valid longest is used; the others are not accepted."
+        problems.append(SamlProblem(SamlProblemCode.SLO_CERTIFICATES_SEVERAL, False, message))
+    return max(usable, key=lambda certificate: usable[certificate], default=None)
+
+
+async def check(ports: Ports, caller: Member, slug: str) -> Sequence[SamlProblem]:
+    """Return the problems of a service's SAML configuration and certificates, as they are now.
+
+    Raises: ServiceNotFound.
+    """
+    service = await services.find(ports, caller, slug)
+    async with ports.storage.reading() as read:
+        configuration = await read.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
+        certificate = await read.saml.certificate(service.org_id, service.id)
+        same = (
+            []
+            if configuration.entity_id is None
+            else await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
+        )
+    problems = []
+    if not configuration.enabled:
+        problems.append(SamlProblem(SamlProblemCode.NOT_ENABLED, True, "SAML is not enabled. Enable it so that users can sign in."))
+    problems += check_addresses(configuration)
+    problems += check_duplicates(same)
+    problems += await _check_logout_certificate(ports, configuration)
+    problems += check_certificate(certificate, ports.clock.now())
+    return problems
+
+
+async def _check_logout_certificate(ports: Ports, configuration: SamlConfiguration) -> list[SamlProblem]:
+    if configuration.slo_certificate is None:
+        return []
+    return [*check_logout_certificate(await ports.certificates.valid_until(configuration.slo_certificate), ports.clock.now())]

@@ -1,0 +1,91 @@
+"""The import of a service provider's metadata, and the check of the SAML configuration of a service."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.federation.saml import metadata
+from core.federation.saml.metadata_rules import MAX_METADATA_LENGTH, SamlProblem, SamlProblemCode
+from core.kernel.principals import Capability
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.api.federation.saml.configuration import SAML
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, validate_request
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("saml_metadata", __name__)
+
+
+class SamlMetadataRequest(RequestModel):
+    """The metadata of the application."""
+
+    metadata: str = Field(
+        description=f"An EntityDescriptor with one SPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
+        max_length=MAX_METADATA_LENGTH,
+    )
+
+
+class SamlProblemResponse(ResponseModel):
+    """A problem of a SAML configuration."""
+
+    code: SamlProblemCode = Field(description="The kind of the problem.")
+    is_error: bool = Field(description="Whether users cannot sign in because of it. Otherwise it is a warning.")
+    message: str = Field(description="The problem, and what to do.")
+
+
+class SamlMetadataResponse(ResponseModel):
+    """The settings that the metadata describes, and their problems. Send these settings to configure SAML."""
+
+    entity_id: str | None = Field(description="The entity id of the application.")
+    acs_url: str | None = Field(description="The default URL for SAML responses with HTTP-POST.")
+    slo_url: str | None = Field(description="The URL for single logout with HTTP-Redirect.")
+    slo_certificate: str | None = Field(
+        description="The certificate (PEM) with which the application signs. Of several, the one that is valid longest."
+    )
+    name_id_format: str = Field(description="The URN of the first format of user names that is supported, or else that of emailAddress.")
+    problems: list[SamlProblemResponse] = Field(description="The problems of the settings.")
+
+
+class SamlCheckResponse(ResponseModel):
+    """The problems of the SAML configuration of a service."""
+
+    problems: list[SamlProblemResponse] = Field(description="The problems. Empty if there are none.")
+
+
+def _to_response(problem: SamlProblem) -> SamlProblemResponse:
+    return SamlProblemResponse(code=problem.code, is_error=problem.is_error, message=problem.message)
+
+
+@routes.post(f"{SAML}/metadata")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@existing_service
+@validate_request(SamlMetadataRequest)
+@returns(SamlMetadataResponse)
+async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequest) -> SamlMetadataResponse:
+    """Read the metadata of an application.
+
+    Returns the settings that it describes, and their problems. Nothing is stored: send the settings to
+    configure SAML.
+    """
+    configuration, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, data.metadata)
+    return SamlMetadataResponse(
+        entity_id=configuration.entity_id,
+        acs_url=configuration.acs_url,
+        slo_url=configuration.slo_url,
+        slo_certificate=configuration.slo_certificate,
+        name_id_format=str(configuration.name_id_format),
+        problems=[_to_response(problem) for problem in problems],
+    )
+
+
+@routes.get(f"{SAML}/check")
+@member(Capability.SERVICES_VIEW)
+@returns(SamlCheckResponse)
+async def check(org_slug: str, service_slug: str) -> SamlCheckResponse:
+    """Check the SAML configuration of a service.
+
+    Returns what is wrong with it: missing or insecure addresses, an entity id that another service has,
+    and certificates that are missing or expire within 30 days. No address is requested.
+    """
+    problems = await metadata.check(ports(), acting_member(), service_slug)
+    return SamlCheckResponse(problems=[_to_response(problem) for problem in problems])
