@@ -9,6 +9,8 @@ from core.applications.overview_rules import CERTIFICATE_NOTICE, DELIVERIES_CHEC
 
 # `to_figures` reads the columns in this order: members, services, then the tasks as in TASKS.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
+# Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
+# organizations.
 # The range of one value and the leading webhook_id in ORDER BY keep the index of the webhook: an
 # index on age alone would read everything that busier webhooks have received since.
 FIGURES: Final = f"""
@@ -23,8 +25,9 @@ FIGURES: Final = f"""
                 where m.org_id = o.id and m.role in ('owner', 'admin') and m.confirmed_at is not null
                   and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
            (select count(*) from (
-                select from saml_certificates c join saml_configurations s on s.service_id = c.service_id and s.org_id = c.org_id
-                where c.org_id = o.id and c.deactivated_at is null and s.enabled and c.valid_until < %(certificates_until)s
+                select from saml_certificates c
+                where c.org_id = o.id and c.deactivated_at is null and c.valid_until < %(certificates_until)s
+                  and (select s.enabled from saml_configurations s where s.service_id = c.service_id and s.org_id = c.org_id)
                 limit {MOST_COUNTED}) c),
            (select count(*) from webhooks w
             where w.org_id = o.id and w.is_active and (
