@@ -22,6 +22,7 @@ from core.billing.subscriptions_rules import (
     LEASE_NAME,
     PERIOD,
     EmptySubscriptionUpdate,
+    ListedSubscription,
     NoServiceContext,
     NotSubscribed,
     PlanOfAnotherService,
@@ -33,7 +34,7 @@ from core.billing.subscriptions_rules import (
 )
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
-from core.kernel.values import KEEP, new_id, provided
+from core.kernel.values import KEEP, PageResult, new_id, provided
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Member, Person, ServiceKey
-    from core.kernel.values import Keep, PageResult
+    from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction
 
@@ -69,11 +70,16 @@ async def list_subscriptions(
 
 async def list_of_service(
     ports: Ports, caller: Member, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
-) -> PageResult[Subscription]:
-    """Return the page that `list_subscriptions` returns, of a service of the caller's organization. Raises: ServiceNotFound."""
+) -> PageResult[ListedSubscription]:
+    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses.
+
+    Raises: ServiceNotFound.
+    """
     service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
-        return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
+        page = await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
+        emails = await read.service_users.emails(service.org_id, service.id, [subscription.user_id for subscription in page.items])
+    return PageResult([ListedSubscription(subscription, emails.get(subscription.user_id)) for subscription in page.items], page.total)
 
 
 async def find_of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:

@@ -12,6 +12,7 @@ from core.kernel.errors import Forbidden, Invalid, NotFound
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.kernel.values import Email
 
 PERIOD: Final = timedelta(days=30)  # the period of a subscription that is created without `current_period_end`
 LEASE_NAME: Final = "subscription_sweeper"
@@ -98,6 +99,14 @@ class Subscription:
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSubscription:
+    """A subscription with the address of its user, for members of the organization."""
+
+    subscription: Subscription
+    email: Email | None  # None if the account has left the service since the subscription was read
 
 
 @dataclass(frozen=True, slots=True)

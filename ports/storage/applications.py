@@ -3,7 +3,7 @@
 The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -21,7 +21,7 @@ from core.billing.subscriptions_rules import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
 from core.kernel.rate_limits import Bucket
-from core.kernel.values import Page, PageResult
+from core.kernel.values import Email, Page, PageResult
 
 
 class ServicesRead(Protocol):
@@ -189,6 +189,10 @@ class ServiceUsersRead(Protocol):
         ...
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
+
+    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
+        """Return the addresses of those of these accounts that are users of the service."""
+        ...
 
 
 class ServiceUsers(ServiceUsersRead, Protocol):

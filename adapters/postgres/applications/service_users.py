@@ -1,6 +1,6 @@
 """Users of a service as its API keys see them, and their removal from services."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -47,6 +47,18 @@ class ServiceUsers(Repository):
             service_id=service_id,
             user_id=user_id,
         )
+
+    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
+        rows = await self._all(
+            lambda row: (row[0], Email(row[1])),
+            """
+            select user_id, email from service_users
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)""",
+            org_id=org_id,
+            service_id=service_id,
+            user_ids=list(user_ids),
+        )
+        return dict(rows)
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
         # All CTEs see the tables as they were before the statement. So a row of service_users

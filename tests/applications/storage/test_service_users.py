@@ -38,6 +38,8 @@ async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, ac
         assert await read.service_users.page(acme, service, 2, 3) == PageResult([], 3)
         assert await read.service_users.page(acme, service, 100, 2**31 - 1) == PageResult([], 3)
         assert await read.service_users.by_id(acme, service, people[2].id) == expected[2]
+        assert await read.service_users.emails(acme, service, [one.id for one in people[1:]]) == {one.id: one.email for one in people[1:3]}
+        assert await read.service_users.emails(other_tenant, service, [people[0].id]) == {}
         for org, service_id, user in ((other_tenant, service, people[2].id), (acme, other, people[2].id), (acme, service, people[3].id)):
             assert await read.service_users.by_id(org, service_id, user) is None
         for org, service_id in ((other_tenant, service), (acme, other), (uuid4(), service), (acme, uuid4())):

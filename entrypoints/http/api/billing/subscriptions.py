@@ -94,13 +94,26 @@ async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionList
     return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
 
 
+class ListedSubscriptionResponse(SubscriptionResponse):
+    """A subscription with the address of its user."""
+
+    email: str | None = Field(description="The email address of the user.")
+
+
+class ServiceSubscriptionListResponse(ResponseModel):
+    """A part of the service's subscriptions, for members."""
+
+    subscriptions: list[ListedSubscriptionResponse] = Field(description="The subscriptions, oldest first.")
+    total: int = Field(description="The number of subscriptions, of this status if one is given.")
+
+
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
 @member(Capability.END_USERS_VIEW)
 @refuses(400)
 @existing_service
 @validate_querystring(SubscriptionsQuery)
-@returns(SubscriptionListResponse)
-async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> SubscriptionListResponse:
+@returns(ServiceSubscriptionListResponse)
+async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> ServiceSubscriptionListResponse:
     """List subscriptions to a service, for members.
 
     The subscriptions are those that API keys of the service list at `/api/service/subscriptions`.
@@ -108,7 +121,8 @@ async def list_of_service(org_slug: str, service_slug: str, query_args: Subscrip
     page = await subscriptions.list_of_service(
         ports(), acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
-    return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
+    listed = [ListedSubscriptionResponse(**dict(_to_response(item.subscription)), email=item.email) for item in page.items]
+    return ServiceSubscriptionListResponse(subscriptions=listed, total=page.total)
 
 
 class SubscriptionRequest(RequestModel):

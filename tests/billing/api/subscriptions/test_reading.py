@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.billing.api.subscriptions.shop import DAY, SECOND, Shop
 from tests.fakes.outside import FakeClock
-from tests.support.builders import PASSWORD, add_account
+from tests.support.builders import PASSWORD, add_account, run_sql
 from tests.support.refusals import BAD, MISSING, refused
 from tests.support.services import add_service_user, add_subscription
 
@@ -55,12 +55,16 @@ async def test_the_list_contains_only_subscriptions_of_the_service(shop: Shop, o
     assert (await shop.list_subscriptions()).json == {"subscriptions": subscriptions, "total": 2}
 
 
-async def test_members_list_the_same_subscriptions(shop: Shop, other: Shop, foreign: Shop, clock: FakeClock) -> None:
+async def test_members_list_the_same_subscriptions_with_addresses(
+    shop: Shop, other: Shop, foreign: Shop, clock: FakeClock, pool: Pool
+) -> None:
     subscriptions = [await shop.create(shop.user, shop.gold)]
     for other_shop in (other, foreign):
         await other_shop.create(other_shop.user, other_shop.gold)
     clock.advance(SECOND)
     subscriptions.append(await shop.create(shop.other_user, shop.silver, status="past_due"))
+    emails = {str(row[0]): row[1] for row in await run_sql(pool, "select id, email from users")}
+    subscriptions = [{**subscription, "email": emails[subscription["user_id"]]} for subscription in subscriptions]
     for query, listed, total in [("", subscriptions, 2), ("?status=past_due", subscriptions[1:], 1), ("?limit=1", subscriptions[:1], 2)]:
         answer = await shop.list_as_member(query)
         assert (answer.status, answer.json) == (200, {"subscriptions": listed, "total": total}), query
