@@ -38,14 +38,18 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundUser]:
-    """Search all accounts, including deactivated ones. The newest come first (decision 241).
+async def search(
+    ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
+) -> tuple[Sequence[FoundUser], bool]:
+    """Search all accounts, including deactivated ones. Return them, newest first, and whether there are more (decision 241).
 
     `email` is a part of the address, in upper or lower case. A domain matches in its Unicode and ASCII forms.
+    The list begins after the account `after`, if any.
     """
     email_part = Email.parse_part(email or "") or None
     async with ports.storage.reading() as read:
-        return await read.platform_users.search(limit, email=email_part, user_id=user_id)
+        users = await read.platform_users.search(limit + 1, email=email_part, user_id=user_id, after=after)
+    return users[:limit], len(users) > limit
 
 
 async def list_owners(ports: Ports) -> Sequence[FoundUser]:

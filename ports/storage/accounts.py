@@ -558,8 +558,13 @@ class PlatformRead(Protocol):
 class PlatformUsersRead(Protocol):
     """Read access to all users, for platform owners."""
 
-    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
-        """Search by a part of the address in lower case, or by id, or both. The newest accounts come first."""
+    async def search(
+        self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
+    ) -> list[FoundUser]:
+        """Search by a part of the address in lower case, or by id, or both. The newest accounts come first.
+
+        Without an id, the list begins after the account `after`. It is empty if there is no such account.
+        """
         ...
 
     async def owners(self) -> list[FoundUser]:

@@ -222,6 +222,7 @@ ADDED_FIELDS: Final = {
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},
+    "platform-user-search": {"next": "decision 241"},
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
     "saml-config-get": {"slo_certificate": "decision 183"},

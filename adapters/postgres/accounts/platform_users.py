@@ -44,8 +44,11 @@ def _search(which: LiteralString) -> LiteralString:
 
 
 # Addresses are stored in lower case. `strpos` needs no escaping of wildcards, unlike `like`.
+AFTER: Final = "(created_at, id) < (select created_at, id from users where id = %(after)s)"
 NEWEST: Final = _search("")
+NEXT: Final = _search(f"where {AFTER}")
 WITH_ADDRESS: Final = _search("where strpos(email, %(email)s) > 0")
+NEXT_WITH_ADDRESS: Final = _search(f"where {AFTER} and strpos(email, %(email)s) > 0")
 WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or strpos(email, %(email)s) > 0)")
 OWNERS: Final = _search("where is_platform_owner")
 
@@ -121,9 +124,16 @@ def to_alert(row: Row) -> MfaAlert:
 class PlatformUsers(Repository):
     """Implements `ports.storage.accounts.PlatformUsersRead`."""
 
-    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
-        statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST
-        return await self._all(to_found_user, statement, email=email, user_id=user_id, limit=limit)
+    async def search(
+        self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
+    ) -> list[FoundUser]:
+        if user_id is not None:
+            statement = WITH_ID
+        elif after is not None:
+            statement = NEXT if email is None else NEXT_WITH_ADDRESS
+        else:
+            statement = NEWEST if email is None else WITH_ADDRESS
+        return await self._all(to_found_user, statement, email=email, user_id=user_id, after=after, limit=limit)
 
     async def owners(self) -> list[FoundUser]:
         return await self._all(to_found_user, OWNERS, limit=None)

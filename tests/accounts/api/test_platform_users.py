@@ -57,6 +57,25 @@ async def test_only_platform_owners_are_allowed_and_no_impersonators(platform: P
 # The search
 
 
+async def test_parts_of_the_search_follow_each_other(platform: Platform, ports: Ports, pool: Pool) -> None:
+    for number in range(5):
+        await add_account(ports, f"u{number}@example.com", None)
+    await run_sql(pool, "update users set created_at = '2026-01-01Z'")  # the ids decide then
+    for query, part_of_address in {"limit=2": "", "limit=2&email=u": "u", "limit=100&email=@example.com": "@example.com"}.items():
+        seen: list[str] = []
+        after = ""
+        while True:
+            part = await get(platform, f"{SEARCH}?{query}{after}")
+            seen += [user["id"] for user in part["users"]]
+            if part["next"] is None:
+                break
+            after = f"&after={part['next']}"
+        expected = await run_sql(pool, "select id::text from users where strpos(email, %s) > 0 order by id desc", part_of_address)
+        assert seen == [id_ for (id_,) in expected], query
+    for unknown in (UNKNOWN_ID, "x", ""):
+        assert await get(platform, f"{SEARCH}?after={unknown}") == {"users": [], "next": None}
+
+
 async def search(platform: Platform, query: str = "") -> list[str]:
     return [user["email"].partition("@")[0] for user in (await get(platform, f"{SEARCH}{query}"))["users"]]
 
@@ -89,7 +108,8 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
                 "deactivated_by_platform": False,
                 "organizations": [],
             },
-        ]
+        ],
+        "next": None,
     }
 
 

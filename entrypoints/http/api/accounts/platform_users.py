@@ -41,6 +41,9 @@ class UserSearchQuery(Query):
 
     email: Text | None = Field(default=None, description="A part of the email address, in any case.", examples=["ada@"])
     user_id: Text | None = Field(default=None, description="The id of a user. An unknown id matches no user.")
+    after: Text | None = Field(
+        default=None, description="`next` of the part before. Return only users after this one. An unknown id matches no user."
+    )
     limit: SearchLimit = Field(default=20, description="The largest number of users to return.")
 
 
@@ -70,6 +73,7 @@ class UserSearchResponse(ResponseModel):
     """The users that match a search."""
 
     users: list[FoundUserResponse] = Field(description="The users, the newest first.")
+    next: UUID | None = Field(description="The value of `after` for the next part of the list, or null at its end.")
 
 
 @routes.get("/api/platform/users/search")
@@ -80,14 +84,15 @@ class UserSearchResponse(ResponseModel):
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     """Search all users of the platform.
 
-    The newest users come first. The result includes deactivated users. It has no pages: narrow the
-    search to find older users.
+    The newest users come first. The result includes deactivated users. For older users, send `next` as
+    `after`.
     """
     # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user
     # (decision 13).
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
-    users = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id)
-    return UserSearchResponse(users=[to_found_response(user) for user in users])
+    after = None if query_args.after is None else path_id(query_args.after)
+    users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
+    return UserSearchResponse(users=[to_found_response(user) for user in users], next=users[-1].id if has_more else None)
 
 
 def to_found_response(user: FoundUser) -> FoundUserResponse:
