@@ -225,7 +225,7 @@ ADDED_FIELDS: Final = {
     "platform-user-search": {"next": "decision 241"},
     "service-create": {"client_secret": "decision 92"},
     "webhook-create": {"secret": "decision 215"},
-    "saml-config-get": {"slo_certificate": "decision 183"},
+    "saml-config-get": {"slo_certificate": "decision 183", "identity_provider": "the values to copy into the application"},
     "service-get": SERVICE_FIELDS,
     "service-update": {"client_secret": "decision 158", **SERVICE_FIELDS},
     **{

@@ -22,7 +22,17 @@ from core.federation.saml.configuration_rules import NameIdFormat
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, Api, add_account, add_platform_owner, impersonate, make_vault, run_concurrently, run_sql
+from tests.support.builders import (
+    BASE_URL,
+    Answer,
+    Api,
+    add_account,
+    add_platform_owner,
+    impersonate,
+    make_vault,
+    run_concurrently,
+    run_sql,
+)
 from tests.support.saml import NS, add_application, new_certificate
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
@@ -51,6 +61,10 @@ NOTHING: Final = {
     "sign_assertions": True,
     "sign_response": True,
     "has_certificate": False,
+    "identity_provider": {
+        "entity_id": f"{BASE_URL}/saml/acme/shop",
+        **{f"{name}_url": f"{BASE_URL}/saml/acme/shop/{name}" for name in ("metadata", "sso", "slo")},
+    },
 }
 
 
@@ -94,7 +108,7 @@ async def test_a_configuration_replaces_the_previous_one(shop: Shop, acme: Tenan
     answer = await shop.configure({**FULL, "slo_certificate": f"subject=shop\r\n{slo_certificate.strip()}"})
     assert (answer.status, answer.json["success"]) == (200, True)
     assert answer.json.keys() == {"success", "message"}
-    assert await shop.settings() == {**FULL, "slo_certificate": slo_certificate, "has_certificate": False}
+    assert await shop.settings() == {**NOTHING, **FULL, "slo_certificate": slo_certificate, "has_certificate": False}
     await shop.configure(PLAIN)
     assert await shop.settings() == {**NOTHING, **PLAIN, "name_id_format": NameIdFormat.EMAIL.value}
     await shop.configure(PLAIN)
@@ -264,7 +278,7 @@ async def test_enabling_again_needs_a_new_certificate(shop: Shop, acme: Tenant, 
     await shop.new_certificate()
     answer = await shop.disable()
     assert (answer.status, answer.json["success"]) == (200, True)
-    assert await shop.settings() == {**FULL, "enabled": False, "slo_certificate": None, "has_certificate": False}
+    assert await shop.settings() == {**NOTHING, **FULL, "enabled": False, "slo_certificate": None, "has_certificate": False}
     assert (await shop.disable()).status == 200
     await shop.configure(FULL)
     assert (await shop.settings())["has_certificate"] is False

@@ -13,13 +13,14 @@ from core.federation.saml.configuration_rules import (
     NameIdFormat,
     SamlCertificate,
     SamlConfiguration,
+    endpoint_path,
 )
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
@@ -63,6 +64,15 @@ class SamlConfigurationRequest(RequestModel):
     sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
 
 
+class SamlIdentityProviderResponse(ResponseModel):
+    """The values of the service's identity provider, to copy into the application."""
+
+    entity_id: str = Field(description="The entity id of the identity provider.")
+    metadata_url: str = Field(description="The URL of its metadata. It answers while SAML is enabled and has a certificate.")
+    sso_url: str = Field(description="The URL for sign-on, with HTTP-Redirect or HTTP-POST.")
+    slo_url: str = Field(description="The URL for single logout, with HTTP-Redirect or HTTP-POST.")
+
+
 class SamlConfigurationResponse(ResponseModel):
     """The SAML configuration of a service."""
 
@@ -76,6 +86,7 @@ class SamlConfigurationResponse(ResponseModel):
     sign_assertions: bool = Field(description="Whether assertions are signed.")
     sign_response: bool = Field(description="Whether responses are signed.")
     has_certificate: bool = Field(description="Whether there is an active certificate.")
+    identity_provider: SamlIdentityProviderResponse = Field(description="The values to copy into the application.")
 
 
 class SamlChangeResponse(ResponseModel):
@@ -152,7 +163,15 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
         sign_assertions=configuration.sign_assertions,
         sign_response=configuration.sign_response,
         has_certificate=has_certificate,
+        identity_provider=_identity_provider(org_slug, service_slug),
     )
+
+
+def _identity_provider(org_slug: str, service_slug: str) -> SamlIdentityProviderResponse:
+    entity_id, metadata_url, sso_url, slo_url = (
+        app_context().base_url + endpoint_path(org_slug, service_slug, endpoint) for endpoint in ("", "metadata", "sso", "slo")
+    )
+    return SamlIdentityProviderResponse(entity_id=entity_id, metadata_url=metadata_url, sso_url=sso_url, slo_url=slo_url)
 
 
 @routes.delete(SAML)
