@@ -110,6 +110,8 @@ def _grid_step(highest: int) -> int:
 
 def _grid_label(value: int, top: int) -> str:
     """Return the text of a grid line, which is short enough for phones."""
+    if value == 0:
+        return "0"
     if top >= 10_000_000:
         return f"{value // 1_000_000:,}M"
     return f"{value // 1000}k" if top >= 10_000 else f"{value:,}"
