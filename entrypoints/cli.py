@@ -51,7 +51,9 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), help="The number of processes on one socket (default: SSO_WORKERS).")
 @click.option("--welcome", is_flag=True, help="Print the URLs, and the first platform owner if it was just created.")
 @click.option(
-    "--show-password", is_flag=True, help="Print the owner's password too. ./run uses this option, because it generates the password."
+    "--show-password",
+    is_flag=True,
+    help="Print the owner's password too, and a sign-in link until they have signed in. ./run uses this option.",
 )
 def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     """Run the service until SIGTERM or Ctrl-C."""

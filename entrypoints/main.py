@@ -127,7 +127,12 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         if embedded_database is not None:
             embedded_database.wait_until_ready()
         owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
-        greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing
+        first_link = trio.run(_create_first_link, settings, address, conninfo) if welcome and show_password else None
+        greet = (
+            partial(_greet, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
+            if welcome
+            else _do_nothing
+        )
         process = partial(run_process, settings, address, conninfo, listening, routes)
         if settings.workers == 1:
             return trio.run(partial(process, embedded_database=embedded_database, on_started=greet))
@@ -150,7 +155,7 @@ def _check_settings(settings: Settings) -> None:
     check_settings(settings)
 
 
-def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool) -> None:
+def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Try the API          {address}/docs", f"Emails are           {emails}"]
     if owner_created and settings.platform_owner_password is not None:
@@ -162,6 +167,9 @@ def _greet(settings: Settings, address: str, *, owner_created: bool, show_passwo
             f"  password           {password}",
         ]
     lines.append("Press Ctrl-C to stop everything.")
+    if first_link is not None:
+        # Printed and never logged: the link is a secret (security L-3).
+        lines += ["Open this link to sign in as the platform owner. It works once, for ten minutes:", f"  {first_link}"]
     sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
     sys.stdout.flush()
 
@@ -205,6 +213,18 @@ async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
         raise SettingsInvalid(f"SSO_PLATFORM_OWNER_PASSWORD is not usable: {refusal.message}") from None
     log.info("platform_owner_created", email=settings.platform_owner_email)
     return True
+
+
+async def _create_first_link(settings: Settings, address: str, conninfo: str) -> str | None:
+    """Return the URL that signs the first platform owner in once, or None if they have signed in before, or the database is down."""
+    if settings.platform_owner_email is None:
+        return None
+    try:
+        async with wire(settings, address, conninfo) as wired:
+            token = await owner_recovery.create_first_link(wired.ports, Email(settings.platform_owner_email))
+    except StorageDown:  # the service waits for the database itself, and starts without a link
+        return None
+    return None if token is None else _recovery_url(address, token)
 
 
 async def run_process(
@@ -341,7 +361,11 @@ def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
     Raises: EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
     """
     token = _run_use_case(settings, lambda ports: owner_recovery.create_link(ports, Email.parse(email), operator))
-    return f"{base_url(settings)}{RECOVER_OWNER_PATH}?{urlencode({'token': token})}"
+    return _recovery_url(base_url(settings), token)
+
+
+def _recovery_url(address: str, token: str) -> str:
+    return f"{address}{RECOVER_OWNER_PATH}?{urlencode({'token': token})}"
 
 
 def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:

@@ -14,6 +14,8 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import PresentedDevice
     from core.authentication.login_rules import PreAuthToken, SignedIn
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 LIFETIME: Final = timedelta(minutes=15)
+FIRST_LIFETIME: Final = timedelta(minutes=10)
+FIRST_START: Final = "first start"  # the operator that the platform's log names for the link of the first start
 METHOD: Final = "owner_recovery"  # the name of this sign-in method in the login records
 
 
@@ -48,15 +52,38 @@ async def create_link(ports: Ports, email: Email, operator: str) -> str:
         account = await tx.accounts.lock_by_email(email)
         if account is None or not account.is_usable or not account.is_platform_owner:
             raise NoSuchPlatformOwner
-        await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_OWNER)
-        await tx.one_time_tokens.add(
-            digest(token), TokenPurpose.RECOVER_OWNER, account.id, account.email, created_at=now, expires_at=now + LIFETIME
-        )
+        await _replace_link(tx, account, token, now, LIFETIME)
         for address in await tx.accounts.platform_owner_addresses():
             if address != account.email:
                 await tx.email_queue.add(new_email(EmailKind.OWNER_RECOVERY, address, now, token=account.email))
         tx.record(events.owner_recovery_created(account.id, operator))
     return token
+
+
+async def create_first_link(ports: Ports, email: Email) -> str | None:
+    """Return a token that signs the first platform owner in once within FIRST_LIFETIME, or None after the first start.
+
+    That is the only platform owner, with this address, who has never signed in. Until then, each
+    start creates a new link, and the earlier one becomes invalid (security I-6).
+    """
+    token, now = new_secret(), ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.lock_platform_owners()
+        account = await tx.accounts.lock_by_email(email)
+        if account is None or not account.is_usable or not account.is_platform_owner:
+            return None
+        if await tx.accounts.has_signed_in(account.id) or await tx.accounts.other_platform_owner_exists(account.id):
+            return None
+        await _replace_link(tx, account, token, now, FIRST_LIFETIME)
+        tx.record(events.owner_recovery_created(account.id, FIRST_START))
+    return token
+
+
+async def _replace_link(tx: Transaction, account: Account, token: str, now: datetime, lifetime: timedelta) -> None:
+    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_OWNER)
+    await tx.one_time_tokens.add(
+        digest(token), TokenPurpose.RECOVER_OWNER, account.id, account.email, created_at=now, expires_at=now + lifetime
+    )
 
 
 async def link_is_live(ports: Ports, token: str) -> bool:

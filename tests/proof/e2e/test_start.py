@@ -164,6 +164,9 @@ def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_s
         assert ("the one in SSO_PLATFORM_OWNER_PASSWORD" in welcome) is (is_first and not shows_password)
         # It is printed for the operator and not logged, because logs are kept.
         assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] not in "\n".join(str(line) for line in running.log)
+        link = f"{running.address}/auth/recover-owner?token="
+        assert (link in welcome) is (is_first and shows_password), "only before the first sign-in"
+        assert "recover-owner" not in "\n".join(str(line) for line in running.log)
         token = running.login(OWNER["SSO_PLATFORM_OWNER_EMAIL"], OWNER["SSO_PLATFORM_OWNER_PASSWORD"])["access_token"]
         assert running.get("/api/user", token=token).json()["email"] == OWNER["SSO_PLATFORM_OWNER_EMAIL"]
         *others, tier = running.get("/api/platform/tiers", token=token).json()

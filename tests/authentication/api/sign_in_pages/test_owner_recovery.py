@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.authentication import owner_recovery
-from core.authentication.owner_recovery import LIFETIME, NoSuchPlatformOwner
+from core.authentication.owner_recovery import FIRST_LIFETIME, LIFETIME, NoSuchPlatformOwner
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from entrypoints.http.app import Edge
@@ -141,3 +141,24 @@ async def test_the_button_needs_the_page_of_this_browser(browser: FakeBrowser, o
     assert (await browser.send(PATH, token=token, form_token="")).status == 403
     assert await count_sessions(pool) == 0
     assert leads_to(await use(browser, token)) == ACCOUNT
+
+
+async def test_each_start_has_a_new_link_for_ten_minutes_until_the_first_owner_has_signed_in(
+    browser: FakeBrowser, owner: Account, ports: Ports, clock: FakeClock
+) -> None:
+    first = await owner_recovery.create_first_link(ports, ADA) or ""
+    expired = await owner_recovery.create_first_link(ports, ADA) or ""
+    assert (await use(browser, first)).status == 400, "a later start has replaced it"
+    clock.advance(FIRST_LIFETIME)
+    assert (await use(browser, expired)).status == 400
+    token = await owner_recovery.create_first_link(ports, ADA) or ""
+    assert leads_to(await use(browser, token)) == ACCOUNT
+    assert await owner_recovery.create_first_link(ports, ADA) is None, "the owner has signed in"
+
+
+async def test_a_start_has_no_link_for_other_accounts_or_beside_another_platform_owner(owner: Account, ports: Ports) -> None:
+    await add_account(ports, "member@example.com")
+    assert await owner_recovery.create_first_link(ports, Email("member@example.com")) is None
+    assert await owner_recovery.create_first_link(ports, Email("unknown@example.com")) is None
+    await add_platform_owner(ports, EVE)
+    assert await owner_recovery.create_first_link(ports, ADA) is None
