@@ -5,9 +5,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from onelogin.saml2.settings import OneLogin_Saml2_Settings
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.messages import HTTP_POST
 from core.federation.saml.metadata_rules import MAX_METADATA_LENGTH, MetadataInvalid, NoServiceProvider, SeveralServiceProviders
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -48,6 +50,7 @@ async def read(api: Api, acme: Tenant, metadata: str) -> Answer:
     return await api.post(f"{PATH}/metadata", {"metadata": metadata}, token=acme.token("admin"))
 
 
+@pytest.mark.slow
 async def test_the_metadata_of_an_application_gives_its_settings(shop: None, api: Api, acme: Tenant, clock: FakeClock) -> None:
     older, newer = await new_certificate(clock.now() - timedelta(days=400)), await new_certificate(clock.now())
     text = service_provider_metadata(
@@ -71,6 +74,27 @@ async def test_the_metadata_of_an_application_gives_its_settings(shop: None, api
     assert stored.json["entity_id"] is None  # reading stores nothing
     configured = await api.post(PATH, {**expected, "enabled": True}, token=acme.token("admin"))
     assert configured.status == 200, configured.text
+
+
+@pytest.mark.slow
+async def test_metadata_written_by_other_projects_is_read(shop: None, api: Api, acme: Tenant) -> None:
+    from saml2.config import SPConfig  # takes a second, so other tests of this module do not wait for it
+    from saml2.metadata import entity_descriptor
+
+    acs, slo = "https://sp.example/acs", "https://sp.example/slo"
+    python3_saml = OneLogin_Saml2_Settings(
+        {
+            "sp": {"entityId": "urn:sp", "assertionConsumerService": {"url": acs}, "singleLogoutService": {"url": slo}},
+            "idp": {"entityId": "urn:idp", "singleSignOnService": {"url": "https://idp.example"}},
+        },
+        sp_validation_only=True,
+    ).get_sp_metadata()
+    endpoints = {"assertion_consumer_service": [(acs, HTTP_POST)], "single_logout_service": [(slo, REDIRECT)]}
+    pysaml2 = str(entity_descriptor(SPConfig().load({"entityid": "urn:sp", "service": {"sp": {"endpoints": endpoints}}})))
+    for metadata in (python3_saml.decode() if isinstance(python3_saml, bytes) else python3_saml, pysaml2):
+        answer = await read(api, acme, metadata)
+        assert codes(answer) == []
+        assert [answer.json[name] for name in ("entity_id", "acs_url", "slo_url")] == ["urn:sp", acs, slo]
 
 
 async def test_problems_of_the_metadata_are_named(shop: None, api: Api, acme: Tenant, ports: Ports, pool: Pool) -> None:
@@ -124,6 +148,7 @@ async def test_other_documents_are_refused(shop: None, api: Api, acme: Tenant) -
     assert (await read(api, acme, " " * (MAX_METADATA_LENGTH + 1))).status == 400
 
 
+@pytest.mark.slow
 async def test_the_check_names_the_problems_of_the_stored_configuration(
     api: Api, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
