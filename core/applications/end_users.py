@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications import events
 from core.applications.end_users_rules import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Email
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
     from uuid import UUID

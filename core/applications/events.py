@@ -35,11 +35,6 @@ def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, perm
     return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
 
 
-def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
-    """A member, or a signed LogoutRequest of an application, ended an end user's sessions. The event has their number."""
-    return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
-
-
 def email_changed(user_id: UUID, service: Service) -> Event:
     """An API key of the service changed a user's email address. The event contains neither address."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})

@@ -180,6 +180,11 @@ def domain_deleted(claim: DomainClaim) -> Event:
     return Event(EVENT_KINDS["domain.deleted"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 
+def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
+    """A member, or a signed LogoutRequest of an application, ended a user's sessions in the organization. The event has their number."""
+    return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+
+
 def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings) -> Event:
     """The branding of an organization was changed.
 

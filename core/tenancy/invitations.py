@@ -1,4 +1,4 @@
-"""Invitations: sending, listing, canceling, accepting, declining and expiry.
+"""Invitations: listing, canceling, accepting, declining and expiry. `inviting` sends them.
 
 Every change locks the invitation's organization first, so the organization's invitations do not
 change during the transaction. The sweeper is the exception: it takes no such lock, and only expires
@@ -11,20 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
-from core.accounts.accounts_rules import AccountSummary, EmailNotFree
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.accounts_rules import EmailNotFree
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, Capability, NotWhileImpersonating, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, members_rules, organizations
 from core.tenancy.invitations_rules import (
     BATCH,
-    DAY,
     LEASE,
     SWEEPER,
     Invitation,
-    InvitationAlreadySent,
     InvitationExpired,
     InvitationNotFound,
     InvitationNotPending,
@@ -37,8 +34,6 @@ from core.tenancy.invitations_rules import (
     MailTokenRequired,
     ReceivedInvitation,
     TeamFull,
-    TooManyInvitations,
-    parse_invitable_role,
     parse_token,
 )
 from core.tenancy.members_rules import AlreadyMember
@@ -50,70 +45,13 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import Caller, Member
-    from core.kernel.values import Email, Page, PageResult
+    from core.kernel.values import Page, PageResult
     from core.tenancy.branding_rules import Design
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
 
 # Members
-
-
-async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
-    """Invite an email address to the organization, and return the invitation with a token.
-
-    Only this result contains this token. It joins, and proves nothing. The email has another token,
-    which proves the mailbox. If the organization has a mail server, it can read the email, so there
-    is one token for both, which proves nothing (security R-3). If the pending invitation for the
-    address has passed its expiry, it is first marked as expired, to make room for the new one
-    (decision 198).
-
-    During an impersonation, only members can be invited.
-
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
-    `organizations.lock_organization_for`.
-    """
-    invited_role = parse_invitable_role(role)
-    if caller.impersonator_id is not None and invited_role is not Role.MEMBER:
-        raise NotWhileImpersonating
-    now = ports.clock.now()
-    token = mail_token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
-    async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        _require_grantable(invited_role, membership)
-        nth_newest_at = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
-        if nth_newest_at is not None and nth_newest_at + DAY > now:
-            raise TooManyInvitations((nth_newest_at + DAY - now).total_seconds())
-        account = await tx.accounts.by_email(email)
-        if account is not None and await tx.members.lock(organization.id, account.id) is not None:
-            raise AlreadyMember
-        if account is not None and await tx.directory_blocks.exists(organization.id, account.id):
-            raise InviteeBlocked(account.id)
-        earlier = await tx.invitations.pending(organization.id, email)
-        if earlier is not None and not await _expire_if_due(tx, earlier, now):
-            raise InvitationAlreadySent
-        inviter = await tx.accounts.by_id(caller.user_id)
-        assert inviter is not None, "a member has an account"
-        if await tx.smtp.settings(organization.id) is None:
-            mail_token = str(new_id())
-        invitation = Invitation(
-            id=new_id(),
-            org_id=organization.id,
-            email=email,
-            role=invited_role,
-            invited_by=inviter.id,
-            status=InvitationStatus.PENDING,
-            token_hash=digest(mail_token),
-            inviter_token_hash=None if mail_token == token else digest(token),
-            expires_at=now + ports.policy.invitation_ttl,
-            created_at=now,
-        )
-        await tx.invitations.add(invitation)
-        await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=mail_token, org_id=organization.id))
-        tx.record(events.user_invited(invitation))
-    summary = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
-    return ListedInvitation(invitation, summary), token
 
 
 async def list_page(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> PageResult[ListedInvitation]:
@@ -155,7 +93,7 @@ async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) ->
         organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            _require_grantable(invitation.role, membership)
+            require_grantable(invitation.role, membership)
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -168,12 +106,12 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     before it raises.
     """
     invitation = await tx.invitations.by_id(organization.id, invitation_id)
-    if invitation is None or not invitation.is_pending or await _expire_if_due(tx, invitation, now):
+    if invitation is None or not invitation.is_pending or await expire_if_due(tx, invitation, now):
         return None
     return invitation
 
 
-def _require_grantable(role: Role, membership: Membership) -> None:
+def require_grantable(role: Role, membership: Membership) -> None:
     """Check that this member may give the role (decision 190). Raises: RoleInsufficient."""
     if role not in members_rules.grantable_roles(membership.role):
         raise RoleInsufficient
@@ -237,7 +175,7 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
         if person is not None and person.email != invitation.email:
             raise InviteeMismatch
         require_pending(invitation)
-        expired = await _expire_if_due(tx, invitation, now)
+        expired = await expire_if_due(tx, invitation, now)
         if not expired:
             by_mail = invitation.is_proved_by(digest(token))
             await add_invited_member(tx, organization, invitation, now, person=person, by_mail=by_mail)
@@ -288,7 +226,7 @@ def require_pending(invitation: Invitation) -> None:
         raise InvitationNotPending
 
 
-async def _expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
+async def expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
     """Mark a pending invitation as expired if it has passed its expiry, and return whether it has.
 
     The caller must commit this before it raises an error.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import AccountSummary
+    from core.kernel.errors import Refusal
     from core.kernel.principals import Caller
     from core.kernel.values import Email
 
@@ -148,6 +149,15 @@ class ListedInvitation:
 
     invitation: Invitation
     inviter: AccountSummary
+
+
+@dataclass(frozen=True, slots=True)
+class BulkInvitation:
+    """The result of one address of a bulk invitation: the invitation, or the reason that there is none."""
+
+    email: Email
+    invitation: ListedInvitation | None
+    refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from core.tenancy.members_rules import (
     CannotRemoveSelf,
     CannotResetOwner,
     ListedMember,
+    MemberDetails,
     MemberNotFound,
     MemberNotReachable,
     MembershipNotConfirmed,
@@ -62,6 +63,32 @@ async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
+
+
+async def find(ports: Ports, caller: Member, user_id: UUID) -> MemberDetails:
+    """Return one member, with their live sessions in the organization (security R-9). Raises: MemberNotFound."""
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
+        return MemberDetails(account, await read.sessions.count_live_in(org_id, user_id, ports.clock.now()))
+
+
+async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
+    """End a member's sessions in the organization and return their number (security S-4, R-9).
+
+    Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
+    membership and all other sessions continue.
+
+    Raises: MemberNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        await tx.accounts.lock(user_id) or refuse(MemberNotFound)
+        revoked = await tx.sessions.end_in_organization(organization.id, [user_id], now)
+        tx.record(events.sessions_revoked(organization.id, user_id, revoked))
+    return revoked
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:

@@ -11,8 +11,10 @@ from core.kernel.principals import Capability, Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
+    from core.authentication.sessions_rules import LiveSessions
     from core.kernel.values import Email
     from core.tenancy.organizations_rules import Limit, Membership
 
@@ -89,6 +91,27 @@ class ListedMember:
     name: str | None
     is_platform_owner: bool
     membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAccount:
+    """A member with the facts about their account that the organization may see. Times are UTC.
+
+    `email_verified` and `mfa_enabled` are None for an unconfirmed membership, like the name.
+    """
+
+    member: ListedMember
+    email_verified: bool | None
+    mfa_enabled: bool | None
+    last_login_at: datetime | None  # the last sign-in to a service of the organization
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDetails:
+    """Everything that an organization may see of a member, with the live sessions in the organization."""
+
+    account: MemberAccount
+    sessions: LiveSessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
-from core.tenancy.members_rules import MembersPage
+from core.tenancy.members_rules import MemberAccount, MembersPage
 from core.tenancy.organizations_rules import Membership, Organization, Tier
 
 # Organizations
@@ -133,6 +133,10 @@ class MembersRead(Protocol):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         """Return whether this user is a member of the organization."""
+        ...
+
+    async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
+        """Return the member with what the organization may see of their account."""
         ...
 
 

@@ -11,7 +11,7 @@ from core.accounts import accounts, email_queue, email_queue_rules
 from core.accounts.email_queue_rules import EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.principals import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
 from core.kernel.values import Email, new_id
-from core.tenancy import invitations, invitations_rules
+from core.tenancy import invitations, invitations_rules, inviting
 from core.tenancy.organizations_rules import Membership
 from ports import Ports
 from ports.outside import EmailMessage
@@ -41,7 +41,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
 
 async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
     """Invite this address and return the token of the invitation."""
-    return (await invitations.invite(ports, owner, email, "member"))[1]
+    return (await inviting.invite(ports, owner, email, "member"))[1]
 
 
 async def claim(ports: Ports) -> QueuedEmail:

@@ -196,6 +196,8 @@ POST   /auth/device/code                                          400 401 403 40
 GET    /auth/device/verify                                        400 429
 POST   /auth/device/verify                                        400 401 403 429
 GET    {org}/members                                              400 404
+GET    {org}/members/{user_id}                                    404
+DELETE {org}/members/{user_id}/sessions                           404
 PATCH  {org}/members/{user_id}                                    400 404
 POST   {org}/members/{user_id}                                    400 404
 POST   {org}/members/{user_id}/password-reset                     400 404
@@ -204,6 +206,7 @@ GET    {org}/directory-blocks                                     400 404
 DELETE {org}/directory-blocks/{user_id}                           404
 POST   {org}/transfer-ownership                                   400 404
 POST   {org}/invitations                                          429
+POST   {org}/invitations/bulk                                     429
 GET    {org}/invitations                                          400
 POST   {org}/invitations/{invitation_id}/accept                   400
 GET    /app/invitations/accept                                    400 403

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember, MembersPage
+from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberAccount, MembersPage
 from core.tenancy.organizations_rules import Membership, effective_limit
 
 # In the order that `to_membership` expects.
@@ -62,6 +62,20 @@ class Members(Repository):
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
             "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
+        return await self._one(
+            lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]),
+            f"""
+            select case when m.confirmed_at is not null then u.email_verified_at is not null end,
+                   case when m.confirmed_at is not null then u.mfa_enabled_at is not null end,
+                   (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+            from memberships m join users u on u.id = m.user_id
+            where m.org_id = %(org_id)s and m.user_id = %(user_id)s""",
             org_id=org_id,
             user_id=user_id,
         )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications import events
 from core.federation.saml.logout_rules import EndedSessions
+from core.tenancy import events
 
 if TYPE_CHECKING:
     from collections.abc import Collection

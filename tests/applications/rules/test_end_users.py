@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from core.applications.end_users_rules import EndUser, EndUserDetails, UsedService
-from core.applications.events import sessions_revoked
 from core.authentication.sessions_rules import LiveSessions
 from core.kernel.values import Email
+from core.tenancy.events import sessions_revoked
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 PERSON = EndUser(UUID(int=1), Email("ada@example.com"), email_verified=True, mfa_enabled=False, created_at=NOW, updated_at=NOW)

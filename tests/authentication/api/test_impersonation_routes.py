@@ -119,7 +119,10 @@ ALLOWED = {
         for methods, path in [
             ("POST", "select"),
             ("GET", "members"),
+            ("GET", "members/<user_id>"),
+            ("DELETE", "members/<user_id>/sessions"),
             ("GET POST", "invitations"),
+            ("POST", "invitations/bulk"),
             ("POST", "invitations/<invitation_id>"),
             ("GET", "services"),
             ("GET", "services/<service_slug>"),

@@ -145,6 +145,8 @@ DELETE {org}                                  401  403  403  403  403  403  204 
 POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/members/<user_id>/sessions       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -152,6 +154,7 @@ POST   {org}/leave                            401  403  403  403  204  204  400 
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/invitations/bulk                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}/accept                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -521,6 +524,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     f"POST {ORG}/transfer-ownership": Request({"new_owner_user_id": "{user_id}"}),
     f"POST {ORG}/invitations": Request({"email": "newcomer@anywhere.example", "role": "member"}),
+    f"POST {ORG}/invitations/bulk": Request({"invitations": [{"email": "newcomer@anywhere.example", "role": "member"}]}),
     "POST /api/invitations/accept": Request({"token": "{invitation_token}"}),
     "POST /api/invitations/decline": Request({"token": "{invitation_token}"}),
     "GET /invitations/accept": Request(query={"token": "{invitation_token}"}),

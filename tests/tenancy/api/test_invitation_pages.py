@@ -14,7 +14,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role
 from core.kernel.values import Email, new_id
-from core.tenancy import invitations
+from core.tenancy import inviting
 from core.tenancy.organizations_rules import Membership
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -45,7 +45,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
 @pytest.fixture
 async def token(ports: Ports, owner: Member) -> str:
     """The token of an invitation with the role admin."""
-    return (await invitations.invite(ports, owner, Email(EMAIL), "admin"))[1]
+    return (await inviting.invite(ports, owner, Email(EMAIL), "admin"))[1]
 
 
 async def status(pool: Pool) -> str:
@@ -177,7 +177,7 @@ async def test_an_unknown_token_is_an_error_page_that_does_not_repeat_it(api: Ap
 
 
 async def test_the_hash_of_a_token_does_not_work_on_pages(api: Api, app: QuartTrio, owner: Member, ports: Ports, pool: Pool) -> None:
-    invited, _ = await invitations.invite(ports, owner, Email(EMAIL), "member")
+    invited, _ = await inviting.invite(ports, owner, Email(EMAIL), "member")
     hashed = invited.invitation.token_hash.hex()
     for answer in (await open_page(api, hashed), await submit(app, "accept", hashed), await submit(app, "decline", hashed)):
         assert is_error_page(answer)
@@ -206,7 +206,7 @@ async def test_the_page_after_accepting_does_not_reveal_whether_an_account_exist
     pages = []
     device = (b"cookie", b"gatehouse-device=" + b"x" * 43)
     for email in ("known@example.com", "unknown@example.com"):
-        _, token = await invitations.invite(ports, owner, Email(email), "member")
+        _, token = await inviting.invite(ports, owner, Email(email), "member")
         page = (await submit(app, "accept", token, device)).text
         pages.append(page.partition("<body>")[2].replace(email, ""))  # the head contains a nonce
     assert pages[0] == pages[1] != ""

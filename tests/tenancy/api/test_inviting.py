@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role, RoleInsufficient
 from core.kernel.values import Email
-from core.tenancy import invitations
+from core.tenancy import invitations, inviting
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, Api, add_account, add_platform_owner, impersonate, run_concurrently, run_sql, sign_in
@@ -114,7 +114,7 @@ async def test_an_admin_demoted_during_the_request_cannot_invite(acme: Tenant, p
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(acme.org, admin.id, Role.MEMBER)
     with pytest.raises(RoleInsufficient):
-        await invitations.invite(ports, caller, Email(EMAIL), "member")
+        await inviting.invite(ports, caller, Email(EMAIL), "member")
     with pytest.raises(RoleInsufficient):
         await invitations.cancel(ports, caller, uuid4())
     with pytest.raises(RoleInsufficient):

@@ -11,7 +11,7 @@ from quart import Blueprint
 
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email
-from core.tenancy import invitations
+from core.tenancy import invitations, inviting
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
@@ -89,8 +89,57 @@ async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationRes
     no later response does. 400 if there is already a pending invitation for this address. 429 if
     the organization has reached its daily limit of invitations.
     """
-    created, token = await invitations.invite(ports(), acting_member(), Email(data.email), data.role)
+    created, token = await inviting.invite(ports(), acting_member(), Email(data.email), data.role)
     return CreatedInvitationResponse(**dict(_to_listed_response(created)), token=token)
+
+
+class BulkInvitationRequest(RequestModel):
+    """New invitations."""
+
+    invitations: list[InvitationRequest] = Field(
+        min_length=1, max_length=100, description="The addresses with their roles, 100 at most in one call."
+    )
+
+
+class BulkInvitationResponse(ResponseModel):
+    """The result for one address."""
+
+    email: str = Field(description="The email address.")
+    invitation: InvitationResponse | None = Field(description="The invitation, or null if this address was not invited.")
+    error: str | None = Field(description="Why this address was not invited, or null if it was.")
+
+
+class BulkInvitationListResponse(ResponseModel):
+    """The results of a bulk invitation."""
+
+    results: list[BulkInvitationResponse] = Field(description="One result for each address, in the order of the request.")
+    invited: int = Field(description="The number of invitations that were sent.")
+
+
+@routes.post("/api/organizations/<org_slug>/invitations/bulk")
+@member(Capability.MEMBERS_MANAGE, outlives=False)
+@refuses(429)
+@validate_request(BulkInvitationRequest)
+@returns(BulkInvitationListResponse)
+async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
+    """Invite up to 100 email addresses to the organization.
+
+    Each address gets an email. Addresses of members, of blocked users and with a pending invitation are
+    skipped, and their results say why. Any other error refuses the whole call, and sends nothing: an
+    invalid address, a role that you may not give, or 429 if the daily limit does not allow all of them.
+    """
+    results = await inviting.invite_many(ports(), acting_member(), [(Email(item.email), item.role) for item in data.invitations])
+    return BulkInvitationListResponse(
+        results=[
+            BulkInvitationResponse(
+                email=result.email,
+                invitation=None if result.invitation is None else _to_response(result.invitation.invitation),
+                error=None if result.refusal is None else result.refusal.message,
+            )
+            for result in results
+        ],
+        invited=sum(result.invitation is not None for result in results),
+    )
 
 
 class InvitationsQuery(PageQuery):

@@ -94,6 +94,65 @@ def _to_response(listed: ListedMember) -> MemberResponse:
     )
 
 
+class MemberSessionsResponse(ResponseModel):
+    """The member's live sessions in the organization."""
+
+    active_count: int = Field(description="The number of live sessions in the organization and its services.")
+    last_created_at: Timestamp | None = Field(description="The start of the newest of these sessions, or null if there is none.")
+
+
+class MemberDetailsResponse(MemberResponse):
+    """A member, with the state of their account and their sessions in the organization."""
+
+    confirmed_at: Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
+    email_verified: bool | None = Field(
+        description="Whether the user has proved that the email address is theirs. Null until the membership is confirmed."
+    )
+    mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
+    last_login_at: Timestamp | None = Field(
+        description="When the user last signed in to a service of the organization, or null if they never did."
+    )
+    sessions: MemberSessionsResponse = Field(description="The user's live sessions in the organization.")
+
+
+@routes.get("/api/organizations/<org_slug>/members/<user_id>")
+@member(Capability.MEMBERS_MANAGE)
+@returns(MemberDetailsResponse)
+async def get(org_slug: str, user_id: str) -> MemberDetailsResponse:
+    """Get a member.
+
+    Sign-ins and sessions outside the organization are not included.
+    """
+    details = await members.find(ports(), acting_member(), path_id(user_id))
+    account = details.account
+    return MemberDetailsResponse(
+        **dict(_to_response(account.member)),
+        confirmed_at=account.member.membership.confirmed_at,
+        email_verified=account.email_verified,
+        mfa_enabled=account.mfa_enabled,
+        last_login_at=account.last_login_at,
+        sessions=MemberSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
+    )
+
+
+class RevokedMemberSessionsResponse(ResponseModel):
+    """The number of sessions that were ended."""
+
+    sessions_revoked: int = Field(description="The number of sessions that were ended.")
+
+
+@routes.delete("/api/organizations/<org_slug>/members/<user_id>/sessions")
+@member(Capability.MEMBERS_MANAGE, outlives=False)
+@returns(RevokedMemberSessionsResponse)
+async def revoke_sessions(org_slug: str, user_id: str) -> RevokedMemberSessionsResponse:
+    """End a member's sessions.
+
+    Ends all sessions of the user in the organization and its services, and everything that would
+    start a new one, such as authorization codes. Other sessions continue, and so does the membership.
+    """
+    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting_member(), path_id(user_id)))
+
+
 def existing_member(view: View) -> View:
     """Answer 404 if `<user_id>` is not a member, before the body is parsed (decision 16)."""
 

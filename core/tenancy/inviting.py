@@ -1,0 +1,167 @@
+"""Sending invitations to one address, or to many in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.accounts.accounts_rules import AccountSummary
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.kernel.principals import Capability, NotWhileImpersonating, Role
+from core.kernel.values import digest, new_id
+from core.tenancy import events, organizations
+from core.tenancy.invitations import expire_if_due, require_grantable
+from core.tenancy.invitations_rules import (
+    DAY,
+    BulkInvitation,
+    Invitation,
+    InvitationAlreadySent,
+    InvitationStatus,
+    InviteeBlocked,
+    ListedInvitation,
+    TooManyInvitations,
+    parse_invitable_role,
+)
+from core.tenancy.members_rules import AlreadyMember
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from core.kernel.errors import Refusal
+    from core.kernel.principals import Member
+    from core.kernel.values import Email
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
+    """Invite an email address to the organization, and return the invitation with a token.
+
+    Only this result contains this token. It joins, and proves nothing. The email has another token,
+    which proves the mailbox. If the organization has a mail server, it can read the email, so there
+    is one token for both, which proves nothing (security R-3). If the pending invitation for the
+    address has passed its expiry, it is first marked as expired, to make room for the new one
+    (decision 198).
+
+    During an impersonation, only members can be invited.
+
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
+    TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
+    `organizations.lock_organization_for`.
+    """
+    invited_role = _parse_role(caller, role)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        require_grantable(invited_role, membership)
+        await _require_below_daily_limit(ports, tx, organization.id, 1, now)
+        await _require_invitable(tx, organization.id, email, now)
+        inviter = await _load_inviter(tx, caller)
+        hide_token = await tx.smtp.settings(organization.id) is None
+        invitation, token = await _send(ports, tx, organization.id, inviter, email, invited_role, now, hide_token=hide_token)
+    return ListedInvitation(invitation, inviter), token
+
+
+async def invite_many(ports: Ports, caller: Member, invitees: Sequence[tuple[Email, str]]) -> list[BulkInvitation]:
+    """Invite each of these addresses with its role, and return one result for each address, in the same order.
+
+    An address that cannot be invited does not prevent the others. Its result has the refusal, which is one
+    of AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
+    then no invitation is sent. The results contain no tokens.
+
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
+    TooManyInvitations; the errors of `organizations.lock_organization_for`.
+    """
+    requests = [(email, _parse_role(caller, role)) for email, role in invitees]
+    now = ports.clock.now()
+    refusals: dict[int, Refusal] = {}
+    results: list[BulkInvitation] = []
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        for role in {role for _, role in requests}:
+            require_grantable(role, membership)
+        checked: set[Email] = set()
+        for index, (email, _) in enumerate(requests):
+            try:
+                if email in checked:
+                    raise InvitationAlreadySent
+                await _require_invitable(tx, organization.id, email, now)
+            except (AlreadyMember, InviteeBlocked, InvitationAlreadySent) as refusal:
+                refusals[index] = refusal
+            checked.add(email)
+        await _require_below_daily_limit(ports, tx, organization.id, len(requests) - len(refusals), now)
+        inviter = await _load_inviter(tx, caller)
+        hide_token = await tx.smtp.settings(organization.id) is None
+        for index, (email, role) in enumerate(requests):
+            if index in refusals:
+                results.append(BulkInvitation(email, None, refusals[index]))
+                continue
+            invitation, _ = await _send(ports, tx, organization.id, inviter, email, role, now, hide_token=hide_token)
+            results.append(BulkInvitation(email, ListedInvitation(invitation, inviter), None))
+    return results
+
+
+def _parse_role(caller: Member, name: str) -> Role:
+    role = parse_invitable_role(name)
+    if caller.impersonator_id is not None and role is not Role.MEMBER:
+        raise NotWhileImpersonating
+    return role
+
+
+async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID, count: int, now: datetime) -> None:
+    """Check that the organization may send `count` more invitations now. Raises: TooManyInvitations."""
+    if not count:
+        return
+    # The limit allows `count` more once this earlier invitation is a day old.
+    position = ports.policy.invitations_per_day - count + 1
+    if position < 1:
+        raise TooManyInvitations(DAY.total_seconds())
+    sent_at = await tx.invitations.nth_newest(org_id, position)
+    if sent_at is not None and sent_at + DAY > now:
+        raise TooManyInvitations((sent_at + DAY - now).total_seconds())
+
+
+async def _require_invitable(tx: Transaction, org_id: UUID, email: Email, now: datetime) -> None:
+    """Check that this address can be invited. Raises: AlreadyMember, InviteeBlocked, InvitationAlreadySent."""
+    account = await tx.accounts.by_email(email)
+    if account is not None and await tx.members.lock(org_id, account.id) is not None:
+        raise AlreadyMember
+    if account is not None and await tx.directory_blocks.exists(org_id, account.id):
+        raise InviteeBlocked(account.id)
+    earlier = await tx.invitations.pending(org_id, email)
+    if earlier is not None and not await expire_if_due(tx, earlier, now):
+        raise InvitationAlreadySent
+
+
+async def _load_inviter(tx: Transaction, caller: Member) -> AccountSummary:
+    inviter = await tx.accounts.by_id(caller.user_id)
+    assert inviter is not None, "a member has an account"
+    return AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
+
+
+async def _send(
+    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: Role, now: datetime, *, hide_token: bool
+) -> tuple[Invitation, str]:
+    """Add an invitation, queue its email, and return the invitation with the token for the inviter.
+
+    With `hide_token`, the email has a token of its own.
+    """
+    token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
+    mail_token = str(new_id()) if hide_token else token
+    invitation = Invitation(
+        id=new_id(),
+        org_id=org_id,
+        email=email,
+        role=role,
+        invited_by=UUID(inviter.id),
+        status=InvitationStatus.PENDING,
+        token_hash=digest(mail_token),
+        inviter_token_hash=digest(token) if hide_token else None,
+        expires_at=now + ports.policy.invitation_ttl,
+        created_at=now,
+    )
+    await tx.invitations.add(invitation)
+    await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=mail_token, org_id=org_id))
+    tx.record(events.user_invited(invitation))
+    return invitation, token
