@@ -1,0 +1,1 @@
+"""What admins do with members and invitations in the console."""
