@@ -49,6 +49,7 @@ CONSENT: dict[str, object] = {
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
     "since": TIME,
+    "last_sign_in": TIME,
     "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
 }
 DEVICE_REQUEST: dict[str, object] = {

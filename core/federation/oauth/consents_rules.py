@@ -31,3 +31,4 @@ class Consent:
     logo_url: str | None  # of the organization
     scope: tuple[Scope, ...]
     granted_at: datetime  # UTC; when the user last agreed to a new scope
+    last_sign_in_at: datetime | None = None  # UTC; at the application

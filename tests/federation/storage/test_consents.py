@@ -75,7 +75,14 @@ async def test_a_consent_is_found_with_its_names(storage: Postgres, pool: Pool, 
     await run_sql(pool, branding, shop.org_id)
     async with storage.reading() as read:
         shown = await read.consents.by_service(user_id, shop.id)
+    assert shown is not None
     assert shown == replace(expected, organization="Suite", logo_url="https://acme.example/a.png")
+    sign_in = """
+        insert into service_users (service_id, user_id, org_id, email, deactivated, created_at, last_login_at)
+        select %s, id, %s, email, deactivated, now(), %s from users where id = %s"""
+    await run_sql(pool, sign_in, shop.id, shop.org_id, LATER, user_id)
+    async with storage.reading() as read:
+        assert await read.consents.by_service(user_id, shop.id) == replace(shown, last_sign_in_at=LATER)
 
 
 async def test_a_consent_is_for_one_user_one_service_and_its_organization(

@@ -12,9 +12,11 @@ from core.federation.oauth.consents_rules import Consent
 
 def _select(table: LiteralString) -> LiteralString:
     return f"""
-        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope, c.granted_at
+        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope, c.granted_at,
+               u.last_login_at
         from {table} c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
-        left join branding b on b.org_id = c.org_id"""
+        left join branding b on b.org_id = c.org_id
+        left join service_users u on u.org_id = c.org_id and u.service_id = c.service_id and u.user_id = c.user_id"""
 
 
 def to_consent(row: Row) -> Consent:
@@ -28,6 +30,7 @@ def to_consent(row: Row) -> Consent:
         logo_url=row[6],
         scope=in_order(Scope(name) for name in row[7]),
         granted_at=row[8],
+        last_sign_in_at=row[9],
     )
 
 

@@ -90,6 +90,7 @@ async def test_a_user_sees_and_withdraws_a_consent(
         "organization": {"slug": "acme", "name": "Acme", "logo_url": None},
         "scopes": ["openid", "email"],
         "granted_at": own_consents[0]["granted_at"],
+        "last_sign_in_at": own_consents[0]["granted_at"],  # the clock stands still
     }
     assert (await api.delete(f"{CONSENTS}/{relying_party.service}", token=token)).status == 204
     assert [consent["slug"] for consent in (await api.get(CONSENTS, token=token)).json["consents"]] == ["elsewhere"]

@@ -27,6 +27,7 @@ class ConsentResponse(ResponseModel):
     organization: ApplicationOrganizationResponse = Field(description="The organization of the application.")
     scopes: list[Scope] = Field(description="The scopes that you agreed to, and those of claims that the application asked for by name.")
     granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
+    last_sign_in_at: Timestamp | None = Field(description="When you last signed in to the application, or null.")
 
 
 class ConsentListResponse(ResponseModel):
@@ -52,6 +53,7 @@ async def list_own() -> ConsentListResponse:
             organization=ApplicationOrganizationResponse(slug=consent.org_slug, name=consent.organization, logo_url=consent.logo_url),
             scopes=list(consent.scope),
             granted_at=consent.granted_at,
+            last_sign_in_at=consent.last_sign_in_at,
         )
         for consent in await consents.list_own(ports(), signed_in())
     ]
