@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Member
+    from core.provisioning.tokens_rules import ScimTokenRecord
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
@@ -84,12 +85,12 @@ async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
 # Use by directories
 
 
-async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None) -> ScimClient:
-    """Return the directory that sent this token.
+async def find(ports: Ports, token: str) -> ScimTokenRecord:
+    """Return the stored token, which can be expired. Every caller passes it to `authenticate`.
 
     The lookup uses the hash, in constant time (security K-1).
 
-    Raises: ScimTokenInvalid, OrganizationNotActive.
+    Raises: ScimTokenInvalid.
     """
     if len(token) > MAX_TOKEN_LENGTH or not token.startswith(TOKEN_START):
         raise ScimTokenInvalid
@@ -97,6 +98,16 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
     async with ports.storage.reading() as read:
         record = await read.scim_tokens.by_hash(token_hash, ports.clock.now())
     if record is None or not hmac.compare_digest(record.token_hash, token_hash):
+        raise ScimTokenInvalid
+    return record
+
+
+def authenticate(record: ScimTokenRecord, *, address: str | None, agent: str | None) -> ScimClient:
+    """Return the directory that sent this token.
+
+    Raises: ScimTokenInvalid if it has expired; OrganizationNotActive.
+    """
+    if record.is_expired:
         raise ScimTokenInvalid
     if record.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive

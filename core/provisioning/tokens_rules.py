@@ -60,13 +60,14 @@ class ScimToken:
 
 @dataclass(frozen=True, slots=True)
 class ScimTokenRecord:
-    """A token that has not expired, and its organization, as one statement reads them."""
+    """A token and its organization, as one statement reads them."""
 
     token_id: UUID
     token_hash: bytes = field(repr=False)
     org_id: UUID
     org_slug: str
     status: OrganizationStatus
+    is_expired: bool
 
 
 def new_token() -> tuple[str, str]:

@@ -40,6 +40,7 @@ from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.api.provisioning import blocks as directory_blocks
 from entrypoints.http.api.provisioning import discovery as scim_discovery
 from entrypoints.http.api.provisioning import groups as scim_groups
+from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
@@ -48,6 +49,7 @@ from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import LazyBodyConnection
 from entrypoints.http.edge.context import AppContext, bind_context
 from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
+from entrypoints.http.edge.directory_log import DirectoryLog
 from entrypoints.http.edge.dispatch import LeanQuart, check_hooks
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
@@ -124,6 +126,7 @@ BLUEPRINTS: Final = (
     (checkout, "Hosted checkout for a plan."),
     (directory_blocks, "Users that the organization's directory blocks."),
     (scim_tokens, "SCIM tokens of an organization."),
+    (scim_requests, "The last SCIM requests of an organization."),
     (scim_users, "SCIM 2.0 users."),
     (scim_groups, "SCIM 2.0 groups."),
     (scim_discovery, "SCIM 2.0 discovery."),
@@ -213,6 +216,7 @@ def configure(
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         large_bodies=LargeBodies(),
         directory_turns=DirectoryTurns(edge.pool_size),
+        directory_log=DirectoryLog(ports),
         base_url=edge.base_url,
         origin=origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),

@@ -22,7 +22,7 @@ from ports.storage.federation import FederationAutocommit, FederationReading, Fe
 from ports.storage.kernel import KernelAutocommit
 from ports.storage.maintenance import MaintenanceTransaction
 from ports.storage.privacy import PrivacyReading, PrivacyTransaction
-from ports.storage.provisioning import ProvisioningReading, ProvisioningTransaction
+from ports.storage.provisioning import ProvisioningAutocommit, ProvisioningReading, ProvisioningTransaction
 from ports.storage.tenancy import TenancyAutocommit, TenancyReading, TenancyTransaction
 
 
@@ -85,6 +85,7 @@ class Autocommit(
     AuthenticationAutocommit,
     FederationAutocommit,
     EventingAutocommit,
+    ProvisioningAutocommit,
     KernelAutocommit,
     Protocol,
 ):

@@ -1,6 +1,6 @@
 """Storage of SCIM tokens, and of the users that directories provision."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -12,6 +12,7 @@ from core.provisioning.blocks_rules import DirectoryBlock
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.profiles_rules import ScimProfile
+from core.provisioning.request_log_rules import ScimRequest
 from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
 from core.provisioning.users_rules import ScimUser, WelcomeContext
 from core.tenancy.organizations_rules import Membership
@@ -23,7 +24,7 @@ class ScimTokensRead(Protocol):
     """Read access to SCIM tokens. They are stored as SHA-256 hashes."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
-        """Return the token with its organization, or None if it is unknown or expired."""
+        """Return the token with its organization, or None if it is unknown."""
         ...
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
@@ -186,6 +187,25 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
         ...
 
 
+# The log of requests
+
+
+class ScimRequestsRead(Protocol):
+    """Read access to the last SCIM requests of each organization."""
+
+    async def last(self, org_id: UUID) -> list[ScimRequest]:
+        """Return the last MAX_ENTRIES requests, newest first."""
+        ...
+
+
+class ScimRequests(Protocol):
+    """Write access to the last SCIM requests. A crash of the database may lose them."""
+
+    async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
+        """Store at most MAX_ENTRIES requests, oldest first, and delete those before the last MAX_ENTRIES."""
+        ...
+
+
 # The repositories of this area, by the kind of access
 
 
@@ -198,6 +218,8 @@ class ProvisioningReading(Protocol):
     def scim_users(self) -> ScimUsersRead: ...
     @property
     def directory_blocks(self) -> DirectoryBlocksRead: ...
+    @property
+    def scim_requests(self) -> ScimRequestsRead: ...
 
 
 class ProvisioningTransaction(Protocol):
@@ -209,3 +231,10 @@ class ProvisioningTransaction(Protocol):
     def scim_users(self) -> ScimUsers: ...
     @property
     def directory_blocks(self) -> DirectoryBlocks: ...
+
+
+class ProvisioningAutocommit(Protocol):
+    """The statements of provisioning that commit by themselves."""
+
+    @property
+    def scim_requests(self) -> ScimRequests: ...

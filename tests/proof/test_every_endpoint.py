@@ -85,6 +85,7 @@ ADDITIONS: Final = {
     "GET /api/organizations/{}/services/{}/subscriptions": "the console of members, who have no API key",
     "POST /api/organizations/{}/services/{}/saml/metadata": "fill the SAML settings from the metadata of an application",
     "GET /api/organizations/{}/services/{}/saml/check": "find what is wrong with the SAML settings",
+    "GET /api/organizations/{}/scim-requests": "the console shows what a directory sends",
     "GET /scim/v2/ServiceProviderConfig": "decision 123",
     "GET /scim/v2/ResourceTypes": "decision 123",
     "GET /scim/v2/ResourceTypes/{}": "decision 123",

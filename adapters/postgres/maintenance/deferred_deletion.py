@@ -19,6 +19,7 @@ OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("login_totals", "service_id, day, provider, shard"),
     ("member_login_totals", "day, provider"),
     ("audit_totals", "action, target_type"),
+    ("scim_requests", "id"),
 )
 OF_SERVICES: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("login_events", "created_at desc, id desc"),)
 OF_WEBHOOKS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("webhook_deliveries", "created_at desc, id desc"),)

@@ -17,7 +17,7 @@ def to_token(row: Row) -> ScimToken:
 
 
 def to_record(row: Row) -> ScimTokenRecord:
-    return ScimTokenRecord(row[0], row[1], row[2], row[3], OrganizationStatus(row[4]))
+    return ScimTokenRecord(row[0], row[1], row[2], row[3], OrganizationStatus(row[4]), row[5])
 
 
 class ScimTokens(Repository):
@@ -27,9 +27,9 @@ class ScimTokens(Repository):
         return await self._one(
             to_record,
             """
-            select t.id, t.token_hash, o.id, o.slug, o.status
+            select t.id, t.token_hash, o.id, o.slug, o.status, coalesce(t.expires_at <= %(now)s, false)
             from scim_tokens t join organizations o on o.id = t.org_id
-            where t.token_hash = %(token_hash)s and (t.expires_at is null or t.expires_at > %(now)s)""",
+            where t.token_hash = %(token_hash)s""",
             token_hash=token_hash,
             now=now,
         )

@@ -25,10 +25,10 @@ from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.principals import Capability, NotAPlatformOwner, OwnMembershipNotConfirmed, Permission, Person, ScimClient
 from core.kernel.rate_limits import BILLING, Bucket
-from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
+from entrypoints.http.edge.directory_log import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.queries import check_query
 
@@ -274,7 +274,7 @@ async def _as_service_key(access: Access) -> None:
 
 
 async def _as_scim_client(_: Access) -> None:
-    directory = await scim_tokens.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent())
+    directory = await authenticate_directory(bearer_token())
     request_record().caller, request_record().organization = str(directory.token_id), directory.org_slug
     g.caller = directory
     # First without a statement: refusing large bodies must be cheap.

@@ -19,7 +19,10 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
+from core.provisioning.request_log_rules import attributes_of_body
 from entrypoints.http.edge.connection import LazyBody
+from entrypoints.http.edge.context import directory_call
+from entrypoints.http.edge.directory_log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
 
@@ -144,10 +147,21 @@ class StrictRequest(TrioRequest):
             return read({})
         if not self.is_json:
             raise UnsupportedMediaType
+        call = directory_call()
+        if call is not None:
+            read = _noting_attributes(call, read)
         if len(raw) <= DECODED_AT_ONCE:
             return read(decode(raw))
         limiter = _decoding_large if len(raw) > MAX_BODY else _decoding
         return await trio.to_thread.run_sync(lambda: _read_in_thread(read, raw), limiter=limiter)
+
+
+def _noting_attributes(call: DirectoryCall, read: Callable[[dict[str, Any]], T]) -> Callable[[dict[str, Any]], T]:
+    def noting(body: dict[str, Any]) -> T:
+        call.attributes = attributes_of_body(body)  # first, because reading may take the body apart
+        return read(body)
+
+    return noting
 
 
 def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:

@@ -13,6 +13,7 @@ from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
     from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
+    from entrypoints.http.edge.directory_log import DirectoryCall, DirectoryLog
     from entrypoints.http.edge.limits import RateLimits
     from entrypoints.http.edge.middleware import RequestRecord
     from entrypoints.http.pages import Page
@@ -40,6 +41,7 @@ class AppContext:
     limits: "RateLimits"
     large_bodies: "LargeBodies"
     directory_turns: "DirectoryTurns"
+    directory_log: "DirectoryLog"
     base_url: str  # the start of every link to this service
     origin: str  # the origin of our own pages
     acceptance_page: str  # the URL that the link of an invitation redirects to
@@ -112,6 +114,11 @@ def acting_directory() -> ScimClient:
     user = caller()
     assert isinstance(user, ScimClient), "only behind @scim_client"
     return user
+
+
+def directory_call() -> "DirectoryCall | None":
+    """Return what is logged of the current SCIM request, or None without a known SCIM token."""
+    return cast("DirectoryCall | None", _current_g().get("directory_call"))
 
 
 def client(token: str | None = None, *, name: str | None = None) -> PresentedDevice:

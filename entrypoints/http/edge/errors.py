@@ -29,7 +29,7 @@ from core.kernel.errors import (
     Unsupported,
 )
 from core.kernel.policy import SupportContact
-from entrypoints.http.edge.context import app_context, request_record
+from entrypoints.http.edge.context import app_context, directory_call, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
     SENTENCES,
@@ -212,6 +212,10 @@ async def respond(error: Exception) -> Response:
     answer = _answer(error)
     request_record().error_code = answer.code
     if speaks_scim(request.path):
+        if (call := directory_call()) is not None:
+            # A message may repeat a value of the request. The text of its class does not.
+            kind = " ".join((type(_innermost(error)).__doc__ or "").split())
+            call.scim_type, call.error = answer.scim_type, kind if isinstance(_innermost(error), Refusal) else SENTENCES.get(answer.status)
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():

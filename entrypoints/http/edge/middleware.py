@@ -65,6 +65,7 @@ class RequestRecord:
     __slots__ = (
         "aborted",
         "address",
+        "after_response",
         "caller",
         "duration",
         "error",
@@ -91,6 +92,7 @@ class RequestRecord:
         self.organization: str | None = None
         self.error_code: str | None = None
         self.aborted = False  # the client closed (its half of) the connection before the response was complete
+        self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete
         self.error: Exception | None = None  # an exception that the application did not turn into a response
 
 
@@ -191,6 +193,8 @@ class EdgeMiddleware:
             if not call.started:
                 record.status = CLIENT_GONE
             self._observe(record)
+        if record.after_response is not None:
+            await record.after_response(record)
 
     def _new_record(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestRecord:
         method, peer = scope["method"], scope.get("client")

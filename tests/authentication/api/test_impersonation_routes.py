@@ -156,6 +156,7 @@ ALLOWED = {
             ("POST", "smtp/test"),
             ("GET", "directory-blocks"),
             ("GET", "scim-tokens"),
+            ("GET", "scim-requests"),
             ("GET", "siem"),
             ("POST", "siem/test"),
             ("GET", "webhooks"),

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.support.builders import Answer, run_sql
 
 # Side effects of any request, refused ones included: rate limits, and counters of wrong secrets.
-UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "leases"})
+UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases"})
 
 Rows = frozenset[tuple[str, str]]
 

@@ -34,6 +34,9 @@ FILLING: Final = {
         insert into member_login_totals (org_id, day, provider, total) select %(org)s, now(), email, 1 from users""",
     "audit_totals": """
         insert into audit_totals (org_id, action, target_type, total) select %(org)s, email, 'user', 1 from users""",
+    "scim_requests": """
+        insert into scim_requests (org_id, at, token_id, method, path, attributes, status)
+        select %(org)s, now(), id, 'GET', 'x', '{}', 200 from users""",
     "webhook_deliveries": """
         insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
         select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",

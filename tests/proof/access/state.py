@@ -17,7 +17,7 @@ from tests.support import database
 from tests.support.builders import run_sql
 
 # Side effects of requests that have nothing to do with access, and tables that every test fills.
-UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "leases"})
+UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases"})
 # The unwatched tables that tests fill.
 FORGOTTEN: Final = UNWATCHED - {"schema_migrations"}
 

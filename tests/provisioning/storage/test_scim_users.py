@@ -118,7 +118,8 @@ async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID
         assert (record.token_id, record.token_hash, record.org_id, record.org_slug, record.status) == (
             token.id, digest("x"), acme, "acme", "active",
         )  # fmt: skip
-        assert await read.scim_tokens.by_hash(digest("x"), NOW + SECOND) is None
+        expired = await read.scim_tokens.by_hash(digest("x"), NOW + SECOND)
+        assert (record.is_expired, expired is not None and expired.is_expired) == (False, True)
         assert await read.scim_tokens.by_hash(digest("y"), NOW) is None
     async with storage.transaction(by=SYSTEM) as tx:
         valid = [

@@ -1,0 +1,92 @@
+"""The log of SCIM requests: an entry, and the names that it takes from bodies and filters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+    from uuid import UUID
+
+MAX_ENTRIES: Final = 100  # of one organization
+MAX_NAMES: Final = 50  # of one request
+_MAX_READ: Final = 200  # members of a list or an object that are read
+_MAX_LENGTH: Final = 128  # characters of a name
+
+# A name without the characters of email addresses, so that a value in the place of a name is not kept.
+_NAME: Final = re.compile(r"[A-Za-z$][\w$-]*|urn:[\w.:-]+", re.ASCII | re.IGNORECASE)
+_QUOTED: Final = re.compile(r'"(?:\\.|[^"\\])*"?')
+_FILTERED: Final = re.compile(
+    r"(?:^|[(\[]|\b(?:and|or|not)\b)[\s(]*([a-z$][\w$.:-]*)\s+(?:eq|ne|co|sw|ew|gt|ge|lt|le|pr)\b", re.ASCII | re.IGNORECASE
+)
+_VALUE_FILTER: Final = re.compile(r"\[.*(?:\]|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScimRequest:
+    """A SCIM request of an organization's directory, without values. The time is UTC."""
+
+    at: datetime
+    token_id: UUID  # the token may be revoked
+    method: str
+    path: str  # with the id of the resource, without the query
+    attributes: list[str]  # names in the body or in the filter
+    status: int
+    scim_type: str | None
+    error: str | None  # the kind of error in one sentence
+
+
+def attributes_of_body(body: Any) -> list[str]:
+    """Return the attribute names of a SCIM body, such as `emails.value`, at most two levels deep.
+
+    For the operations of a patch, these are the attributes that they change.
+    """
+    return _first_names(_names(body))
+
+
+def attributes_of_filter(text: str) -> list[str]:
+    """Return the attribute names of a SCIM filter. A filter that is not valid gives the names that can be recognized."""
+    return _first_names(_path(match[1]) for match in _FILTERED.finditer(_QUOTED.sub('""', text[:4096])))
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    return list(islice(dict.fromkeys(islice((name[:_MAX_LENGTH] for name in names if name), 10 * _MAX_READ)), MAX_NAMES))
+
+
+def _names(body: Any) -> Iterator[str]:
+    for name, value in _members(body):
+        if name.lower() == "operations" and isinstance(value, list):
+            for operation in islice(value, _MAX_READ):
+                yield from _changed(operation)
+        elif name.lower() != "schemas":
+            yield from _nested(name, value)
+
+
+def _changed(operation: Any) -> Iterator[str]:
+    members = {name.lower(): value for name, value in _members(operation)}
+    path, value = members.get("path"), members.get("value")
+    if isinstance(path, str) and path:
+        yield _path(path[:4096])
+    else:
+        for name, item in _members(value):
+            yield from _nested(name, item)
+
+
+def _nested(name: str, value: Any) -> Iterator[str]:
+    items = islice(value, _MAX_READ) if isinstance(value, list) else [value]
+    subs = [f"{_path(name)}.{_path(sub)}" for item in items for sub, _ in _members(item)]
+    yield from subs or [_path(name)]
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    return islice(value.items(), _MAX_READ) if isinstance(value, dict) else iter(())
+
+
+def _path(text: str) -> str:
+    """Return a path of attributes without its value filter, or a question mark if it could be a value."""
+    path = _VALUE_FILTER.sub("", text) + (text.rpartition("]")[2] if "[" in text and "]" in text else "")
+    return path if all(map(_NAME.fullmatch, [path] if path.lower().startswith("urn:") else path.split("."))) else "?"
