@@ -28,13 +28,14 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
 
 
 async def authenticate_member(
-    ports: Ports, cookie: str, slug: str, capability: Capability, *, address: str | None, agent: str | None
+    ports: Ports, cookie: str, slug: str, capability: Capability, *, inactive: bool = False, address: str | None, agent: str | None
 ) -> Member:
     """Return the user of the browser session with this cookie, acting in the organization of `slug` with this capability.
 
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
-    does not exist for users who are not members (decision 264).
+    does not exist for users who are not members (decision 264). `inactive` accepts an organization
+    that is not active.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient, OrganizationNotActive.
     """
@@ -46,7 +47,7 @@ async def authenticate_member(
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed
     try:
-        organization = principals.require_capability(state, capability)
+        organization = principals.require_capability(state, capability, inactive=inactive)
     except NotOfThisOrganization:
         raise OrganizationNotFound from None
     except RoleInsufficient as refusal:

@@ -44,38 +44,23 @@ from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
-from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import LazyBodyConnection
 from entrypoints.http.edge.context import AppContext, bind_context
 from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.directory_log import DirectoryLog
-from entrypoints.http.edge.dispatch import LeanQuart, check_hooks
+from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import allows_any_origin, changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.pages import (
-    account,
-    account_access,
-    account_consents,
-    account_email,
-    account_profile,
-    account_subscriptions,
-    applications,
-    email_links,
-    end_session,
-    owner_recovery,
-    sign_in,
-    sign_up,
-    social,
-)
-from entrypoints.http.pages import device_flow as device_pages
-from entrypoints.http.pages import email_sign_in as email_sign_in_pages
-from entrypoints.http.pages import invitations as invitation_pages
-from entrypoints.http.pages import oauth as oauth_pages
-from entrypoints.http.pages import saml as saml_pages
+from entrypoints.http.pages.authentication import social
+from entrypoints.http.pages.federation import device_flow as device_pages
+from entrypoints.http.pages.federation import end_session
+from entrypoints.http.pages.federation import oauth as oauth_pages
+from entrypoints.http.pages.federation import saml as saml_pages
+from entrypoints.http.pages.modules import PAGES
 from ports import Ports
 
 # The API description lists the areas in this order.
@@ -139,19 +124,7 @@ BLUEPRINTS: Final = (
     (platform_log, "Platform owners: the platform's log."),
     (installation, "Platform owners: health of the installation, and its settings."),
     (provider_events, "Events of the payment provider."),
-    (invitation_pages, "Pages: invitations."),
-    (sign_in, "Pages: sign in and sign out."),
-    (email_sign_in_pages, "Pages: sign in with a code or a link in an email."),
-    (sign_up, "Pages: sign up, and get another verification link."),
-    (email_links, "Pages: the links in emails about accounts."),
-    (owner_recovery, "Pages: the link that the operator creates for a platform owner."),
-    (account, "Pages: the user's account."),
-    (account_email, "Pages: the email address of the user."),
-    (account_access, "Pages: the applications, devices, linked accounts and sessions of the user."),
-    (account_consents, "Pages: the consents of the user to applications."),
-    (account_subscriptions, "Pages: the subscriptions of the user."),
-    (account_profile, "Pages: the profile of the user, and the deletion of the account."),
-    (applications, "Pages: the applications of an organization."),
+    *PAGES,
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

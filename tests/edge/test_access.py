@@ -14,9 +14,10 @@ from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
 from core.kernel.principals import Anonymous, Person
 from core.kernel.rate_limits import LOGIN
-from entrypoints.http.edge.access import access_of, anyone, check_every_route, operations, person, person_anywhere
+from entrypoints.http.edge.access import access_of, anyone, operations, person, person_anywhere
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.context import agent, caller, signed_in
+from entrypoints.http.edge.dispatch import check_every_route
 from entrypoints.http.edge.responses import returns
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -38,7 +38,7 @@ from tests.support.scim import SCIM_JSON
 
 Row = dict[str, Any]
 
-# The routes that the inventory does not have, and the reason for each.
+# The routes that the inventory does not have, and the reason for each. Pages of the console are not listed (decision 271).
 ADDITIONS: Final = {
     "POST /api/auth/logout": "decision 45",
     "GET /.well-known/jwks.json": "decision 34",
@@ -103,52 +103,8 @@ ADDITIONS: Final = {
     "GET /.well-known/openid-configuration": "decision 35: the metadata of OpenID Connect Discovery",
     "GET /.well-known/oauth-authorization-server": "decision 34: the endpoint of RFC 8414",
     "POST /auth/device/verify": "decision 97: approve or deny a device without the page",
-    "GET /app/invitations/accept": "decision 196: the invitation page for installations without a frontend",
-    "POST /app/invitations/accept": "decision 176: the form of that page",
-    "POST /app/invitations/decline": "decision 176: the second form of that page",
-    "GET /app/sign-in": "decision 176: the sign-in page",
-    "POST /app/sign-in": "decision 176: the form of that page",
-    "GET /app/sign-in/code": "decision 176: the page for the second factor",
-    "POST /app/sign-in/code": "decision 176: the form of that page",
-    "POST /app/sign-in/email": "decision 56: the second form of the sign-in page",
-    "GET /app/sign-in/email/code": "decision 56: the page for the code of an email",
-    "POST /app/sign-in/email/code": "decision 176: the form of that page",
-    "POST /app/sign-out": "decision 176",
-    "GET /app/forgot-password": "decision 176: the page for a forgotten password",
-    "POST /app/forgot-password": "decision 176: the form of that page",
-    "GET /app/sign-up": "decision 248: the sign-up page",
-    "POST /app/sign-up": "decision 248: the form of that page",
-    "GET /app/resend-verification": "decision 248: the page for another verification link",
-    "POST /app/resend-verification": "decision 248: the form of that page",
-    "GET /app/account": "decision 53: the account page",
-    "POST /app/account/export": "decision 53: the data export of the account page",
     "DELETE /api/user": "decision 251: users delete their own account",
-    "GET /app/account/profile": "decision 247: the page of the profile",
-    "POST /app/account/profile": "decision 176: the form of that page",
-    "GET /app/account/subscriptions": "decision 252: the page of the subscriptions",
-    "GET /app/account/subscriptions/{}": "decision 252: the page that cancels one",
-    "POST /app/account/subscriptions/{}/cancel": "decision 176: the form of that page",
-    "GET /app/account/delete": "decision 251: the page of that",
-    "POST /app/account/delete": "decision 176: the form of that page",
-    "GET /app/account/email": "decision 53: the page of the email address",
-    "POST /app/account/email": "decision 176: the form of that page",
-    "POST /app/account/email/verification": "decision 176: the second form of that page",
-    "POST /app/account/email/cancel": "security A-9: the third form of that page",
-    "GET /app/account/password": "decision 53: the page of the password",
-    "POST /app/account/password": "decision 176: the form of that page",
-    "GET /app/account/two-factor": "decision 53: the page of the second factor",
-    "POST /app/account/two-factor/setup": "decision 176: a form of that page",
-    "POST /app/account/two-factor/confirm": "decision 176: a form of that page",
-    "POST /app/account/two-factor/backup-codes": "decision 176: a form of that page",
-    "POST /app/account/two-factor/disable": "decision 176: a form of that page",
     "GET /auth/{}/callback": "decision 87",
-    "GET /app/account/identities": "decision 53: the page of the linked accounts",
-    "POST /app/account/identities/{}/link": "decision 176: a form of that page",
-    "POST /app/account/identities/{}/unlink": "decision 176: a form of that page",
-    "GET /app/account/devices": "decision 53: the page of the devices",
-    "GET /app/account/devices/{}": "decision 53: the page of a device",
-    "POST /app/account/devices/{}/name": "decision 176: a form of that page",
-    "POST /app/account/devices/{}/revoke": "decision 176: a form of that page",
     "POST /api/organizations/{}/leave": "security R-6",
     "GET /api/organizations/{}/members/{}": "security R-9: the member's page of the console",
     "DELETE /api/organizations/{}/members/{}/sessions": "security R-9: admins end the sessions of a member",
@@ -184,23 +140,8 @@ ADDITIONS: Final = {
     "GET /api/platform/audit-log": "decision 153: the platform's log",
     "GET /api/platform/audit-log/export": "decision 153: the platform's log as a file",
     "GET /api/platform/audit-log/{}": "decision 153: the entry of `audit_log_id`",
-    "GET /app/account/applications": "decision 177: the page of these applications",
     "GET /api/user/consents": "OpenID Connect Core section 3.1.2.4: the consents of the user",
     "DELETE /api/user/consents/{}": "the same: the user withdraws a consent",
-    "GET /app/account/consents": "decision 53: the page of these consents",
-    "GET /app/account/consents/{}": "decision 53: the page of one of them",
-    "POST /app/account/consents/{}/withdraw": "decision 176: the form of that page",
-    "GET /app/account/organizations": "security R-6: the page of the organizations",
-    "POST /app/account/organizations/{}/confirm": "security R-5",
-    "GET /app/organizations/{}/applications": "decision 264",
-    "GET /app/organizations/{}/applications/{}": "decision 264",
-    "POST /app/organizations/{}/applications/{}": "decision 264",
-    "GET /app/organizations/{}/applications/{}/secret": "decision 264",
-    "POST /app/organizations/{}/applications/{}/secret": "decision 264",
-    "POST /app/account/organizations/{}/leave": "decision 176: a form of that page",
-    "GET /app/account/sessions": "decision 53: the page of the sessions",
-    "POST /app/account/sessions/{}/end": "decision 176: a form of that page",
-    "POST /app/account/sessions/end-others": "decision 176: a form of that page",
 }
 
 PROFILE_FIELDS: Final = ("name", "picture", "locale", "zoneinfo", *DETAILS)
@@ -370,7 +311,7 @@ def test_every_documented_endpoint_exists() -> None:
 
 def test_every_route_is_documented_or_a_known_addition() -> None:
     documented = {f"{endpoint.method} {unnamed(endpoint.path)}" for endpoint in ENDPOINTS}
-    additions = OPERATIONS.keys() - documented
+    additions = {operation for operation in OPERATIONS.keys() - documented if " /app" not in operation}
     assert additions - ADDITIONS.keys() == set(), "a route is neither in endpoints.json nor in ADDITIONS"
     assert ADDITIONS.keys() - additions == set(), "ADDITIONS has a route that does not exist or is documented"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from quart import Response
+from quart import Quart, Response
 from quart.ctx import AppContext, RequestContext
 from quart.globals import _cv_app, _cv_request, request_ctx
 from quart.routing import QuartRule
@@ -18,6 +18,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.values import is_printable
+from entrypoints.http.edge.access import SAFE_METHODS, access_of
 from entrypoints.http.edge.context import request_record
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
@@ -114,3 +115,23 @@ def check_hooks(app: LeanQuart) -> None:
     kinds = [kind for kind in _HOOKS if any(getattr(app, kind).values())]
     if kinds:
         raise ValueError(f"these functions are never called: {', '.join(kinds)}")
+
+
+def check_every_route(app: Quart) -> None:
+    """Check that every route has an access decorator, and that a change during an impersonation is allowed or refused explicitly.
+
+    Raises: ValueError that names the routes without one.
+    """
+    wrong = []
+    for rule in app.url_map.iter_rules():
+        try:
+            access = access_of(app.view_functions[rule.endpoint])
+        except ValueError as error:
+            wrong.append(f"{rule.rule}: {error}")
+            continue
+        changes = (rule.methods or set()) - SAFE_METHODS
+        is_console = access.name in ("member_page", "platform_page")
+        if changes and (access.security == "bearer" or is_console) and access.outlives is None:
+            wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
+    if wrong:
+        raise ValueError("; ".join(sorted(wrong)))

@@ -20,7 +20,7 @@ from core.kernel.display import PRODUCT
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, share_models
+from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, scim_body, share_models
 from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -45,6 +45,7 @@ class Details(TypedDict, total=False):
     changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
     request_schema: Mapping[str, Any]  # of the JSON body
     response_schema: Mapping[str, Any]  # of a response with JSON
+    api: Sequence[str]  # the operations of the API that do what the page does, the main one first: `GET /api/organizations`
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class RouteDocs:
     changes_state: bool = False
     request_schema: Mapping[str, Any] | None = None
     response_schema: Mapping[str, Any] | None = None
+    api: Sequence[str] = ()
     form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
     errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
     for_oauth: bool = False
@@ -129,6 +131,11 @@ def any_origin(view: V) -> V:
 def is_page(view: Callable[..., Any]) -> bool | None:
     """Return whether this route is a page for browsers, or None if programs call it too."""
     return _docs_of(view).is_page
+
+
+def api_of(view: Callable[..., Any] | None) -> Sequence[str]:
+    """Return the operations of the API that do what this page does, the main one first. None stands for an unknown route."""
+    return _docs_of(view).api
 
 
 def changes_state(view: Callable[..., Any]) -> bool:
@@ -269,9 +276,9 @@ def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
     if docs.form:
         operation["requestBody"] = _form(docs.form)
     if docs.request_schema is not None:
-        operation["requestBody"] = _json(docs.request_schema)
+        operation["requestBody"] = scim_body(docs.request_schema)
     if docs.form_or_json is not None:
-        operation["requestBody"] = _form_or_json(docs.form_or_json)
+        operation["requestBody"] = form_or_json_body(docs.form_or_json)
     if "requestBody" in operation:
         content = next(iter(operation["requestBody"]["content"].values()))
         operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
@@ -287,15 +294,6 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
             }
         },
     }
-
-
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"content": {SCIM_JSON: {"schema": dict(schema)}, "application/json": {"schema": dict(schema)}}}
-
-
-def _form_or_json(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}
 
 
 def _security(access: Access, scheme: str) -> list[dict[str, list[str]]]:

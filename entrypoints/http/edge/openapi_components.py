@@ -1,8 +1,11 @@
 """Shared schemas of the API description: each model appears once, under `components`, and so do the formats of errors."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
+from pydantic import BaseModel
+
+from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR, SCIM_JSON
 
 _ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
 _MESSAGE = {"type": "string", "description": "The message for people: the problem, and how to fix it."}
@@ -102,3 +105,14 @@ def _children(schema: dict[str, Any], collected: dict[str, Any]) -> dict[str, An
 def _add(collected: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
     if collected.setdefault(name, schema) != schema:
         raise ValueError(f"two different models are named {name}")
+
+
+def scim_body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a body with this schema, which SCIM clients also send as plain JSON."""
+    return {"content": {SCIM_JSON: {"schema": dict(schema)}, "application/json": {"schema": dict(schema)}}}
+
+
+def form_or_json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the description of a body that has this model, as a form or as JSON."""
+    schema = model.model_json_schema()
+    return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}

@@ -18,7 +18,7 @@ from quart import has_app_context
 
 from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.mfa_rules import SETUP_TTL
-from core.kernel.display import PRODUCT
+from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
@@ -51,6 +51,8 @@ class Asset:
 
 _FILES = {
     "icon.svg": "image/svg+xml",
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
     "docs/docs.js": "text/javascript; charset=utf-8",
     "docs/docs.css": "text/css; charset=utf-8",
     "docs/swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -95,6 +97,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
+    environment.filters["utc"] = format_utc
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,

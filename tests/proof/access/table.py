@@ -12,6 +12,7 @@ from core.provisioning.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
+from tests.proof.access.console import console_operations, console_rows
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -61,6 +62,8 @@ BROWSERS: Final = {
     "b-s": "suspended-browser",  # of the owner of the suspended organization
     "b-x": "ended-browser",  # an ended session
 }
+# Further browsers, for the pages of the console only.
+CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser")
 
 # The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
@@ -396,6 +399,7 @@ POST   /auth/authorize                               303* 303  303  403* 303*
 GET    /auth/end-session                             200  200  200  200  200
 POST   /auth/end-session                             200  200  200  200  200
 
+GET    /app                                          303* 303  303  303  303*
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
 GET    /app/account/profile                          303* 200  200  200  303*
@@ -435,11 +439,6 @@ POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
-GET    /app/organizations/<org_slug>/applications    303* 200  200  403* 303*
-GET    /app/organizations/<org_slug>/applications/<service_slug> 303* 200  200  403* 303*
-POST   /app/organizations/<org_slug>/applications/<service_slug> 303* 303  403  403* 303*
-GET    /app/organizations/<org_slug>/applications/<service_slug>/secret 303* 200  403  403* 303*
-POST   /app/organizations/<org_slug>/applications/<service_slug>/secret 303* 200  403  403* 303*
 """
 
 
@@ -698,8 +697,10 @@ def read_matrix() -> dict[str, dict[str, str]]:
     people, keys, pages = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS), _read(PAGES, {"else": "else", **BROWSERS})
     rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
     rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
+    pages |= console_rows(people)
     for route, row in pages.items():
         other_status = row.pop("else")
+        row |= {name: row.get(name, row["browser"]) for name in CONSOLE_BROWSERS}
         rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], other_status) | row
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
@@ -708,7 +709,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
         checks_tokens = route not in keys and (row["anonymous"] == "401" or route in _CHECKS_OPTIONAL_TOKEN)
         row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if checks_tokens else row["anonymous"])
     directories = _read(SCIM, DIRECTORIES)
-    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values()]
+    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
     if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
         raise ValueError("a route is in more than one table")
@@ -720,6 +721,8 @@ def worth_trying(route: str) -> frozenset[str]:
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
     if "/scim/" in route:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
+    if route in console_operations():
+        return _OF_PEOPLE | _OF_KEYS | browsers | frozenset(CONSOLE_BROWSERS) | _OF_DIRECTORIES
     if route in _OF_A_PAGE:
         return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:

@@ -203,6 +203,9 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace(rival_callers["foreign-directory"], name="visiting-directory", at=home),
         replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
+        await _browser(ports, pool, home, belongings, home.people["admin"], "admin-browser"),
+        replace(await _browser(ports, pool, home, belongings, stranger, "stranger-browser"), role=None),
+        replace(await _browser(ports, pool, home, belongings, steward, "platform-browser"), role=None),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="foreign-anonymous", at=rival),
     ]

@@ -1,6 +1,6 @@
 """API of invitations, for members who send them and for their recipients.
 
-The pages behind the link in an invitation email are in `entrypoints.http.pages.invitations`.
+The pages behind the link in an invitation email are in `entrypoints.http.pages.tenancy.invitation_links`.
 """
 
 from typing import Annotated

@@ -1,0 +1,348 @@
+"""The pages of the user's account for applications, devices, linked accounts and sessions (decisions 53, 176; security G-1, G-2)."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+from quart import Blueprint, Response
+
+from core.accounts import devices
+from core.accounts.devices_rules import ListedDevice
+from core.applications import own_applications
+from core.authentication import identities, oauth_credentials, sessions
+from core.authentication.sessions_rules import LiveSession
+from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
+from core.kernel.errors import Invalid
+from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
+from core.kernel.providers import Provider
+from core.tenancy import members, organizations
+from entrypoints.http.api.applications.own_applications import launch_url
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.bodies import Name
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.accounts.account import recent_devices
+from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+)
+
+routes = Blueprint("account_access", __name__)
+
+APPLICATIONS: Final = "/app/account/applications"
+DEVICES: Final = "/app/account/devices"
+ORGANIZATIONS: Final = ORGANIZATIONS_PATH
+SESSIONS: Final = "/app/account/sessions"
+
+# Devices
+
+
+def _device_values(listed: ListedDevice) -> dict[str, Any]:
+    device = listed.device
+    browser_, system = (" ".join(filter(None, pair)) for pair in ((device.browser, device.browser_version), (device.os, device.os_version)))
+    return {
+        "id": device.id,
+        "name": device.name,
+        "system": f"{browser_} on {system}",
+        "used": format_utc(device.last_used_at),
+        "first": format_utc(device.created_at),
+        "address": device.last_ip,
+        "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,
+        "is_current": listed.is_current,
+        "trusted": listed.trusted,
+    }
+
+
+@routes.get(DEVICES)
+@page_session
+@describes_page({200: "The list."})
+async def show_devices() -> Response:
+    """List your devices.
+
+    These are the devices that you have signed in from, the most recently used first.
+    """
+    return await console_page("accounts/devices.html", devices=[_device_values(listed) for listed in await recent_devices()])
+
+
+@routes.get("/app/account/devices/<device_id>")
+@page_session
+@describes_page({200: "The page.", 403: "The device belongs to another user."})
+async def show_device(device_id: str) -> Response:
+    """Show one of your devices.
+
+    On this page, you can rename or revoke it.
+    """
+    listed = await devices.find(ports(), signed_in(), path_id(device_id))
+    return await console_page("accounts/device.html", device=_device_values(listed), typed=listed.device.name, problem=None)
+
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class NameInvalid(Invalid):
+    """A name must have 1 to 100 characters, at least one of them visible."""
+
+
+def _parse_name(text: str) -> str:
+    try:
+        return _NAME.validate_python(text)
+    except ValidationError:
+        raise NameInvalid from None
+
+
+@routes.post("/app/account/devices/<device_id>/name")
+@page_session
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
+async def rename_device(device_id: str) -> Response:
+    """Rename one of your devices.
+
+    The name must have 1 to 100 characters.
+    """
+    form, user, id_ = await read_console_form(), signed_in(), path_id(device_id)
+    input_text = form.get("name", "")
+    try:
+        device = await devices.rename(ports(), user, id_, _parse_name(input_text))
+    except Invalid as refusal:
+        listed = await devices.find(ports(), user, id_)
+        return await refused_console_page(refusal, "accounts/device.html", device=_device_values(listed), typed=input_text)
+    return redirect_with_notice("name", f"{DEVICES}/{device.id}")
+
+
+@routes.post("/app/account/devices/<device_id>/revoke")
+@page_session
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def revoke_device(device_id: str) -> Response:
+    """Revoke one of your devices.
+
+    Its sessions and its trust end.
+    """
+    await read_console_form()
+    await devices.revoke(ports(), signed_in(), path_id(device_id))
+    return redirect_with_notice("revoked", DEVICES)
+
+
+# Linked accounts
+
+
+async def _identities_values() -> dict[str, Any]:
+    linked = await identities.list_linked(ports(), signed_in())
+    linked_providers = {identity.provider for identity in linked}
+    # Linked by a sign-in at an application, with the credentials of its service.
+    application_providers = set(await identities.list_sign_in_providers(ports(), signed_in())) - linked_providers
+    linkable_providers = oauth_credentials.platform_providers(ports()) - linked_providers
+    names = ports().policy.provider_names
+    return {
+        "linked": [
+            {
+                "name": names[identity.provider],
+                "provider": identity.provider.value,
+                "email": identity.email,
+                "subject": identity.provider_user_id,
+                "since": format_utc(identity.linked_at),
+            }
+            for identity in linked
+        ],
+        "others": [
+            {
+                "name": names[provider],
+                "provider": provider.value,
+                "can_be_linked": provider in linkable_providers,
+                "at_an_application": provider in application_providers,
+            }
+            for provider in Provider
+            if provider in linkable_providers | application_providers
+        ],
+    }
+
+
+@routes.get(IDENTITIES_PATH)
+@page_session
+@describes_page({200: "The list."})
+async def show_identities() -> Response:
+    """List your linked accounts.
+
+    These are accounts at identity providers that you can sign in with.
+    """
+    return await console_page("accounts/identities.html", problem=None, **await _identities_values())
+
+
+@routes.post("/app/account/identities/<provider:provider>/link")
+@page_session
+@describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def link_identity(provider: str) -> Response:
+    """Link an account at an identity provider.
+
+    The browser continues at the identity provider, and returns to your linked accounts.
+    """
+    await read_console_form()
+    try:
+        ticket = await identities.start_link(ports(), signed_in(), provider)
+    except Invalid as refusal:
+        return await refused_console_page(refusal, "accounts/identities.html", **await _identities_values())
+    address = f"/auth/{provider}?{urlencode({'link': ticket})}"
+    response = await console_page("accounts/link.html", provider=ports().policy.provider_names[Provider(provider)], address=address)
+    # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
+    # redirects that follow, and we do not know the hosts that a provider redirects through.
+    response.headers["Refresh"] = f"0; url={address}"
+    return response
+
+
+@routes.post("/app/account/identities/<provider:provider>/unlink")
+@page_session
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def unlink_identity(provider: str) -> Response:
+    """Unlink an account at an identity provider.
+
+    This is refused if it is your only way to sign in.
+    """
+    await read_console_form()
+    try:
+        await identities.unlink(ports(), signed_in(), provider)
+    except Invalid as refusal:
+        return await refused_console_page(refusal, "accounts/identities.html", **await _identities_values())
+    return redirect_with_notice("unlinked", IDENTITIES_PATH)
+
+
+# Organizations
+
+
+@routes.get(ORGANIZATIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_organizations() -> Response:
+    """List the organizations that you are a member of.
+
+    You can leave those that you do not own.
+    """
+    listed = [
+        {
+            "slug": organization.slug,
+            "name": organization.name,
+            "role": membership.role.value,
+            "since": format_utc(membership.created_at),
+            "is_confirmed": membership.confirmed_at is not None,
+        }
+        for organization, membership in await organizations.list_own(ports(), signed_in())
+    ]
+    return await console_page("tenancy/own_organizations.html", organizations=listed)
+
+
+@routes.post("/app/account/organizations/<org_slug>/confirm")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def confirm_membership(org_slug: str) -> Response:
+    """Confirm that you are a member of an organization.
+
+    Until then, its SAML applications do not admit you, and its owner cannot export your data.
+    """
+    await read_console_form()
+    await members.confirm(ports(), signed_in(), org_slug)
+    return redirect_with_notice("confirmed", ORGANIZATIONS)
+
+
+@routes.post("/app/account/organizations/<org_slug>/leave")
+@page_session
+@describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
+async def leave_organization(org_slug: str) -> Response:
+    """Leave an organization.
+
+    Your sessions in the organization end. The owner transfers the ownership first.
+    """
+    await read_console_form()
+    await members.leave(ports(), signed_in(), org_slug)
+    return redirect_with_notice("left", ORGANIZATIONS)
+
+
+# Applications
+
+
+@routes.get(APPLICATIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_applications() -> Response:
+    """List the applications that you may use.
+
+    Each application that can be opened from here has a link.
+    """
+    listed = [
+        {"name": application.name, "organization": application.organization, "launch_url": launch_url(application)}
+        for application in await own_applications.list_own(ports(), signed_in())
+    ]
+    return await console_page("applications/own_applications.html", applications=listed)
+
+
+# Sessions
+
+
+def _session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
+    user_agent = ports().user_agents.parse(session.agent)
+    return {
+        "id": session.id,
+        "title": _session_title(session),
+        "where": session.address or "unknown address",
+        "agent": None if session.agent is None or session.by_support else f"{user_agent.browser} on {user_agent.os}",
+        "since": format_utc(session.created_at),
+        "is_current": session.id == current,
+    }
+
+
+def _session_title(session: LiveSession) -> str:
+    if session.by_support:
+        return PLATFORM_SUPPORT
+    if session.service is not None:
+        return f"{session.service} of {session.organization}" if session.organization else session.service
+    if session.in_browser:
+        return "Your account, in a browser"
+    return f"{PRODUCT}, for {session.organization}" if session.organization else f"{PRODUCT}, through an application"
+
+
+@routes.get(SESSIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_sessions() -> Response:
+    """List your sessions.
+
+    The newest come first. Each one can be ended.
+    """
+    user = signed_in()
+    live = await sessions.list_own(ports(), user)
+    return await console_page(
+        "accounts/sessions.html", sessions=[_session_values(session, user.session_id) for session in live.items], total=live.total
+    )
+
+
+@routes.post("/app/account/sessions/<session_id>/end")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def end_session(session_id: str) -> Response:
+    """End one of your sessions.
+
+    Ending the current session signs you out.
+    """
+    await read_console_form()
+    user, id_ = signed_in(), path_id(session_id)
+    has_ended = await sessions.end_own(ports(), user, id_)
+    if id_ == user.session_id:
+        return redirect(SIGN_IN_PATH)
+    return redirect_with_notice("ended", SESSIONS) if has_ended else redirect(SESSIONS)
+
+
+@routes.post("/app/account/sessions/end-others")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def end_other_sessions() -> Response:
+    """End all your other sessions.
+
+    The current session continues.
+    """
+    await read_console_form()
+    await sessions.end_others(ports(), signed_in())
+    return redirect_with_notice("others", SESSIONS)

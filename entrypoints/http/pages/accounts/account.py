@@ -1,0 +1,249 @@
+"""The pages of the user's account: overview, password and second factor (decisions 53, 176; security G-1, G-2).
+
+They offer the actions of the API as forms that work without scripts. After a change, the browser is
+redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the
+direct response to its form. `email` has the email address, `access` the devices,
+linked accounts and sessions.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core import privacy
+from core.accounts import accounts, devices, email_changes, mfa
+from core.accounts.accounts_rules import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
+from core.accounts.devices_rules import ListedDevice
+from core.accounts.mfa_rules import MfaSetup
+from core.applications import own_applications
+from core.authentication import identities, sessions
+from core.billing import own_subscriptions
+from core.federation.oauth import consents
+from core.kernel.display import format_utc
+from core.kernel.errors import Invalid, Limited
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
+from core.tenancy import organizations
+from entrypoints.http.api.privacy import export_package
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.qr import qr_svg
+from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+)
+
+routes = Blueprint("account", __name__)
+
+PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
+TWO_FACTOR: Final = "/app/account/two-factor"
+
+MAX_LISTED_DEVICES = 100
+
+
+async def recent_devices() -> Sequence[ListedDevice]:
+    """Return the most recently used devices."""
+    return (await devices.list_own(ports(), signed_in()).next_batch())[:MAX_LISTED_DEVICES]
+
+
+# The overview
+
+
+@routes.get(ACCOUNT_PATH)
+@page_session
+@describes_page({200: "The page."})
+async def show_account() -> Response:
+    """Show the overview of your account.
+
+    It links to the pages that change each part.
+    """
+    user = signed_in()
+    account, status = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
+    email_change = await email_changes.find_pending(ports(), user.user_id)
+    listed_devices, live_sessions = await recent_devices(), await sessions.list_own(ports(), user)
+    return await console_page(
+        "accounts/account.html",
+        email=account.email,
+        verified=account.email_verified_at is not None,
+        pending=None if email_change is None else email_change.new_email,
+        has_password=account.password_hash is not None,
+        mfa_since=None if status.enabled_at is None else format_utc(status.enabled_at),
+        devices=len(listed_devices),
+        trusted=sum(device.trusted for device in listed_devices),
+        sessions=live_sessions.total,
+        profile=account.profile,
+        organizations=[
+            (organization.name, membership.role.value) for organization, membership in await organizations.list_own(ports(), user)
+        ],
+        applications=[application.name for application in await own_applications.list_own(ports(), user)],
+        consents=[consent.service for consent in await consents.list_own(ports(), user)],
+        subscriptions=[
+            (own.subscription.plan.name, own.service)
+            for own in await own_subscriptions.list_own(ports(), user)
+            if own.subscription.status.is_live
+        ],
+        linked=[ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
+    )
+
+
+@routes.post("/app/account/export")
+@page_session
+@describes_page({200: "The data, as a JSON file to download.", 403: FOREIGN_FORM}, form=["form_token"])
+async def download_data() -> Response:
+    """Download your data.
+
+    The JSON file contains your profile, memberships, latest sign-ins, linked accounts, second-factor
+    events, passkeys and consents.
+    """
+    await read_console_form()
+    user = signed_in()
+    response = await export_package(await privacy.export(ports(), user, user.user_id))
+    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+# The password
+
+
+async def _password_values() -> dict[str, Any]:
+    account = await accounts.get_own(ports(), signed_in())
+    return {"email": account.email, "has_password": account.password_hash is not None}
+
+
+@routes.get(PASSWORD)
+@page_session
+@describes_page({200: "The form."})
+async def show_password() -> Response:
+    """Show the form to change your password, or to set the first one.
+
+    An account without a password does not need the current one.
+    """
+    return await console_page("accounts/password.html", about_current=False, problem=None, **await _password_values())
+
+
+@routes.post(PASSWORD)
+@page_session
+@refuses(429)
+@describes_page(
+    {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
+)
+async def change_password() -> Response:
+    """Change your password, or set the first one.
+
+    A change ends your other sessions and the trust of all devices.
+    """
+    form, user = await read_console_form(), signed_in()
+    new_password = form.get("new_password", "")
+    try:
+        if "current_password" in form:
+            await accounts.change_password(ports(), user, form["current_password"], new_password)
+            return redirect_with_notice("password", ACCOUNT_PATH)
+        await accounts.set_password(ports(), user, new_password)
+    except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
+        return redirect(PASSWORD)
+    except (Invalid, CurrentPasswordWrong, Limited) as refusal:
+        about_current = not isinstance(refusal, Invalid)
+        return await refused_console_page(refusal, "accounts/password.html", about_current=about_current, **await _password_values())
+    return redirect_with_notice("first-password", ACCOUNT_PATH)
+
+
+# The second factor
+
+
+async def _two_factor_values() -> dict[str, Any]:
+    status = await mfa.get_status(ports(), signed_in())
+    return {"since": None if status.enabled_at is None else format_utc(status.enabled_at), "codes": status.backup_codes}
+
+
+def _setup_values(setup: MfaSetup) -> dict[str, Any]:
+    svg = qr_svg(setup.uri, "").encode()
+    groups = (setup.secret[start : start + 4] for start in range(0, len(setup.secret), 4))
+    return {"qr": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", "secret": " ".join(groups), "uri": setup.uri}
+
+
+@routes.get(TWO_FACTOR)
+@page_session
+@describes_page({200: "The page."})
+async def show_two_factor() -> Response:
+    """Show the status of your two-factor authentication.
+
+    On this page, you can turn it on or off, and replace the backup codes.
+    """
+    return await console_page("accounts/two_factor.html", problem=None, **await _two_factor_values())
+
+
+@routes.post("/app/account/two-factor/setup")
+@page_session(limit=MFA_SETUP)
+@describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def start_two_factor_setup() -> Response:
+    """Start to set up two-factor authentication.
+
+    The page shows a secret, and asks for a code within 15 minutes.
+    """
+    await read_console_form()
+    try:
+        setup = await mfa.start_setup(ports(), signed_in())
+    except Invalid as refusal:
+        return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+    return await console_page("accounts/two_factor_setup.html", problem=None, **_setup_values(setup))
+
+
+@routes.post("/app/account/two-factor/confirm")
+@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
+@describes_page(
+    {200: "Two-factor authentication is on. The page shows the backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
+    form=["form_token", "code"],
+)
+async def confirm_two_factor() -> Response:
+    """Confirm the authenticator app with a code.
+
+    This turns two-factor authentication on. The backup codes are shown only once.
+    """
+    form, user = await read_console_form(), signed_in()
+    try:
+        codes = await mfa.confirm_setup(ports(), user, form.get("code", ""))
+    except (Invalid, Limited) as refusal:
+        setup = await mfa.find_pending_setup(ports(), user)
+        if setup is None:
+            return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+        return await refused_console_page(refusal, "accounts/two_factor_setup.html", **_setup_values(setup))
+    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+
+
+@routes.post("/app/account/two-factor/backup-codes")
+@page_session(limit=MFA_SETUP)
+@describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def regenerate_backup_codes() -> Response:
+    """Replace your backup codes.
+
+    The new codes are shown only once. All earlier codes stop working.
+    """
+    await read_console_form()
+    try:
+        codes = await mfa.regenerate_backup_codes(ports(), signed_in())
+    except (Invalid, Limited) as refusal:
+        return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
+
+
+@routes.post("/app/account/two-factor/disable")
+@page_session(limit=MFA_SETUP)
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def disable_two_factor() -> Response:
+    """Turn two-factor authentication off.
+
+    Backup codes and trusted devices are removed.
+    """
+    await read_console_form()
+    await mfa.disable(ports(), signed_in())
+    return redirect_with_notice("off", TWO_FACTOR)

@@ -1,0 +1,94 @@
+"""The page of the user's email address: request another one, and resend or cancel the change (decisions 53, 70, 176; security A-9)."""
+
+from typing import Any
+
+from quart import Blueprint, Response
+
+from core.accounts import accounts, email_changes
+from core.kernel.display import format_utc
+from core.kernel.errors import Invalid, Limited
+from core.kernel.page_paths import EMAIL_PATH
+from core.kernel.rate_limits import RESEND_VERIFICATION
+from core.kernel.values import Email
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+)
+
+routes = Blueprint("account_email", __name__)
+
+
+async def _values() -> dict[str, Any]:
+    user = signed_in()
+    pending = await email_changes.find_pending(ports(), user.user_id)
+    return {
+        "email": user.email,
+        "verified": user.email_verified,
+        "pending": None if pending is None else pending.new_email,
+        "until": None if pending is None else format_utc(pending.expires_at),
+    }
+
+
+@routes.get(EMAIL_PATH)
+@page_session
+@describes_page({200: "The form."})
+async def show_email() -> Response:
+    """Show the form to change your email address.
+
+    If a change is pending, you can request its email again, or cancel the change. If the address is
+    not verified, you can request another verification email.
+    """
+    return await console_page("accounts/email.html", typed="", problem=None, **await _values())
+
+
+@routes.post(EMAIL_PATH)
+@page_session
+@refuses(429)
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
+async def change_email() -> Response:
+    """Request another email address.
+
+    You keep the present address until you open the link in the email to the new one.
+    """
+    form = await read_console_form()
+    input_text = form.get("email", "")
+    try:
+        pending = await email_changes.request(ports(), signed_in(), Email.parse(input_text))
+    except (Invalid, Limited) as refusal:
+        return await refused_console_page(refusal, "accounts/email.html", typed=input_text, **await _values())
+    return redirect_with_notice("same-address" if pending is None else "address", EMAIL_PATH)
+
+
+@routes.post(f"{EMAIL_PATH}/verification")
+@page_session(limit=RESEND_VERIFICATION)
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def resend_verification() -> Response:
+    """Send another verification email.
+
+    It goes to the new address of a pending change, otherwise to the address of the account.
+    """
+    await read_console_form()
+    if not await email_changes.resend(ports(), signed_in()):
+        await accounts.resend_verification(ports(), signed_in(), signed_in().email)
+    return redirect_with_notice("link", EMAIL_PATH)
+
+
+@routes.post(f"{EMAIL_PATH}/cancel")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+async def cancel_change() -> Response:
+    """Cancel the pending change of your email address.
+
+    The link in the email to the new address stops working.
+    """
+    await read_console_form()
+    await email_changes.cancel(ports(), signed_in())
+    return redirect_with_notice("kept-address", EMAIL_PATH)

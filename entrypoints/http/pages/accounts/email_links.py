@@ -1,0 +1,176 @@
+"""The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
+
+from quart import Blueprint, Response, request
+
+from core.accounts import accounts, email_changes
+from core.accounts.accounts_rules import LinkInvalid, PasswordReset
+from core.accounts.one_time_tokens import TokenPurpose
+from core.authentication import joining
+from core.federation.sign_in import SignUpCredentials
+from core.kernel.errors import Invalid
+from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH
+from core.tenancy import branding
+from core.tenancy.branding_rules import Design
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.bodies import Message
+from entrypoints.http.edge.context import caller, page_response, ports
+from entrypoints.http.edge.errors import wants_page
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages import Page, render
+from entrypoints.http.pages.authentication.sign_in import (
+    form_page,
+    links,
+    page_values,
+    refused_form_page,
+    safe_next,
+    sign_in_browser,
+    visitor_with_mfa,
+    with_next,
+)
+
+routes = Blueprint("email_links", __name__)
+
+TOKEN = {"token": "The token of the email."}
+
+
+@routes.get("/auth/verify-email")
+@anyone
+@describes_page(
+    {
+        200: "The address is verified. The page has the sign-in form, if no user is signed in, or after a change a link to it.",
+        303: "The browser is the one of the sign-up, and is signed in. Continue where the sign-up started, or at the second factor.",
+        400: "The link has expired or has been used. The page has a form for a new one.",
+    },
+    query=TOKEN,
+    changes_state=True,
+)
+async def verify_email() -> Response:
+    """Verify an email address.
+
+    The link in a verification email leads here. It works once. In the browser of a sign-up on our
+    page, it also signs the user in. The link in the email to a requested new address leads here, too,
+    and gives the account this address. Clients that prefer JSON get a message instead of the page.
+    """
+    token = request.args.get("token", "")
+    if not wants_page():
+        await accounts.verify_email(ports(), caller(), token)
+        return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
+    # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
+    design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token)
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.VERIFY_EMAIL, token)
+    next_path, user, device = safe_next(continuation.next_path or ACCOUNT_PATH), await visitor_with_mfa(), cookies.device_cookie()
+    values = await page_values(next_path)
+    try:
+        if user is None and device is not None and joining.is_of_browser(continuation, device):
+            return await sign_in_browser(SignUpCredentials(token, device), next_path)
+        verified = await accounts.verify_email(ports(), caller(), token)
+    except LinkInvalid as refusal:
+        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
+    if verified.is_change:
+        is_own = user is not None and user.user_id == verified.user_id
+        return page_response(render("accounts/email_changed.html", design=design, email=verified.email, is_own=is_own, **links(next_path)))
+    values["design"] = design or values["design"]
+    return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=user is not None)
+
+
+def _ended_link_page(
+    refusal: LinkInvalid, form_target: str, next_path: str, design: Design | None, *, change_email: str | None = None
+) -> Response:
+    """Return the page of a link that no longer works, with a form for a new one.
+
+    `change_email` is where the user requests a change of address, if the link may have been the proof of one.
+    """
+    values = {"form_target": form_target, "change_email": change_email, "design": design, **links(next_path)}
+    return refused_form_page(refusal, "accounts/ended_link.html", **values)
+
+
+@routes.get("/auth/reset-password")
+@anyone
+@describes_page({200: "The form.", 400: "The link has expired or has been used. The page has a form for a new one."}, query=TOKEN)
+async def reset_password_page() -> Response:
+    """Show the form to set a new password.
+
+    The link in a reset or welcome email leads here. Opening it does not use it up.
+    """
+    token = request.args.get("token", "")
+    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
+    reset = await accounts.find_reset(ports(), token)
+    if reset is None:
+        return await _refused_reset(LinkInvalid(), token, design)
+    return page_response(_form(token, reset, design))
+
+
+async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None) -> Response:
+    if not wants_page():
+        raise refusal
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
+    return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, safe_next(continuation.next_path or ACCOUNT_PATH), design)
+
+
+def _form(token: str, reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
+    status = 200 if problem is None else 400
+    return render(
+        "accounts/reset_password.html", status=status, form_action="'self'", design=design, token=token, reset=reset, problem=problem
+    )
+
+
+@routes.post("/auth/reset-password")
+@anyone
+@describes_page(
+    {200: "The password was updated.", 400: "The link or the password is not valid.", 403: "The form does not come from our page."},
+    form=["token", "new_password"],
+)
+async def reset_password() -> Response:
+    """Set a new password.
+
+    The form of the page sends this. All sessions of the account end.
+    """
+    form = await read_form()
+    token = form.get("token", "")
+    # Load everything before the token is used up.
+    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
+    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
+    application = await joining.application_to_open(ports(), continuation)
+    reset = await accounts.find_reset(ports(), token)
+    if reset is None:
+        return await _refused_reset(LinkInvalid(), token, design)
+    try:
+        await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
+    except LinkInvalid as refusal:
+        return await _refused_reset(refusal, token, design)
+    except Invalid as refusal:
+        return page_response(_form(token, reset, design, refusal.message))
+    sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
+    return page_response(render("accounts/password_reset_done.html", design=design, reset=reset, sign_in=sign_in, application=application))
+
+
+@routes.get("/auth/undo-email-change")
+@anyone
+@describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
+async def undo_email_change_page() -> Response:
+    """Show the form to undo a change of the email address.
+
+    The link in the notice to the old address leads here. Opening it changes nothing.
+    """
+    token = request.args.get("token", "")
+    change = await email_changes.find_undoable(ports(), token)
+    return page_response(render("accounts/undo_email_change.html", form_action="'self'", token=token, email=change.old_email))
+
+
+@routes.post("/auth/undo-email-change")
+@anyone
+@describes_page(
+    {200: "The change is undone.", 400: "The link has expired or has been used.", 403: "The form does not come from our page."},
+    form=["token"],
+)
+async def undo_email_change() -> Response:
+    """Undo a change of the email address.
+
+    The form of the page sends this. The account gets its old address back, and all sessions end. The
+    second factor stays.
+    """
+    form = await read_form()
+    email = await email_changes.undo(ports(), caller(), form.get("token", ""))
+    return page_response(render("accounts/email_change_undone.html", email=email))

@@ -1,0 +1,225 @@
+"""The pages of an organization's applications: the list, the values to copy into an application, and its settings (decision 264).
+
+They call the use cases of the API of services, for the same members.
+"""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import services
+from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
+from core.applications.services_rules import NoClientSecret, Service, ServiceOrder, ServiceType
+from core.federation.oauth.end_session_rules import END_SESSION_PATH
+from core.kernel import principals
+from core.kernel.display import format_utc
+from core.kernel.errors import Invalid
+from core.kernel.principals import Capability
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import Offset, validate_querystring
+from entrypoints.http.pages.applications import client_settings as form
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    ListQuery,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    secret_page,
+    with_query,
+)
+
+routes = Blueprint("applications", __name__)
+
+APPLICATIONS: Final = "/app/organizations/<org_slug>/applications"
+APPLICATION: Final = f"{APPLICATIONS}/<service_slug>"
+TYPES: Final = {
+    ServiceType.WEB: "Web application",
+    ServiceType.SPA: "Single-page application",
+    ServiceType.MOBILE: "Mobile app",
+    ServiceType.DESKTOP: "Desktop app",
+    ServiceType.API: "API",
+}
+PAGE_SIZE: Final = 50
+SERVICE: Final = "/api/organizations/<org_slug>/services/<service_slug>"  # in the API
+ROTATION: Final = f"POST {SERVICE}/rotate-secret"
+SECRET: Final = f"{APPLICATION}/secret"
+OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}  # seconds for which the old secret still works
+DEFAULT_OVERLAP: Final = "1 day"
+
+
+def application_path(service: Service) -> str:
+    """Return the path of the page of an application in the caller's organization."""
+    return f"/app/organizations/{acting_member().acts_in.slug}/applications/{service.slug}"
+
+
+def application_values(service: Service) -> dict[str, Any]:
+    """Return the values that all pages of an application have."""
+    return {
+        "applications_path": f"/app/organizations/{acting_member().acts_in.slug}/applications",
+        "path": application_path(service),
+        "application": {"name": service.name, "type": TYPES[service.service_type], "is_public": service.service_type.is_public},
+    }
+
+
+def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
+    """Return the values that an application's own settings need: label, value and hint."""
+    base = app_context().base_url
+    if service.service_type.is_public:
+        authentication = ("none", "This application has no secret. It uses PKCE with S256.")
+    elif service.client.has_keys:
+        authentication = ("private_key_jwt", "The client secret works, too: client_secret_basic or client_secret_post.")
+    else:
+        authentication = ("client_secret_basic", "Or client_secret_post. Add PKCE with S256 if your library supports it.")
+    return [
+        ("Issuer", base, "Most libraries find the rest with it."),
+        ("Discovery address", f"{base}/.well-known/openid-configuration", ""),
+        ("Client ID", str(service.client_id), ""),
+        ("Token endpoint authentication", *authentication),
+        ("End-session address", f"{base}{END_SESSION_PATH}", "Send users here to sign them out."),
+    ]
+
+
+class ApplicationsQuery(ListQuery):
+    """The search, the filter, the order, and the position in the list."""
+
+    search: Text | None = None
+    service_type: ServiceType | None = None
+    sort: ServiceOrder = ServiceOrder.NAME
+    offset: Offset = 0
+
+
+def _row(service: Service) -> dict[str, Any]:
+    return {"name": service.name, "type": TYPES[service.service_type], "path": application_path(service), "created": service.created_at}
+
+
+@routes.get(APPLICATIONS)
+@member_page(Capability.SERVICES_VIEW)
+@refuses(400, 403)
+@validate_querystring(ApplicationsQuery)
+@describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
+async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
+    """List the applications of an organization.
+
+    Members of the organization can open the page of each application.
+    """
+    batches, quota = await services.list_services(
+        ports(),
+        acting_member(),
+        query_args.service_type,
+        PAGE_SIZE + 1,  # one more tells whether there is a next page
+        query_args.offset,
+        search=query_args.search,
+        order=query_args.sort,
+    )
+    listed = [summary.service async for batch in batches for summary in batch]
+    return await console_page(
+        "applications/applications.html",
+        applications=[_row(service) for service in listed[:PAGE_SIZE]],
+        quota=quota,
+        types=[("", "All types"), *TYPES.items()],
+        query=query_args,
+        previous=with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
+        next=with_query(offset=query_args.offset + PAGE_SIZE) if len(listed) > PAGE_SIZE else None,
+    )
+
+
+def _page_values(service: Service) -> dict[str, Any]:
+    """Return the values of an application's page. Members who cannot change settings get no forms."""
+    may_manage = principals.has_capability(acting_member().acts_in.role, Capability.SERVICES_MANAGE)
+    until = service.former_secret_expires_at
+    return {
+        **application_values(service),
+        "values": values_to_copy(service),
+        "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
+        "longest": form.longest_lifetimes(),
+        "shortest": MIN_TOKEN_SECONDS,
+        "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
+    }
+
+
+@routes.get(APPLICATION)
+@member_page(Capability.SERVICES_VIEW)
+@refuses(403)
+@describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
+async def show_application(org_slug: str, service_slug: str) -> Response:
+    """Show an application of an organization.
+
+    The page has the values to copy into the application. For admins, it also has its settings.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page(
+        "applications/application.html", problem=None, wrong=None, typed=form.stored_values(service), **_page_values(service)
+    )
+
+
+@routes.post(APPLICATION)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "group"], api=[f"PATCH {SERVICE}"])
+async def change_application(org_slug: str, service_slug: str) -> Response:
+    """Change a group of settings of an application.
+
+    The form has all fields of the group. The other groups stay as they are.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    group = sent.get("group", "")
+    typed = form.typed_values(sent, form.group_fields(group, service))
+    try:
+        await services.update(ports(), acting_member(), service_slug, form.parse_settings(typed))
+    except Invalid as refusal:
+        wrong = form.refused_field(refusal, group, typed)
+        if isinstance(refusal, PrivateKeySent):
+            typed["jwks"] = ""  # do not send a private key back
+        values = {**_page_values(service), "typed": {**form.stored_values(service), **typed}}
+        return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
+    return redirect_with_notice(f"settings-{group}", application_path(service))
+
+
+# The client secret
+
+
+def _secret_values(service: Service, chosen: str) -> dict[str, Any]:
+    return {**application_values(service), "overlaps": list(OVERLAPS)[1:], "chosen": chosen}
+
+
+@routes.get(SECRET)
+@member_page(Capability.SERVICES_MANAGE)
+@refuses(400, 403)
+@describes_page({200: "The form."}, api=[ROTATION])
+async def show_secret_form(org_slug: str, service_slug: str) -> Response:
+    """Show the form that replaces the client secret.
+
+    It asks how long the old secret still works.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    if service.service_type.is_public:
+        raise NoClientSecret
+    return await console_page("applications/application_secret.html", problem=None, **_secret_values(service, DEFAULT_OVERLAP))
+
+
+@routes.post(SECRET)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
+async def replace_secret(org_slug: str, service_slug: str) -> Response:
+    """Replace the client secret.
+
+    The new secret is shown only once.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    overlap = (await read_console_form()).get("overlap", "")
+    try:
+        secret = await services.rotate_secret(ports(), acting_member(), service_slug, OVERLAPS.get(overlap, -1))
+    except Invalid as refusal:
+        return await refused_console_page(refusal, "applications/application_secret.html", **_secret_values(service, overlap))
+    return await secret_page(
+        "Copy the new secret",
+        {"Client secret": secret},
+        advice=f"The old secret works for {overlap} more." if overlap else "The old secret has stopped working.",
+        done=("I've copied the secret", application_path(service)),
+    )

@@ -1,0 +1,149 @@
+"""The forms for the settings of an application: their fields, read from a service and from a sent form (decisions 261, 264)."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from core.applications import client_settings_rules as client_rules
+from core.applications import services_rules as service_rules
+from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceSettings
+from core.kernel.errors import Invalid
+from entrypoints.http.api.applications.client_settings import client_settings
+from entrypoints.http.api.applications.services import ServiceUpdateRequest
+from entrypoints.http.edge.bodies import decode
+from entrypoints.http.edge.context import ports
+from entrypoints.http.pages.console import FieldInvalid
+
+# Each group is a form of its own, so that saving one does not undo what another admin saved in another.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri"),
+    "consent": ("is_trusted", "id_token_claims"),
+    "security": ("enterprise", "required_acr", "pkce_without_secret"),
+    "keys": ("jwks", "jwks_uri", "accepts_token_endpoint_audience"),
+    "lifetimes": ("access_token_seconds", "refresh_token_seconds"),
+}
+LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
+SWITCHES: Final = frozenset({"is_trusted", "id_token_claims", "enterprise", "pkce_without_secret", "accepts_token_endpoint_audience"})
+LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
+CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
+
+# The field that a refusal is about.
+REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {
+    service_rules.RedirectUriInvalid: "redirect_uris",
+    service_rules.DuplicateRedirectUri: "redirect_uris",
+    service_rules.PostLogoutRedirectUriInvalid: "post_logout_redirect_uris",
+    service_rules.BackchannelLogoutUriInvalid: "backchannel_logout_uri",
+    client_rules.ClientKeysInvalid: "jwks",
+    client_rules.PrivateKeySent: "jwks",
+    client_rules.ClientKeysUriInvalid: "jwks_uri",
+    client_rules.ClientKeysTwice: "jwks_uri",
+}
+
+
+def group_fields(group: str, service: Service) -> tuple[str, ...]:
+    """Return the fields of a group that this type of application has. An unknown group has none."""
+    is_public = service.service_type.is_public
+    return tuple(field for field in GROUPS.get(group, ()) if not (is_public and field in CONFIDENTIAL_ONLY))
+
+
+def stored_values(service: Service) -> dict[str, Any]:
+    """Return the values of all fields: text, or a boolean for a checkbox."""
+    return {
+        field: _to_text(field, getattr(service.client if field in CLIENT_SETTINGS else service, field))
+        for group in GROUPS
+        for field in GROUPS[group]
+    }
+
+
+def _to_text(field: str, value: Any) -> str | bool:
+    if field in SWITCHES:
+        return bool(value)
+    if field == "required_acr":
+        return value is not None
+    if field in LINES:
+        return "\n".join(value)
+    if field == "jwks":
+        return "" if value is None else json.dumps({"keys": [dict(key) for key in value]}, indent=2)
+    return "" if value is None else str(value)
+
+
+def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of these fields in a sent form. A missing checkbox is not checked."""
+    return {field: field in form if field in SWITCHES or field == "required_acr" else form.get(field, "") for field in fields}
+
+
+def parse_settings(typed: Mapping[str, Any]) -> ServiceSettings:
+    """Return the settings in a sent form. The model of the API checks them, as it checks a request.
+
+    Raises: FieldInvalid.
+    """
+    try:
+        data = ServiceUpdateRequest.model_validate(
+            {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}
+        )
+    except ValidationError as error:
+        field = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
+        raise FieldInvalid("This is too long, or has characters that cannot be used here.", field) from None
+    values = dict(data) | client_settings(data)
+    return ServiceSettings(**{field: values[field] for field in typed})
+
+
+def _parse_text(_field: str, value: Any) -> Any:
+    return (value.strip() or None) if isinstance(value, str) else value
+
+
+def _parse_lines(_field: str, value: str) -> list[str]:
+    return [line.strip() for line in value.splitlines() if line.strip()]
+
+
+def _parse_keys(field: str, value: str) -> dict[str, Any] | None:
+    if not value.strip():
+        return None
+    problem = FieldInvalid('Paste a JWK set, such as {"keys": [{"kty": "EC", ...}]}.', field)
+    try:
+        keys = decode(value.encode())
+    except Invalid:
+        raise problem from None
+    if not isinstance(keys.get("keys"), list) or not all(isinstance(key, dict) for key in keys["keys"]):
+        raise problem
+    return keys
+
+
+def _parse_seconds(field: str, value: str) -> int | None:
+    text = value.strip()
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise FieldInvalid("Enter a whole number of seconds.", field)
+    return int(text) if text else None
+
+
+_PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    **dict.fromkeys(LINES, _parse_lines),
+    **dict.fromkeys(LIFETIMES, _parse_seconds),
+    "jwks": _parse_keys,
+    "required_acr": lambda _field, is_required: "mfa" if is_required else None,
+}
+
+
+def refused_field(refusal: Invalid, group: str, typed: Mapping[str, Any]) -> str | None:
+    """Return the field that a refusal of this group is about, or None if it is about none of them."""
+    if isinstance(refusal, FieldInvalid):
+        return refusal.field
+    if isinstance(refusal, client_rules.TokenSecondsInvalid):
+        return next((field for field, limit in longest_lifetimes().items() if not _is_within(typed.get(field, ""), limit)), None)
+    if isinstance(refusal, client_rules.EnterpriseSettingsInvalid):
+        return {"security": "enterprise", "sign-in": "redirect_uris", "keys": "accepts_token_endpoint_audience"}.get(group)
+    return REFUSED_FIELDS.get(type(refusal))
+
+
+def _is_within(text: str, limit: int) -> bool:
+    return not text.strip() or client_rules.MIN_TOKEN_SECONDS <= int(text) <= limit
+
+
+def longest_lifetimes() -> dict[str, int]:
+    """Return the longest lifetime of each kind of token, in seconds."""
+    policy = ports().policy
+    limits: dict[str, timedelta] = {"access_token_seconds": policy.access_token_ttl, "refresh_token_seconds": policy.refresh_token_ttl}
+    return {field: int(limit.total_seconds()) for field, limit in limits.items()}

@@ -1,0 +1,49 @@
+"""The page behind the link of `gatehouse owner recover`."""
+
+from quart import Blueprint, Response, request
+
+from core.authentication import owner_recovery
+from core.authentication.owner_recovery import RecoveryLinkInvalid
+from core.federation.sign_in import RecoveryCredentials
+from core.kernel.page_paths import ACCOUNT_PATH, RECOVER_OWNER_PATH
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.authentication.sign_in import form_page, read_own_form, sign_in_browser
+
+routes = Blueprint("owner_recovery", __name__)
+
+
+@routes.get(RECOVER_OWNER_PATH)
+@anyone
+@describes_page(
+    {200: "The button that signs in.", 400: "The link has expired or has been used."}, query={"token": "The token of the link."}
+)
+async def recover_owner_page() -> Response:
+    """Show the button that signs a platform owner in.
+
+    The link of `gatehouse owner recover` leads here. Opening it does not use it up.
+    """
+    token = request.args.get("token", "")
+    if not await owner_recovery.link_is_live(ports(), token):
+        raise RecoveryLinkInvalid
+    return form_page("authentication/recover_owner.html", token=token)
+
+
+@routes.post(RECOVER_OWNER_PATH)
+@anyone
+@describes_page(
+    {
+        303: "Signed in, or a code is required: continue at the next page.",
+        400: "The link has expired or has been used.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token", "token"],
+)
+async def recover_owner() -> Response:
+    """Sign a platform owner in, once.
+
+    The form of the page sends this. An account with a second factor also needs its code.
+    """
+    form = await read_own_form()
+    return await sign_in_browser(RecoveryCredentials(form.get("token", "")), ACCOUNT_PATH)

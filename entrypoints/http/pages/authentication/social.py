@@ -1,0 +1,126 @@
+"""The redirects to identity providers and back, for signing in and for linking accounts.
+
+Source: security O-1, O-5, O-6 and G-2; decisions 75, 86, 87, 97 and 101.
+"""
+
+from typing import Final
+
+from quart import Blueprint, Response, request
+from werkzeug.routing import BaseConverter
+
+from core.federation import provider_callback
+from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignInStep
+from core.federation.upstream import social
+from core.federation.upstream.social_rules import ProviderAnswer, ProviderSignIn
+from core.kernel.page_paths import IDENTITIES_PATH
+from core.kernel.providers import Provider
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
+from entrypoints.http.pages.federation.oauth import REQUEST_PARAMETERS, to_application
+
+routes = Blueprint("social", __name__)
+
+PARAMETERS: Final = {
+    **REQUEST_PARAMETERS,
+    "user_code": "The user code of a device. The browser continues to the page that approves it.",
+    "next": "The path on this server where the browser continues.",
+    "link": "The ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
+}
+
+
+class ProviderConverter(BaseConverter):
+    """The name of an identity provider in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
+
+    regex = "|".join(provider.value for provider in Provider)
+
+
+@routes.get("/auth/<provider:provider>")
+@anyone
+@refuses(400, 403, 404)
+@describes_page(
+    {
+        200: "A page that asks the user to confirm the link. Browsers without a session get it.",
+        302: "Redirect to the identity provider.",
+    },
+    optional=PARAMETERS,
+    changes_state=True,
+)
+async def start(provider: str) -> Response:
+    """Sign in through an identity provider, or link an account there.
+
+    The application opens this URL in the user's browser, with the parameters of `GET
+    /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
+    signs in to their own account.
+    """
+    browser, arguments = cookies.device_cookie() or cookies.new_device_id(), request.args
+    if ticket := arguments.get("link"):
+        user = await visitor()
+        user_id = None if user is None else user.user_id
+        url, email = await social.begin_link(ports(), caller(), provider, browser, app_context().base_url, ticket, user_id)
+        # Ask the user first: an attacker may have sent the browser here, with a ticket for the
+        # attacker's own account.
+        if user is None:
+            response = page_response(
+                render("authentication/link.html", provider=ports().policy.provider_names[Provider(provider)], email=email, url=url)
+            )
+            cookies.keep_device_cookie(response, browser)
+            return response
+    else:
+        sign_in = ProviderSignIn(
+            request=AuthorizationRequest.from_fields(arguments),
+            user_code=arguments.get("user_code") or None,
+            after=safe_next(arguments["next"]) if arguments.get("next") else None,
+        )
+        url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
+    response = redirect(url, 302)
+    cookies.keep_device_cookie(response, browser)
+    return response
+
+
+@routes.get("/auth/<provider:provider>/callback")
+@anyone
+@refuses(400, 401, 403, 404, 409)
+@describes_page(
+    {
+        200: "A page that confirms that the account is linked.",
+        302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
+        303: "Redirect to the target of the sign-in, to the page for the second factor, or to the linked accounts.",
+    },
+    optional={
+        "code": "The code of the identity provider.",
+        "state": "The state from the redirect to the identity provider.",
+        "error": "The error, instead of a code.",
+        "iss": "The issuer of the response (RFC 9207).",
+    },
+    changes_state=True,
+)
+async def callback(provider: str) -> Response:
+    """Return from an identity provider.
+
+    The identity provider redirects the browser here. Register this URL there.
+    """
+    arguments = request.args
+    returned = ProviderReturn(
+        provider_name=provider,
+        browser=cookies.device_cookie(),
+        state=arguments.get("state"),
+        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
+        session_cookie=cookies.session_cookie(),
+    )
+    match await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url):
+        case ErrorReported(answer, code):
+            request_record().error_code = code
+            return to_application(answer, 302)
+        case SignInStep(outcome, next_path):
+            return sign_in_response(outcome, next_path)
+        case IdentityLinked(linked_provider, has_session):
+            if not has_session:
+                return page_response(render("authentication/linked.html", provider=ports().policy.provider_names[linked_provider]))
+            response = redirect(IDENTITIES_PATH)
+            cookies.set_notice_cookie(response, "linked")
+            return response

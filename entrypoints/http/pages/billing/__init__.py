@@ -1,0 +1,1 @@
+"""The pages about plans and subscriptions."""

@@ -1,0 +1,75 @@
+"""The pages of the user's subscriptions (decision 252; security G-1, G-2)."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.billing import own_subscriptions
+from core.billing.subscriptions_rules import OwnSubscription, SubscriptionStatus
+from core.kernel.display import format_utc
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.console import FOREIGN_FORM, REDIRECTED, console_page, read_console_form, redirect_with_notice
+
+routes = Blueprint("account_subscriptions", __name__)
+
+SUBSCRIPTIONS: Final = "/app/account/subscriptions"
+STATUSES: Final = {
+    SubscriptionStatus.ACTIVE: "active",
+    SubscriptionStatus.PAST_DUE: "payment due",
+    SubscriptionStatus.CANCELLED: "canceled",
+    SubscriptionStatus.EXPIRED: "expired",
+}
+
+
+def _values(own: OwnSubscription) -> dict[str, Any]:
+    subscription = own.subscription
+    return {
+        "id": subscription.id,
+        "plan": subscription.plan.name,
+        "service": own.service,
+        "organization": own.organization,
+        "status": STATUSES[subscription.status],
+        "end": format_utc(subscription.current_period_end),
+        "is_live": subscription.status.is_live,
+        "is_charged": subscription.provider_subscription_id is not None,
+    }
+
+
+@routes.get(SUBSCRIPTIONS)
+@page_session
+@describes_page({200: "The list."})
+async def show_subscriptions() -> Response:
+    """List your subscriptions.
+
+    These are the current ones, or else the last ones, to plans of applications.
+    """
+    listed = [_values(own) for own in await own_subscriptions.list_own(ports(), signed_in())]
+    return await console_page("billing/own_subscriptions.html", subscriptions=listed)
+
+
+@routes.get(f"{SUBSCRIPTIONS}/<subscription_id>")
+@page_session
+@describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."})
+async def show_subscription(subscription_id: str) -> Response:
+    """Show what the cancellation of one of your subscriptions does.
+
+    The page has the form that cancels it.
+    """
+    own = await own_subscriptions.find_live(ports(), signed_in(), path_id(subscription_id))
+    return await console_page("billing/own_subscription.html", subscription=_values(own))
+
+
+@routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: "You have no such subscription, or it has ended."}, form=["form_token"])
+async def cancel_subscription(subscription_id: str) -> Response:
+    """Cancel one of your subscriptions.
+
+    It ends at once. If a payment provider manages it, it is canceled there, too.
+    """
+    await read_console_form()
+    await own_subscriptions.cancel(ports(), signed_in(), path_id(subscription_id))
+    return redirect_with_notice("canceled", SUBSCRIPTIONS)

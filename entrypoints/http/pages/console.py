@@ -1,0 +1,190 @@
+"""What all pages of the console share: the frame around a page, its forms, and the message about the last change.
+
+The pages call the use cases of the API, for callers with the same capability. After a change the
+browser is redirected, so that reloading the page repeats nothing. Only a secret that is shown once
+is in the direct response to its form. docs/contributing/adding-a-page.md shows how to add a page.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from pydantic import ValidationError, model_validator
+from quart import Response, current_app, request
+
+from core.authentication import browser
+from core.authentication.browser import FormTokenInvalid
+from core.kernel.errors import Invalid, Refusal, refuse
+from core.kernel.principals import Capability, Member, has_capability
+from core.tenancy import organizations
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.context import app_context, page_response, ports, signed_in
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
+from entrypoints.http.pages.curl import commands
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
+from entrypoints.http.pages.notices import NOTICES
+
+REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
+FOREIGN_FORM: Final = "The form does not come from our page."
+NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
+SWITCHER_SIZE: Final = 10  # organizations in the switcher
+M = TypeVar("M", bound=RequestModel)
+
+
+class ListQuery(Query):
+    """The query of a list, as its form sends it: an empty value counts as missing. The names are those of the API."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value != ""}
+
+
+class FieldInvalid(Invalid):
+    """A field of the form cannot be used."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NameNotTyped(FieldInvalid):
+    """Type the name exactly as it is shown to confirm."""
+
+    def __init__(self) -> None:
+        super().__init__(type(self).__doc__ or "", "confirmation")
+
+
+async def console_page(name: str, **values: Any) -> Response:
+    """Return a page of the console, with the message about the last change."""
+    notice = cookies.notice_cookie()
+    response = page_response(render(name, form_action="'self'", scripted=True, done=_message(notice), **await _frame(), **values))
+    if notice is not None:
+        cookies.clear_notice_cookie(response)
+    return response
+
+
+async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about."""
+    return refused_page(refusal, name, scripted=True, done=None, **await _frame(), **values)
+
+
+async def secret_page(heading: str, secrets: Mapping[str, str], *, advice: str, done: tuple[str, str]) -> Response:
+    """Return the page that shows secrets once: label and value. `done` is the label and the path of the button that leaves it."""
+    return await console_page("secret.html", page_heading=heading, secrets=secrets, advice=advice, leave=done)
+
+
+async def _frame() -> dict[str, Any]:
+    """Return the values of the frame around the page."""
+    user = signed_in()
+    memberships = await organizations.list_own(ports(), user)
+    slug = user.acts_in.slug if isinstance(user, Member) else None
+    view = current_app.view_functions.get(request.endpoint or "")
+    frame = {
+        "email": user.email,
+        "navigation": links_for(user, request.path),
+        "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
+        "organizations": [
+            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug) + "/applications", membership.role.value)
+            for organization, membership in memberships[:SWITCHER_SIZE]
+            if organization.slug != slug
+        ],
+        "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(list(request.args.items()))),
+    }
+    return {"form_token": browser.form_token(session_secret()), "frame": frame, "with_query": with_query, "may": _may}
+
+
+def _may(capability: str) -> bool:
+    """Return whether the user has the capability in the organization of the page. For templates, to leave out forms."""
+    user = signed_in()
+    return isinstance(user, Member) and has_capability(user.acts_in.role, Capability(capability))
+
+
+def with_query(**changes: Any) -> str:
+    """Return the query of the current page with changes. None and an empty text remove a parameter."""
+    values = {**request.args, **changes}
+    return "?" + urlencode({name: value for name, value in values.items() if value not in (None, "")})
+
+
+def session_secret() -> str:
+    """Return the cookie of the browser's session. Raises: FormTokenInvalid."""
+    return cookies.session_cookie() or refuse(FormTokenInvalid)
+
+
+def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:
+    """Redirect to a page that shows a notice, which is a key of NOTICES."""
+    response = redirect(target)
+    cookies.set_notice_cookie(response, notice if count is None else f"{notice}.{count}")
+    return response
+
+
+def _message(notice: str | None) -> str | None:
+    name, _, count = (notice or "").partition(".")
+    message = NOTICES.get(name)
+    if message is None or (count and not (count.isascii() and count.isdigit())):
+        return None
+    return message.format(count=count)
+
+
+# Forms
+
+
+async def read_console_form() -> dict[str, str]:
+    """Return the fields of a form that was made for this session.
+
+    Raises: FormTokenInvalid; the errors of `read_form`.
+    """
+    form = await read_form()
+    browser.check_form_token(session_secret(), form.get("form_token", ""))
+    return form
+
+
+def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:
+    """Return the request of the API that a form stands for. The model of the API checks it, as it checks a request.
+
+    A text is stripped, and an empty one counts as missing. `parsers` read the fields that are no
+    texts: a field without an input in the form, such as a checkbox that is not checked, is "".
+
+    Raises: FieldInvalid with the first field that is not valid; what a parser raises.
+    """
+    fields: dict[str, Any] = {name: form[name].strip() for name in model.model_fields if form.get(name, "").strip()}
+    fields |= {name: parse(form.get(name, "")) for name, parse in (parsers or {}).items()}
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        reason = detail["msg"].removeprefix("Value error, ")
+        message = "Enter a value." if detail["type"] == "missing" else f"{reason[0].upper()}{reason[1:]}."
+        raise FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "") from None
+
+
+def to_lines(text: str) -> list[str]:
+    """Return the lines of a text, without empty ones. A parser for `to_model`."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def is_checked(text: str) -> bool:
+    """Return whether a checkbox was checked. A parser for `to_model`."""
+    return text != ""
+
+
+def to_number(text: str) -> int | None:
+    """Return the integer in a text, or None for an empty one. A parser for `to_model`; the model refuses other texts."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else (text or None)  # type: ignore[return-value]
+
+
+def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:
+    """Return the field that a refusal is about, or None if it is about none of them. The page shows the reason beside it."""
+    return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
+
+
+def check_typed_name(form: Mapping[str, str], name: str) -> None:
+    """Check that the form of `ui.confirm_name` has this name. Raises: NameNotTyped."""
+    if form.get("confirmation", "").strip() != name.strip():
+        raise NameNotTyped

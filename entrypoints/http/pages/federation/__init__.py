@@ -1,0 +1,1 @@
+"""The pages of sign-ins to applications, and of consents."""

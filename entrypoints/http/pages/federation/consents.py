@@ -1,0 +1,68 @@
+"""The pages for the user's consents to applications (OpenID Connect Core section 3.1.2.4; security G-1, G-2)."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.federation.oauth import consents
+from core.federation.oauth.consents_rules import Consent
+from core.kernel.display import format_utc
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.console import FOREIGN_FORM, REDIRECTED, console_page, read_console_form, redirect_with_notice
+
+routes = Blueprint("account_consents", __name__)
+
+CONSENTS: Final = "/app/account/consents"
+NOT_SHARED: Final = "You share nothing with this application."
+
+
+def _values(consent: Consent) -> dict[str, Any]:
+    return {
+        "id": consent.service_id,
+        "service": consent.service,
+        "organization": consent.organization,
+        "since": format_utc(consent.granted_at),
+        "last_sign_in": format_utc(consent.last_sign_in_at) if consent.last_sign_in_at else None,
+        "scopes": [scope.value for scope in consent.scope],
+    }
+
+
+@routes.get(CONSENTS)
+@page_session
+@describes_page({200: "The list."})
+async def show_consents() -> Response:
+    """List the applications that you allowed to see parts of your account.
+
+    Each one has a page with the data that it can see.
+    """
+    values = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
+    return await console_page("federation/own_consents.html", consents=values)
+
+
+@routes.get(f"{CONSENTS}/<service_id>")
+@page_session
+@describes_page({200: "The page.", 404: NOT_SHARED})
+async def show_consent(service_id: str) -> Response:
+    """Show the data that an application can see.
+
+    The page has the form that stops it.
+    """
+    user = signed_in()
+    consent = await consents.find_own(ports(), user, path_id(service_id))
+    return await console_page("federation/own_consent.html", consent=_values(consent), email=user.email)
+
+
+@routes.post(f"{CONSENTS}/<service_id>/withdraw")
+@page_session
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: NOT_SHARED}, form=["form_token"])
+async def withdraw_consent(service_id: str) -> Response:
+    """Stop sharing with an application.
+
+    Its access ends, and it asks you again the next time you sign in.
+    """
+    await read_console_form()
+    await consents.withdraw(ports(), signed_in(), path_id(service_id))
+    return redirect_with_notice("withdrawn", CONSENTS)

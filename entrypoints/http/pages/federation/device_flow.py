@@ -1,0 +1,151 @@
+"""The page where a user approves or denies a device.
+
+Sources: RFC 8628 section 3.3; security V-2 and V-3; decisions 91, 95, 96, 97, 98 and 99.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+from quart import Blueprint, Response, request
+from quart_schema import document_response
+
+from core.applications.access_rules import NoAccessToService
+from core.authentication import browser
+from core.federation.oauth import device_flow
+from core.federation.oauth.device_flow_rules import (
+    MAX_TYPED_LENGTH,
+    VERIFY_PATH,
+    DeviceDecision,
+    DeviceRequest,
+    DeviceRequestStatus,
+    format_user_code,
+    verification_url,
+)
+from core.kernel.display import format_utc
+from core.kernel.errors import Invalid, Limited, Refusal
+from core.kernel.page_paths import SIGN_IN_PATH
+from core.kernel.principals import BlockedByDirectory, Person, Visitor
+from core.kernel.rate_limits import DEVICE
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import page_session, person_or_browser, to_sign_in
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
+from entrypoints.http.edge.client_address import limit_key
+from entrypoints.http.edge.context import page_response, ports, request_record, signed_in
+from entrypoints.http.edge.forms import parameters, read_form
+from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import no_access_page, redirect, refused_page, safe_next, with_next
+
+routes = Blueprint("device_pages", __name__)
+
+
+class DeviceDecisionRequest(RequestModel):
+    """The user code of a device, and the decision of the user."""
+
+    user_code: Text = Field(description="The code that the device shows.", examples=["BCDF-GHJK"])
+    action: Literal["approve", "deny"] = Field(description="Whether to sign the device in.")
+
+
+class DeviceDecisionResponse(ResponseModel):
+    """The new status of the device's request."""
+
+    status: DeviceRequestStatus = Field(description="`approved` or `denied`.")
+
+
+class ActionUnknown(Invalid):
+    """Choose whether to approve or deny the device."""
+
+
+@routes.get(VERIFY_PATH)
+@page_session(limit=DEVICE)
+@refuses(400)
+@describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
+async def verify_page() -> Response:
+    """Show the page where a user enters the code of a device.
+
+    Opening the page approves nothing, even with a `user_code`.
+    """
+    user_code = request.args.get("user_code", "")[:MAX_TYPED_LENGTH]
+    if signed_in().mfa_missing:
+        return to_sign_in()
+    return _page("federation/device.html", signed_in(), user_code=format_user_code(user_code), problem=None)
+
+
+@routes.post(VERIFY_PATH)
+@person_or_browser(limit=DEVICE, outlives=True)
+@refuses(400)
+@serves_both
+@takes(DeviceDecisionRequest)
+@document_response(DeviceDecisionResponse)
+async def verify() -> Response:
+    """Approve or deny a device.
+
+    An approved device gets tokens of the user with its next poll. API clients send an access token.
+    The form of our own page is sent here too, and its response is a page.
+    """
+    user = signed_in()
+    if isinstance(user, Visitor):
+        return await _verify_by_form(user)
+    body = await parameters(DeviceDecisionRequest)
+    decision = DeviceDecision(body.action)
+    await device_flow.decide(ports(), user, body.user_code, decision, _network())
+    return Response(DeviceDecisionResponse(status=decision.status).model_dump_json(), content_type="application/json")
+
+
+async def _verify_by_form(user: Visitor) -> Response:
+    form = await read_form()
+    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+    text, action = form.get("user_code", ""), form.get("action")
+    user_code = format_user_code(text[:MAX_TYPED_LENGTH])
+    if user.mfa_missing:
+        return redirect(with_next(SIGN_IN_PATH, safe_next(verification_url(user_code))))
+    try:
+        if action is None:
+            return _confirm_page(user, format_user_code(text), await device_flow.find_request(ports(), user, text, _network()))
+        decision = _decision(action)
+        device = await device_flow.decide(ports(), user, text, decision, _network())
+    except (Invalid, Limited) as refusal:
+        return _refused_form(refusal, user, user_code=user_code)
+    except (BlockedByDirectory, NoAccessToService) as refusal:
+        return no_access_page(refusal, user, verification_url(user_code))
+    is_approved = decision is DeviceDecision.APPROVE
+    return page_response(
+        render("federation/device_done.html", approved=is_approved, service=device.service, organization=device.organization)
+    )
+
+
+def _decision(action: str) -> DeviceDecision:
+    try:
+        return DeviceDecision(action)
+    except ValueError:
+        raise ActionUnknown from None
+
+
+def _page(name: str, user: Person, **values: Any) -> Response:
+    return page_response(render(name, form_action="'self'", form_token=_form_token(), email=user.email, **values))
+
+
+def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Response:
+    return _page(
+        "federation/device_confirm.html",
+        user,
+        user_code=user_code,
+        service=device.service,
+        organization=device.organization,
+        address=device.address,
+        agent=device.agent,
+        requested_at=format_utc(device.created_at),
+        scopes=device.scope,
+    )
+
+
+def _refused_form(refusal: Refusal, user: Visitor, **values: Any) -> Response:
+    return refused_page(refusal, "federation/device.html", form_token=_form_token(), email=user.email, **values)
+
+
+def _form_token() -> str:
+    return browser.form_token(cookies.session_cookie() or "")
+
+
+def _network() -> str:
+    return limit_key(request_record().address)

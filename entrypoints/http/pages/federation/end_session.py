@@ -1,0 +1,122 @@
+"""The logout endpoint of OpenID Connect, for browsers (RP-Initiated Logout 1.0)."""
+
+from typing import Final
+
+from quart import Blueprint, Response, request
+
+from core.authentication import browser
+from core.federation.oauth import end_session as oauth_end_session
+from core.federation.oauth.end_session_rules import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.principals import Visitor
+from core.tenancy import branding
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.context import page_response, ports
+from entrypoints.http.edge.forms import read_form, read_request_of_application
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import end_page, form_targets, redirect, sign_out_browser, visitor
+
+routes = Blueprint("end_session", __name__)
+
+PARAMETERS: Final = {
+    "id_token_hint": "An ID token that the application got for this user; it may have expired. With it, the user is not asked.",
+    "client_id": "The client id of the application.",
+    "post_logout_redirect_uri": "The registered URI to return to. Send `id_token_hint` or `client_id` with it.",
+    "state": "Returned unchanged to that URI. At most 4096 characters.",
+    "logout_hint": "Accepted and ignored.",
+    "ui_locales": "Accepted and ignored: the pages are in English.",
+}
+
+
+@routes.get(END_SESSION_PATH)
+@anyone
+@refuses(400, 404)
+@describes_page(
+    {
+        200: "The page that asks the user, or that says that the user is signed out.",
+        303: "Signed out. Redirect to the post_logout_redirect_uri.",
+    },
+    optional=PARAMETERS,
+    changes_state=True,
+)
+async def end_session() -> Response:
+    """Sign the user out at the request of an application.
+
+    The application opens this URL in the user's browser. The user is asked first, unless
+    `id_token_hint` is an ID token of a session that was authorized in this browser. The sessions of
+    other applications that were authorized in this browser end too, except those with the scope
+    `offline_access`.
+    """
+    facts = await _check(EndSessionRequest.from_fields(request.args))
+    user = await visitor()
+    if facts.is_proven:
+        return await _sign_out(user, facts)
+    return _signed_out_page(facts) if user is None else await _question_page(user, facts)
+
+
+@routes.post(END_SESSION_PATH)
+@anyone
+@refuses(400, 403, 404)
+@describes_page(
+    {
+        200: "The user is signed out.",
+        303: "Redirect to the post_logout_redirect_uri, to the account page, or to the same request with GET.",
+        403: "The form was sent from another site.",
+    },
+    optional=PARAMETERS,
+    form=["form_token", "answer"],
+)
+async def answer_question() -> Response:
+    """Send the form of the page that asks the user, or a logout request as a form.
+
+    With a `form_token` it is the form of our page: `answer` is `continue`, and every other value
+    keeps the user signed in. A request of an application is checked, and redirected to the same
+    request with GET.
+    """
+    fields = await read_request_of_application()
+    if fields is not None:
+        # A form from another site comes without our cookies, so GET must find out who is signed in.
+        return redirect((await _check(EndSessionRequest.from_fields(fields))).request.path)
+    form, cookie = await read_form(), cookies.session_cookie()
+    facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
+    if user is None or cookie is None:
+        return _signed_out_page(facts)
+    browser.check_form_token(cookie, form.get("form_token", ""))
+    return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
+
+
+async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
+    return await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+
+
+async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:
+    signed_out = end_page(None, cannot_return=facts.cannot_return) if facts.return_url is None else redirect(facts.return_url)
+    return await sign_out_browser(user, facts.path_after or ACCOUNT_PATH, signed_out)
+
+
+def _signed_out_page(facts: LogoutRequestFacts) -> Response:
+    """Return the page for a browser without a session.
+
+    It links to the application instead of redirecting there: nothing shows that the user has ever
+    used this application, so any page could use us as a redirector (RFC 9700 section 4.11).
+    """
+    application = None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
+    return end_page(application, cannot_return=facts.cannot_return)
+
+
+async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
+    design = None if facts.service is None else await branding.get_design(ports(), facts.service.org_id)
+    page = render(
+        "federation/end_session.html",
+        form_action=form_targets(facts.return_url),
+        design=design,
+        form_token=browser.form_token(cookies.session_cookie() or ""),
+        action=facts.request.path,
+        service=None if facts.service is None else facts.service.name,
+        organization=design.organization_name if design else "",
+        email=user.email,
+        cannot_return=facts.cannot_return,
+    )
+    return page_response(page)

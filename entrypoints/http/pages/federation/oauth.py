@@ -1,0 +1,224 @@
+"""OAuth pages: the authorization endpoint and the consent page.
+
+Sources: decisions 86, 87 and 88.
+"""
+
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from quart import Blueprint, Response, request
+
+from core.authentication import browser
+from core.authentication.oauth_credentials_rules import parse_provider
+from core.authentication.openid_rules import in_order
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth import authorization_rules as oauth_rules
+from core.federation.oauth import authorization_steps, openid_requests
+from core.federation.oauth.authorization_rules import (
+    AUTHORIZE_PATH,
+    Authorization,
+    AuthorizationRefused,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    ResponseMode,
+)
+from core.federation.oauth.authorization_steps import NextStep, Step
+from core.federation.oauth.consents import consent_scopes
+from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
+from core.kernel import uris
+from core.kernel.errors import SessionEnded
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.principals import Visitor
+from core.tenancy import branding
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.context import app_context, page_response, ports, request_record
+from entrypoints.http.edge.forms import read_form, read_request_of_application
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import form_targets, redirect, sign_in_form, visitor_with_mfa
+
+routes = Blueprint("oauth_pages", __name__)
+
+REQUEST_PARAMETERS: Final = {
+    "org": "The slug of the organization, together with `service`.",
+    "service": "The slug of the application, together with `org`.",
+    "client_id": "The client id of the application, instead of `org` and `service`.",
+    "redirect_uri": "The registered redirect URI that receives the code. Optional if only one is registered.",
+    "state": "Returned unchanged with the code. At most 4096 characters.",
+    "code_challenge": "The PKCE challenge. Required for applications without a client secret.",
+    "code_challenge_method": "`S256`, together with `code_challenge`.",
+    "response_type": "`code`. Required with the scope `openid`.",
+    "response_mode": "`query`, `fragment` or `form_post`: how the browser brings the answer. The default is `query`.",
+    "scope": "The scopes, separated by spaces. With `openid`, the application gets an ID token (OpenID Connect).",
+    "nonce": "Returned unchanged in the ID token. At most 1024 characters.",
+    "prompt": "`none`: answer without asking the user. Or some of `login`, `consent` and `select_account`.",
+    "max_age": "The maximum age of the sign-in in seconds.",
+    "login_hint": "The email address to fill in on the sign-in page.",
+    "ui_locales": "Accepted and ignored: the pages are in English.",
+    "acr_values": "`mfa` asks users who have a second factor to use it.",
+    "id_token_hint": "An ID token of the user who should be signed in.",
+    "claims": "Single claims, as a JSON object (OpenID Connect Core section 5.5).",
+    "resource": "The audience of the access token (RFC 8707). The default is the userinfo endpoint.",
+    "request": "Not supported. It is refused with `request_not_supported`.",
+    "registration": "Not supported. It is refused with `registration_not_supported`.",
+    "request_uri": "Not supported. It is refused with `request_uri_not_supported`.",
+    "asked": "Added by us: the signed time at which the user was first asked to sign in.",
+}
+PARAMETERS: Final = {
+    **REQUEST_PARAMETERS,
+    "provider": "`codehost`, `websuite` or `officesuite`: continue at this identity provider without the sign-in page.",
+}
+
+
+@routes.get(AUTHORIZE_PATH)
+@anyone
+@refuses(400, 404)
+@describes_page(
+    {
+        200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",
+        303: "Redirect to the redirect URI with a code or an error, or to the sign-in page.",
+    },
+    optional=PARAMETERS,
+    changes_state=True,
+)
+async def authorize() -> Response:
+    """Sign the user in to an application.
+
+    The application opens this URL in the user's browser, with org and service or with its
+    client_id. Without these, the user signs in to the platform itself. A signed-in user is
+    redirected immediately. The first time they use an organization's application, they are asked to
+    confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request without a valid
+    redirect URI is never redirected.
+    """
+    authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
+    provider = request.args.get("provider")
+    try:
+        openid = _parse(authorization)
+        if provider:
+            return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
+        user = await visitor_with_mfa()
+        step = await authorization_steps.find_next_step(ports(), user, authorization, openid)
+        return await _take_step(user, authorization, step, agreed=False)
+    except AuthorizationRefused as refusal:
+        return _refused(authorization, refusal)
+
+
+@routes.post(AUTHORIZE_PATH)
+@anyone
+@refuses(400, 403, 404)
+@describes_page(
+    {
+        200: "The page that brings the answer to the application.",
+        303: "Redirect to the redirect URI with a code or an error, to the sign-in page, or to the same request with GET.",
+        403: "The form was sent from another site.",
+    },
+    optional=REQUEST_PARAMETERS,
+    form=["form_token", "answer"],
+)
+async def answer_consent() -> Response:
+    """Send the form of the consent page, or an authorization request as a form.
+
+    With a `form_token` it is the form of our page: `answer` is `continue` to agree, `select` to
+    continue with this account, and every other value cancels. A request of an application is
+    checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
+    """
+    fields = await read_request_of_application()
+    if fields is not None:
+        authorization = await _authorization(AuthorizationRequest.from_fields(fields))
+        provider = {"provider": fields["provider"]} if fields.get("provider") else {}
+        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
+    form = await read_form()
+    authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
+    user = await visitor_with_mfa()
+    try:
+        if user is None or authorization.redirect_uri is None:
+            return _to_sign_in(authorization)
+        browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+        answer, openid = form.get("answer"), _parse(authorization)
+        agreed, selected = answer == "continue", answer == "select"
+        if not agreed and not selected:
+            raise AccessDenied
+        step = await authorization_steps.find_next_step(ports(), user, authorization, openid, agreed=agreed, selected=selected)
+        return await _take_step(user, authorization, step, agreed=agreed)
+    except AuthorizationRefused as refusal:
+        return _refused(authorization, refusal)
+
+
+async def _authorization(oauth_request: AuthorizationRequest) -> Authorization:
+    authorization = await oauth.validate(ports(), oauth_request)
+    if authorization.context is not None:
+        request_record().organization = authorization.context.org_slug
+    return authorization
+
+
+def _parse(authorization: Authorization) -> OpenIdRequest:
+    return authorization_steps.parse(ports(), authorization, app_context().base_url)
+
+
+async def _take_step(user: Visitor | None, authorization: Authorization, step: NextStep, *, agreed: bool) -> Response:
+    if user is None:
+        return _to_sign_in(authorization)
+    if step.step is Step.SIGN_IN:  # again: the sign-in page would lead a signed-in user back here
+        return await sign_in_form(_continued(authorization, user).path)
+    if authorization.redirect_uri is None:
+        return redirect(ACCOUNT_PATH)
+    if step.step is not Step.CODE:
+        return await _question_page(user, authorization, step)
+    request_record().caller = str(user.user_id)
+    try:
+        code = await oauth.issue_code(ports(), user, authorization, step.grant, agreed=agreed)
+    except SessionEnded:  # during this request
+        return _to_sign_in(authorization)
+    return to_application(oauth_rules.respond(authorization, app_context().base_url, code=code))
+
+
+def _to_sign_in(authorization: Authorization) -> Response:
+    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': _continued(authorization, None).path})}")
+
+
+def _continued(authorization: Authorization, user: Visitor | None) -> AuthorizationRequest:
+    """Return the request that continues after the sign-in. `user` has the present session of the browser."""
+    if not authorization_steps.asks_for_more(_parse(authorization)):
+        return authorization.request
+    return authorization_steps.add_stamp(ports(), authorization.request, user)
+
+
+def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
+    """Return the response that reports the refusal to the application. Raises: the refusal if there is no application."""
+    if authorization.redirect_uri is None:
+        raise refusal
+    request_record().error_code = refusal.code
+    return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
+
+
+def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:
+    """Return the redirect to the application, or the page that posts the answer to it."""
+    if answer.mode is not ResponseMode.FORM_POST:
+        return redirect(answer.url, status)
+    page = render(
+        "federation/form_post.html",
+        form_action=uris.csp_source(answer.redirect_uri),
+        scripted=True,
+        redirect_uri=answer.redirect_uri,
+        parameters=answer.parameters,
+    )
+    return page_response(page)
+
+
+async def _question_page(user: Visitor, authorization: Authorization, step: NextStep) -> Response:
+    service = authorization.service  # None for the platform's own frontend
+    design = None if service is None else await branding.get_design(ports(), service.org_id)
+    page = render(
+        "federation/authorize.html",
+        form_action=form_targets(authorization.redirect_uri),
+        design=design,
+        form_token=browser.form_token(cookies.session_cookie() or ""),
+        action=authorization.request.path,
+        service=None if service is None else service.name,
+        organization=design.organization_name if design else "",
+        email=user.email,
+        scopes=[] if step.grant is None else list(in_order(consent_scopes(step.grant))),
+        selects_account=step.step is Step.SELECT_ACCOUNT,
+    )
+    return page_response(page)

@@ -1,0 +1,32 @@
+"""The modules of pages, with the text of each in the API description.
+
+Pages that are part of a protocol are in `app`, beside its endpoints.
+"""
+
+from types import ModuleType
+from typing import Final
+
+from entrypoints.http.pages import home
+from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
+from entrypoints.http.pages.applications import applications
+from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
+from entrypoints.http.pages.billing import own_subscriptions
+from entrypoints.http.pages.federation import consents
+from entrypoints.http.pages.tenancy import invitation_links
+
+PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
+    (invitation_links, "Pages: invitations."),
+    (sign_in, "Pages: sign in and sign out."),
+    (email_sign_in, "Pages: sign in with a code or a link in an email."),
+    (sign_up, "Pages: sign up, and get another verification link."),
+    (email_links, "Pages: the links in emails about accounts."),
+    (owner_recovery, "Pages: the link that the operator creates for a platform owner."),
+    (home, "Pages: the start of the console."),
+    (account, "Pages: the user's account."),
+    (email, "Pages: the email address of the user."),
+    (access, "Pages: the applications, devices, linked accounts and sessions of the user."),
+    (consents, "Pages: the consents of the user to applications."),
+    (own_subscriptions, "Pages: the subscriptions of the user."),
+    (profile, "Pages: the profile of the user, and the deletion of the account."),
+    (applications, "Pages: the applications of an organization."),
+)

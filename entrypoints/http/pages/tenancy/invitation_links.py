@@ -1,0 +1,246 @@
+"""Pages of invitations, behind the link in an invitation email. They need no session.
+
+The token in a form also protects against CSRF, because other sites do not know it (security G-2). The
+inviter may know one, so a form that signs in or confirms a membership has a form token as well.
+"""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from quart import Blueprint, Response, request
+
+from core.authentication import browser, joining
+from core.authentication.joining_rules import InvitationAnswer, OpenInvitation
+from core.authentication.login_rules import PreAuthToken
+from core.federation import sign_in as sign_in_flow
+from core.federation.sign_in import BrowserTarget, InvitationCredentials
+from core.kernel.display import ROLES, format_utc
+from core.kernel.errors import Invalid, Limited
+from core.kernel.page_paths import SIGN_IN_PATH
+from core.kernel.values import digest, parse_id
+from core.tenancy import branding, invitations
+from core.tenancy.invitations_rules import InvitationExpired, InvitationNotPending, parse_token
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.context import app_context, caller, page_response, ports
+from entrypoints.http.edge.errors import wants_page
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages import render
+from entrypoints.http.pages.accounts.access import ORGANIZATIONS
+from entrypoints.http.pages.authentication.sign_in import (
+    JOINED,
+    check_browser_form,
+    form_page,
+    form_targets,
+    page_values,
+    presented_browser,
+    redirect,
+    refused_form_page,
+    refused_page,
+    sign_in_response,
+    visitor_with_mfa,
+    with_next,
+)
+
+routes = Blueprint("invitation_pages", __name__)
+
+INVITATION: Final = "/app/invitations/accept"
+NOT_ANSWERED: Final = {
+    400: "The invitation is not pending, has expired, or cannot be accepted now.",
+    403: "The form was sent from another site, or the organization is not active.",
+}
+
+
+class LinkIncomplete(Invalid):
+    """This link is incomplete. Copy the whole link from the invitation email, or ask for a new invitation."""
+
+
+@routes.get("/invitations/accept")
+@anyone
+@describes_page(
+    {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."},
+    query={"token": "The token from the email."},
+)
+async def follow_link() -> Response:
+    """Follow the link in an invitation email.
+
+    Redirects to the page of the frontend, if the operator has configured one, or else to our own
+    page.
+    """
+    token = request.args.get("token", "")
+    if parse_id(token) is None:
+        raise LinkIncomplete
+    location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
+    # The middleware sets these headers, too. They are repeated here, because without them browsers
+    # keep the redirect with the token in their cache forever (security R-7).
+    headers = {"Location": location, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return Response(b"", 301, headers)
+
+
+@routes.get(INVITATION)
+@anyone
+@describes_page(
+    {
+        200: "The invitation, with buttons to accept and decline it.",
+        400: "The invitation is not pending, or has expired.",
+        403: "The organization is not active.",
+    },
+    query={"token": "The token from the email."},
+)
+async def invitation_page() -> Response:
+    """Show an invitation.
+
+    The page has buttons to accept and to decline. A new user chooses a password there. Opening it
+    changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
+    """
+    return await _show(request.args.get("token", ""))
+
+
+async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
+    """Return the page of an invitation, or the page that says that it cannot be answered. `refusal` is that of the last attempt."""
+    user = await visitor_with_mfa()
+    try:
+        opened = await joining.find_invitation(ports(), token, user)
+    except (InvitationNotPending, InvitationExpired) as ended:
+        return _ended_page(ended)
+    received, answer = opened.received, opened.answer
+    invitation = received.invitation
+    chooses_password, is_signed_in = answer is InvitationAnswer.CHOOSE_PASSWORD, answer is InvitationAnswer.SIGNED_IN
+    # After the form, the browser can be redirected to the application, so the policy must allow that.
+    launch_url = await joining.launch_url(ports(), invitation.org_id) if chooses_password or is_signed_in else None
+    values: dict[str, Any] = {
+        "form_action": form_targets(launch_url),
+        "design": await branding.get_design(ports(), invitation.org_id),
+        "token": token,
+        "organization": received.organization_name,
+        "inviter": received.inviter_email,
+        "email": invitation.email,
+        "role": ROLES[invitation.role],
+        "until": format_utc(invitation.expires_at),
+        "chooses_password": chooses_password,
+        "other_user": user.email if user is not None and not is_signed_in else None,
+        "providers": {},
+        "typed_name": name,
+    }
+    if not chooses_password:
+        values["form_token"] = browser.form_token(cookies.session_cookie() or "") if is_signed_in else None
+        if refusal is not None:
+            return refused_page(refusal, "tenancy/invitation.html", **values)
+        return page_response(render("tenancy/invitation.html", problem=None, **values))
+    # The path of a sign-in is stored, so it has only the hash of the token. This works for the recipient, once they are signed in.
+    again = f"{INVITATION}?{urlencode({'token': digest(token).hex()})}"
+    values["providers"] = (await page_values(again))["providers"]
+    if refusal is not None:
+        return refused_form_page(refusal, "tenancy/invitation.html", **values)
+    return form_page("tenancy/invitation.html", problem=None, **values)
+
+
+def _ended_page(refusal: Invalid) -> Response:
+    """Return the page of an invitation that cannot be answered any more, with the next step."""
+    if not wants_page():
+        raise refusal
+    return refused_page(refusal, "tenancy/invitation_ended.html", sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS))
+
+
+@routes.post(INVITATION)
+@anyone
+@describes_page(
+    {
+        200: "The invitation is accepted. The page shows how to sign in.",
+        303: "The invitation is accepted. Continue at the application, at the page of the organizations, or at the sign-in page.",
+        **NOT_ANSWERED,
+    },
+    form=["token"],
+)
+async def accept_by_form() -> Response:
+    """Accept an invitation with the form of its page.
+
+    With `new_password` and the token of the email, a new user is signed in, and `name` is their name.
+    A signed-in recipient sends the form token of the page. Other recipients sign in afterwards. If
+    there was no account with the invited address, one is created.
+    """
+    form = await read_form()
+    token = form.get("token", "")
+    if "new_password" in form:
+        return await _accept_with_password(form, token)
+    user = await visitor_with_mfa()
+    try:
+        opened = await joining.find_invitation(ports(), token, user)
+        is_signed_in, acceptor = opened.answer is InvitationAnswer.SIGNED_IN, caller()
+        if user is not None and is_signed_in and "form_token" in form:
+            # Only this confirms the membership. The inviter knows a token of the invitation too, and could send the form from another site.
+            browser.check_form_token(cookies.session_cookie() or "", form["form_token"])
+            acceptor = user
+        # Load everything before the change, so that a failure afterwards cannot hide that it was made.
+        design, target = await invitations.get_design(ports(), token), await _target(opened)
+        organization = await invitations.accept(ports(), acceptor, token)
+    except (InvitationNotPending, InvitationExpired) as ended:
+        return _ended_page(ended)
+    except Invalid as refusal:
+        if not wants_page():
+            raise
+        return await _show(token, refusal)
+    if is_signed_in:
+        return _continue(redirect(target), target)
+    if opened.answer is InvitationAnswer.SIGN_IN and user is None:
+        response = redirect(with_next(SIGN_IN_PATH, ORGANIZATIONS))
+        cookies.set_notice_cookie(response, JOINED)
+        return response
+    return form_page(
+        "tenancy/invitation_accepted.html",
+        design=design,
+        organization=organization.name,
+        email=opened.received.invitation.email,
+        other_user=None if user is None else user.email,
+        session_token=browser.form_token(cookies.session_cookie() or ""),
+        sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS),
+        next=ORGANIZATIONS,
+    )
+
+
+async def _accept_with_password(form: dict[str, str], token: str) -> Response:
+    check_browser_form(form)
+    name = form.get("name", "")
+    credentials = InvitationCredentials(token, form["new_password"], name)
+    browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
+    try:
+        target = await _target(await joining.find_invitation(ports(), token, None))
+        outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())
+    except (InvitationNotPending, InvitationExpired) as ended:
+        return _ended_page(ended)
+    except (Invalid, Limited) as refusal:
+        return await _show(token, refusal, name)
+    if isinstance(outcome, PreAuthToken):
+        return sign_in_response(outcome, ORGANIZATIONS)
+    return _continue(sign_in_response(outcome, target), target)
+
+
+async def _target(opened: OpenInvitation) -> str:
+    """Return the URL of the organization's application, or the page of the user's organizations."""
+    return await joining.launch_url(ports(), opened.received.invitation.org_id) or ORGANIZATIONS
+
+
+def _continue(response: Response, target: str) -> Response:
+    if target == ORGANIZATIONS:
+        cookies.set_notice_cookie(response, JOINED)
+    return response
+
+
+@routes.post("/app/invitations/decline")
+@anyone
+@describes_page({200: "The invitation is declined.", **NOT_ANSWERED}, form=["token"])
+async def decline_by_form() -> Response:
+    """Decline an invitation with the form of its page.
+
+    The invitation cannot be accepted afterwards.
+    """
+    token = (await read_form()).get("token", "")
+    design = await invitations.get_design(ports(), token)
+    try:
+        # The hash of a token works for the signed-in recipient.
+        user = await visitor_with_mfa() if parse_token(token)[1] else None
+        organization = await invitations.decline(ports(), user or caller(), token)
+    except (InvitationNotPending, InvitationExpired) as ended:
+        return _ended_page(ended)
+    return page_response(render("tenancy/invitation_declined.html", design=design, organization=organization.name))

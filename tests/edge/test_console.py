@@ -1,0 +1,54 @@
+"""The pages of the console and the operations of the API that they name."""
+
+import pytest
+
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.pages.curl import commands, operations_of
+from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH
+from tests.proof.access.console import CONSOLE
+
+APP = build_routes()
+OPERATIONS = dict(operations_of(APP))
+PAGES = {
+    operation: view for operation, view in OPERATIONS.items() if access_of(view).name in CONSOLE and operation.startswith(("GET", "POST"))
+}
+
+
+def rights(access: Access) -> tuple[object, ...]:
+    return access.capability, access.inactive, access.name in ("platform_page", "platform_owner")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None:
+    named = api_of(PAGES[page])
+    assert named, "the page names the operation of the API that does the same"
+    unknown = [operation for operation in named if operation not in OPERATIONS]
+    assert not unknown
+    same = access_of(OPERATIONS[named[0]])
+    assert rights(access_of(PAGES[page])) == rights(same)
+    if page.startswith("POST"):
+        assert access_of(PAGES[page]).outlives == same.outlives
+
+
+def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability() -> None:
+    for _, entries in OF_ORGANIZATION:
+        for entry in entries:
+            view = OPERATIONS["GET " + ORGANIZATION_PATH.format(slug="<org_slug>") + entry.path]
+            assert access_of(view).capability == entry.capability
+    for entry in OF_PLATFORM:
+        assert access_of(OPERATIONS["GET " + PLATFORM_PATH + entry.path]).name == "platform_page"
+    for entry in OF_PERSON:
+        assert access_of(OPERATIONS["GET " + entry.path]).name == "page_session"
+
+
+def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
+    operations = ["GET /api/organizations/<org_slug>/services", "POST /api/organizations/<org_slug>/services", "DELETE /api/user"]
+    values = {"org_slug": "acme"}
+    assert commands(APP, operations, "https://sso.example", values, "search=a%20%26%20b") == [
+        "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a%20%26%20b'",
+        'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"slug": "...", "name": "...", "service_type": "..."}\' '
+        "https://sso.example/api/organizations/acme/services",
+        'curl -X DELETE -H "Authorization: Bearer $TOKEN" https://sso.example/api/user',
+    ]

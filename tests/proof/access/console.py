@@ -1,0 +1,54 @@
+"""The rows of the console's pages in the access matrix. They follow from the operations of the API that the pages name.
+
+So nothing is possible on a page that the API refuses, and the reverse.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.pages.curl import operations_of
+
+# A page answers success with itself, or with a redirect to a page of the console.
+DONE: Final = "done"
+CONSOLE: Final = frozenset({"member_page", "platform_page"})
+NO_MEMBERS: Final = frozenset({"stranger-browser", "platform-browser"})
+# The caller of the API with the same user as a browser.
+SAME_USER: Final = {
+    "browser": "owner",
+    "browser-with-mfa": "with-mfa",
+    "suspended-browser": "suspended",
+    "admin-browser": "admin",
+    "stranger-browser": "stranger",
+    "platform-browser": "platform",
+}
+
+
+@cache
+def console_operations() -> Mapping[str, tuple[Access, str]]:
+    """Return the access rule of each page, and the operation of the API that does the same."""
+    pages = ((operation, access_of(view), api_of(view)) for operation, view in operations_of(build_routes()))
+    return {operation: (access, api[0]) for operation, access, api in pages if access.name in CONSOLE and _is_own(operation)}
+
+
+def _is_own(operation: str) -> bool:
+    return operation.partition(" ")[0] not in ("HEAD", "OPTIONS")
+
+
+def console_rows(people: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the expected status of each browser by page, from the rows of the API."""
+    return {
+        page: {"else": "303*", "ended-browser": "303*"}
+        | {browser: _cell(access, browser, people[same][user]) for browser, user in SAME_USER.items()}
+        for page, (access, same) in console_operations().items()
+    }
+
+
+def _cell(access: Access, browser: str, cell: str) -> str:
+    if cell.startswith("2"):
+        return DONE
+    # To users who are no members, the page of an organization does not exist (decision 264).
+    return "404" if cell == "403" and access.name == "member_page" and browser in NO_MEMBERS else cell
