@@ -93,3 +93,9 @@ def leads_to(answer: Answer) -> str:
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.text == ""
     return str(answer.headers["Location"])
+
+
+def main_of(answer: Answer) -> str:
+    """Return the markup of a page without its frame, and without the commands under "Show as curl"."""
+    content = answer.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+    return content.partition('<details class="curl">')[0]

@@ -92,7 +92,7 @@ async def _frame() -> dict[str, Any]:
         "organizations": [
             (organization.name, ORGANIZATION_PATH.format(slug=organization.slug) + "/applications", membership.role.value)
             for organization, membership in memberships[:SWITCHER_SIZE]
-            if organization.slug != slug
+            if organization.slug != slug and membership.confirmed_at is not None
         ],
         "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(list(request.args.items()))),
     }

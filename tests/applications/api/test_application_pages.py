@@ -14,7 +14,7 @@ from core.kernel.values import digest
 from tests.accounts.api.account_pages.paths import ORGANIZATIONS, page_text
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
-from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.browser import FakeBrowser, form_token, leads_to, main_of
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -58,8 +58,8 @@ async def test_a_long_list_has_more_pages(acme: Tenant, relying_party: RelyingPa
     first = await relying_party.browser.open(APPLICATIONS)
     assert 'href="?offset=50"' in first.text
     second = await relying_party.browser.open(f"{APPLICATIONS}?offset=50")
-    assert (first.text.count('class="row-action"'), second.text.count('class="row-action"')) == (50, 1)
-    assert "offset=" not in second.text
+    assert (first.text.count('<th scope="row">'), second.text.count('<th scope="row">')) == (50, 1)
+    assert "offset=100" not in second.text
 
 
 async def test_the_pages_of_other_organizations_do_not_exist(acme: Tenant, other_tenant: Tenant, relying_party: RelyingParty) -> None:
@@ -84,7 +84,7 @@ async def test_names_cannot_contain_markup(acme: Tenant, relying_party: RelyingP
     await run_sql(pool, "update services set name = %s where id = %s", hostile, relying_party.service)
     await sign_in_browser(relying_party, acme.people["admin"])
     for path in (APPLICATIONS, f"{APPLICATIONS}/shop"):
-        text = (await relying_party.browser.open(path)).text
+        text = main_of(await relying_party.browser.open(path))
         assert "&lt;script&gt;alert(1)" in text
         assert "{{ 7 * 7 }}" in text
         assert "<script" not in text
@@ -196,7 +196,7 @@ async def test_a_private_key_is_not_sent_back(relying_party: RelyingParty, admin
 async def test_a_public_client_has_neither_keys_nor_a_secret(acme: Tenant, admin: FakeBrowser) -> None:
     await add_service(acme.pool, acme.org, "spa", "spa")
     page = f"{APPLICATIONS}/spa"
-    text = (await admin.open(page)).text
+    text = main_of(await admin.open(page))
     assert not [name for name in ("jwks", "pkce_without_secret", f"{page}/secret") if name in text]
     assert (await admin.submit(page, page, group="keys", jwks=json.dumps({"keys": [KEY]}))).status == 400
     assert (await admin.open(f"{page}/secret")).status == 400
@@ -220,7 +220,7 @@ async def test_a_member_cannot_change_settings_and_the_attempt_is_audited(acme: 
     await sign_in_browser(relying_party, acme.people["member"])
     browser, before = relying_party.browser, await columns(relying_party, "to_jsonb(services)")
     page = await browser.open(SHOP)
-    assert "<form" not in page.text
+    assert "<form" not in main_of(page)
     assert "ask an admin or the owner" in page_text(page)
     assert (await browser.open(SECRET_PAGE)).status == 403
     for path in (SHOP, SECRET_PAGE):
@@ -260,6 +260,6 @@ async def test_stored_addresses_cannot_contain_markup(relying_party: RelyingPart
         hostile,
         relying_party.service,
     )
-    text = (await admin.open(SHOP)).text
+    text = main_of(await admin.open(SHOP))
     assert text.count(str(escape(hostile))) == 2
     assert "<script" not in text

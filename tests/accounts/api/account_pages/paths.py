@@ -5,7 +5,7 @@ from html import unescape
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to, main_of
 from tests.support.builders import Answer, run_sql
 
 EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR = f"{ACCOUNT}/email", f"{ACCOUNT}/password", f"{ACCOUNT}/two-factor"
@@ -15,7 +15,12 @@ ORGANIZATIONS = f"{ACCOUNT}/organizations"
 
 def page_text(answer: Answer) -> str:
     """Return the text of a page without its markup."""
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", answer.text.partition("<main>")[2])).split())
+    return without_markup(main_of(answer))
+
+
+def without_markup(text: str) -> str:
+    """Return the words of a part of a page."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
 async def next_page_text(browser: FakeBrowser, answer: Answer) -> str:

@@ -9,16 +9,16 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
-from tests.accounts.api.account_pages.paths import DEVICES, SESSIONS, device_of, page_text
+from tests.accounts.api.account_pages.paths import DEVICES, SESSIONS, device_of, page_text, without_markup
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
-from tests.support.builders import Answer, Api, add_account, add_organization, impersonate, run_sql, sign_in
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to, main_of
+from tests.support.builders import Api, add_account, add_organization, impersonate, run_sql, sign_in
 from tests.support.services import add_service
 
 
 async def test_the_list_marks_the_current_device(browser: FakeBrowser, other_device: tuple[UUID, str], pool: Pool) -> None:
     page = await browser.open(DEVICES)
-    current, other = sorted(re.findall(r"<li>(.*?)</li>", page.text, re.DOTALL), key=lambda row: "this device" not in row)
+    current, other = sorted(re.findall(r"<li>(.*?)</li>", main_of(page), re.DOTALL), key=lambda row: "this device" not in row)
     assert "Firefox 121.0 on Linux" in current
     assert str(await device_of(pool, "Firefox on Linux")) in current
     assert "this device" not in other
@@ -94,7 +94,7 @@ async def test_the_list_shows_where_each_session_is(
     ended_session = await sign_in(ports, user)
     await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended_session.session_id)
     page = await browser.open(SESSIONS)
-    rows = [page_text(Answer(200, page.headers, f"<main>{row}")) for row in re.findall(r"<li>(.*?)</li>", page.text, re.DOTALL)]
+    rows = [without_markup(row) for row in re.findall(r"<li>(.*?)</li>", main_of(page), re.DOTALL)]
     assert len(rows) == 4
     [current_row] = [row for row in rows if "this session" in row]
     assert current_row.startswith("Your account, in a browser this session Firefox on Linux · 203.0.113.9 Since 14 March 2026")
@@ -159,5 +159,5 @@ async def test_the_list_shows_at_most_100_sessions(browser: FakeBrowser, ports: 
     for _ in range(104):
         await sign_in(ports, user)
     page = await browser.open(SESSIONS)
-    assert len(re.findall("<li>", page.text)) == 100
+    assert main_of(page).count("<li>") == 100
     assert "Showing the newest 100 of 105 sessions." in page_text(page)
