@@ -120,15 +120,20 @@ class Browser:
 
     def press(self, label: str) -> None:
         """Press a button, and wait for the next page."""
-        [button] = [each for each in self.find("button") if name_of(each) == label]
+        [button] = self._named("button", label)
         with self.leaving():
             button.click()
 
     def follow(self, label: str) -> None:
         """Follow a link, and wait for the next page."""
-        [link] = [each for each in self.find("a") if name_of(each) == label]
+        [link] = self._named("a", label)
         with self.leaving():
             link.click()
+
+    def _named(self, tag: str, label: str) -> list[WebElement]:
+        """Return the elements with this name: those of the content, or if it has none, those of the frame around it."""
+        inside, everywhere = ([each for each in self.find(place) if name_of(each) == label] for place in (f"main {tag}", tag))
+        return inside or everywhere
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
