@@ -22,7 +22,10 @@ from tests.support.waiting import PATIENCE
 # Screenshots are for people: no test reads them. They are saved if this variable is set.
 SCREENSHOTS_VARIABLE: Final = "GATEHOUSE_SCREENSHOTS"
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
-DESKTOP, PHONE = (1000, 750), (390, 844)
+DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
+# The looks of a page: name, dark, size. The others are only for people, who want screenshots.
+LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
+MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
 
 AXE: Final = ROOT / "tests" / "proof" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE: Final = """
@@ -206,7 +209,7 @@ class Browser:
         findings = {}
         for look in self._looks(name):
             violations = []
-            if look != "phone":
+            if look in ("light", "dark"):
                 violations = self._driver.execute_async_script(RUN_AXE, {"runOnly": ["color-contrast"]} if look == "dark" else {})
             if not self.script(FITS):
                 violations.append("the page is wider than the window")
@@ -220,9 +223,9 @@ class Browser:
 
     def _looks(self, name: str) -> Iterator[str]:
         """Show the page in each look, with a screenshot if they are wanted."""
-        for look, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
+        for look, dark, (width, height) in (*LOOKS, *(MORE_LOOKS if os.environ.get(SCREENSHOTS_VARIABLE) else ())):
             self.use_dark(dark)
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look == "phone"}
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look.startswith("phone")}
             self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
             yield look
             if os.environ.get(SCREENSHOTS_VARIABLE):

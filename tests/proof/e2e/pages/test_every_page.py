@@ -1,11 +1,11 @@
-"""Every page in a real browser: accessible by the rules of axe-core, as wide as the window, in both color schemes."""
+"""Every page outside the console in a real browser: accessible by the rules of axe-core, as wide as the window, in both color schemes."""
 
 import re
 
 import pytest
 
 from core.tenancy.branding_rules import BrandingSettings, Design
-from tests.edge.test_pages import PAGES, render
+from tests.edge.test_pages import OUTSIDE, PAGES, render
 from tests.proof.e2e.browser import Browser
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ def bodies(name: str) -> dict[str, str]:
 
 def test_no_page_breaks_a_rule_of_axe(browser: Browser) -> None:
     findings = {}
-    for name in PAGES:
+    for name in OUTSIDE:
         for title, body in bodies(name).items():
             browser.show(body)
             for look, violations in browser.audit(title).items():

@@ -1,0 +1,60 @@
+"""Opens every page of the console, and sends every form: as the access matrix sends it, and without its fields."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http.edge.access import access_of
+from tests.proof.access.calls import Request, call, prepare, routes
+from tests.proof.access.state import mark, undo
+from tests.proof.access.table import OF_THE_SESSION, REQUESTS
+from tests.proof.access.world import Caller, World
+from tests.support.builders import Answer, run_sql
+
+IN_CONSOLE: Final = frozenset({"member_page", "platform_page", "page_session"})
+EMPTY: Final = "#empty"  # marks a form that was sent without its fields
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A page, and how it was reached."""
+
+    route: str
+    answer: Answer
+
+    @property
+    def name(self) -> str:
+        """The name of its screenshot."""
+        method, path = self.route.removeprefix("GET ").replace("<", "").replace(">", "").rpartition("/app")[::2]
+        return f"{method.strip()}{path.strip('/') or 'home'}".replace("/", "-").replace("#", "-")
+
+
+def caller_of(world: World, view: object) -> Caller:
+    """Return the browser with the most rights for this page."""
+    access = access_of(view)  # type: ignore[arg-type]
+    return world.callers["platform-browser" if access.name == "platform_page" else "browser"]
+
+
+def operations(app: QuartTrio) -> dict[str, object]:
+    """Return the routes of the console with their views."""
+    return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE}
+
+
+async def open_all(app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[Opened]:
+    """Yield each page that the routes of the console return. What a form changes is undone."""
+    for route, view in operations(app).items():
+        caller, request = caller_of(world, view), REQUESTS.get(route, Request())
+        variants = {route: request}
+        if route.startswith("POST"):
+            variants[route + EMPTY] = Request(form=OF_THE_SESSION, things=request.things, setup_sql=request.setup_sql)
+        for name, variant in variants.items():
+            start = await mark(pool)
+            await run_sql(pool, "delete from rates")
+            await prepare(pool, variant, caller)
+            answer = await call(app, name, variant, caller)
+            await undo(pool, start)
+            if answer.headers.get("Content-Type", "").startswith("text/html") and answer.status != 303:
+                yield Opened(name, answer)

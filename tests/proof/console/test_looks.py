@@ -1,0 +1,40 @@
+"""Every page of the console in a real browser: accessible by the rules of axe-core, and as wide as the window.
+
+With `./run screenshots`, it saves each page in three widths and both color schemes.
+"""
+
+import re
+from typing import Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http import pages
+from tests.proof.access.world import World
+from tests.proof.console.opening import open_all
+from tests.proof.e2e.browser import Browser
+
+pytestmark = pytest.mark.slow
+
+PIECES: Final = 4  # so that the workers of a test run share the pages
+STYLES: Final = re.compile(r'<link rel="stylesheet"[^>]*>')
+SCRIPT: Final = re.compile(r"<script.*?</script>", re.DOTALL)
+
+
+def standalone(body: str) -> str:
+    """Return a page that needs no server: with its styles inside, and without its script."""
+    styles = pages.asset(pages.asset_url("console.css").removeprefix("/assets/"))
+    assert styles is not None
+    inside = f"<style>{styles.body().decode()}</style>"
+    return SCRIPT.sub("", STYLES.sub(lambda _: inside, body))
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_no_page_breaks_a_rule_of_axe(app: QuartTrio, pool: Pool, world: World, browser: Browser, piece: int) -> None:
+    opened = sorted([page async for page in open_all(app, pool, world)], key=lambda page: page.name)
+    findings: dict[str, list[str]] = {}
+    for page in opened[piece::PIECES]:
+        browser.show(standalone(page.answer.text))
+        findings |= {f"{page.name}, {look}": violations for look, violations in browser.audit(page.name).items() if violations}
+    assert findings == {}

@@ -1,0 +1,102 @@
+"""What holds for every page of the console: it loads nothing else, runs no code of others, and leads only to pages that exist."""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+from lxml import html
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RequestRedirect
+
+from adapters.postgres.engine.pool import Pool
+from tests.proof.access.calls import Request, call, prepare
+from tests.proof.access.state import changes_since, mark, undo
+from tests.proof.access.table import REQUESTS
+from tests.proof.access.world import World
+from tests.proof.console.opening import Opened, caller_of, open_all, operations
+
+pytestmark = pytest.mark.slow
+
+LARGEST: Final = 100_000  # bytes
+REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner has no subscription"}
+FRAME: Final = "frame-ancestors 'none'"
+
+
+async def test_every_page_is_complete_and_leads_only_to_pages_that_exist(app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong = []
+    opened = 0
+    async for page in open_all(app, pool, world):
+        opened += 1
+        wrong += [f"{page.route}: {finding}" for finding in findings(app, page)]
+    assert not wrong, "\n".join(wrong)
+    assert opened > 30
+
+
+def findings(app: QuartTrio, page: Opened) -> list[str]:
+    """Return what is wrong with a page."""
+    text, headers = page.answer.text, page.answer.headers
+    document = html.document_fromstring(text)
+    found = []
+    if page.answer.status >= 500 or (page.answer.status != 200 and page.route.startswith("GET") and page.route not in REFUSED):
+        found.append(f"its status is {page.answer.status}: {' '.join(document.text_content().split())[-200:]}")
+    if len(text.encode()) > LARGEST:
+        found.append(f"it has {len(text.encode())} bytes")
+    policy = headers["Content-Security-Policy"]
+    if FRAME not in policy or "default-src 'none'" not in policy or "unsafe" in policy or headers["Cache-Control"] != "no-store":
+        found.append(f"its policy is {policy}")
+    if len(document.findall(".//h1")) != 1 or not document.findtext(".//title"):
+        found.append("it has not exactly one heading and a title")
+    for element in document.iter():
+        if not isinstance(element.tag, str):
+            continue
+        if any(name.startswith("on") or name == "style" for name in element.attrib):
+            found.append(f"{element.tag} has {dict(element.attrib)}")
+    ids = document.xpath("//@id")
+    found += [f"the id {each} is there twice" for each in {each for each in ids if ids.count(each) > 1}]
+    adapter = app.url_map.bind("localhost")
+    for link in document.xpath("//a/@href"):
+        parts = urlsplit(link)
+        if not parts.scheme and parts.path and not exists(adapter, parts.path, "GET"):
+            found.append(f"it links to {link}")
+    for form in document.findall(".//form"):
+        method, action = form.get("method", "get").upper(), form.get("action", "")
+        if method == "POST":
+            if not action or not exists(adapter, action.partition("?")[0], "POST"):
+                found.append(f"a form posts to {action!r}")
+            if form.find(".//input[@name='form_token']") is None:
+                found.append(f"the form to {action} has no token")
+        names = [each.get("name") for each in form.xpath(".//input|.//select|.//textarea") if each.get("type") != "radio"]
+        if len(names) != len(set(names)):
+            found.append(f"the form to {action} has a name twice: {names}")
+    return found
+
+
+def exists(adapter: object, path: str, method: str) -> bool:
+    try:
+        adapter.match(path, method=method)  # type: ignore[attr-defined]
+    except RequestRedirect:
+        return True
+    except HTTPException:
+        return False
+    return True
+
+
+async def test_no_form_of_another_site_changes_anything(app: QuartTrio, pool: Pool, world: World) -> None:
+    """Neither a form without the token of the session, nor one that another site sends."""
+    wrong = []
+    for route, view in operations(app).items():
+        if not route.startswith("POST"):
+            continue
+        request, caller = REQUESTS.get(route, Request(form={})), caller_of(world, view)
+        await prepare(pool, request, caller)
+        start = await mark(pool)
+        for token in ({}, {"form_token": "0" * 64}):
+            forged = Request(form={**{k: v for k, v in (request.form or {}).items() if k != "form_token"}, **token}, things=request.things)
+            answer = await call(app, route, forged, caller)
+            changes = await changes_since(pool, start)
+            if answer.status != 403 or changes:
+                wrong.append(f"{route}: {answer.status} {re.sub('<[^>]+>', ' ', answer.text)[-80:]} {changes}")
+        await undo(pool)
+    assert not wrong, "\n".join(wrong)
