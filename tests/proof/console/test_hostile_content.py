@@ -49,7 +49,7 @@ async def spoil(pool: Pool, slug: str, text: str) -> list[str]:
         new, values = {
             "text": (f"{column} || %s", (text,)),
             "jsonb": (f"replace({column}::text, %s, %s)::jsonb", (slug, slug + inside_json)),
-            "ARRAY": (f"array(select each || %s from unnest({column}) each)", (text,)),
+            "ARRAY": (f"array(select each || %s from unnest({column}) each)", (text,)),  # noqa: S608
         }[kind]
         update = f"update {table} set {column} = {new} where {column}::text ilike %s returning 1"  # noqa: S608
         try:
