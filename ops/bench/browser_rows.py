@@ -98,3 +98,22 @@ class SamlSignOn(SamlResponses):
         sessions = people.add_browser_sessions(self.service)
         self.requests = [Request("GET", f"{path}/login", cookie=f"gatehouse-session={secret}") for secret in sessions]
         check_body(self.service, self.requests[0], 'name="SAMLResponse"')
+
+
+class OverviewPage(BareAppRow):
+    """The overview of an organization in the console."""
+
+    name = "overview-page"
+    description = "pages of GET /app/organizations/{org_slug} with 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.06, aim=0.12)
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, READERS)
+        people.add_saml(self.service, access_tokens(self.service, 1)[0])
+        sessions = people.add_browser_sessions(self.service)
+        self.requests = [Request("GET", "/app/organizations/acme", cookie=f"gatehouse-session={secret}") for secret in sessions]
+        check_body(self.service, self.requests[0], "<h1>Overview")
+
+    def ours(self, seconds: int) -> Sample:
+        return measure(self.service, REQUESTS, self.requests, seconds)

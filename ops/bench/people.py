@@ -97,11 +97,11 @@ def add_saml(service: Service, token: str) -> str:
 
 
 def add_browser_sessions(service: Service) -> list[str]:
-    """Add a browser session for each account, and return the secrets of the cookies."""
+    """Add a browser session for each account that can sign in, ordered by email, and return the secrets of the cookies."""
     now = datetime.now(UTC)
     ends = now + timedelta(days=30)
     with psycopg.connect(service.conninfo) as connection:
-        accounts = [row[0] for row in connection.execute("select id from users order by email")]
+        accounts = [row[0] for row in connection.execute("select id from users where password_hash is not null order by email")]
         secrets = [new_secret() for _ in accounts]
         columns = "id, user_id, created_at, expires_at, ends_at, provider, browser_hash"
         rows = (

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ops.bench.browser_rows import Keys, Metadata, SamlSignOn, SignInForm, SignInPage, UnknownPath
+from ops.bench.browser_rows import Keys, Metadata, OverviewPage, SamlSignOn, SignInForm, SignInPage, UnknownPath
 from ops.bench.page_rows import (
+    AuditInConsole,
     AuditPage,
     AuditPageByAction,
     AuditPageByTarget,
@@ -12,6 +13,7 @@ from ops.bench.page_rows import (
     LoginsByProvider,
     LoginsByService,
     LoginTrends,
+    MembersInConsole,
     MembersPage,
     RecentLogins,
     Search,
@@ -41,11 +43,11 @@ from ops.bench.sign_in_rows import (
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection,
-    MfaVerify, SamlResponses, SamlSignOn, SignInPage, SignInForm, Keys, Metadata, UnknownPath,
+    MfaVerify, SamlResponses, SamlSignOn, SignInPage, SignInForm, OverviewPage, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,
     ScimCreate, ScimFilter, ScimPage, ScimGroup,
-    MembersPage, AuditPage, AuditPageByTarget, AuditPageByAction,
+    MembersPage, MembersInConsole, AuditPage, AuditInConsole, AuditPageByTarget, AuditPageByAction,
     UserReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchAll,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
 )  # fmt: skip
