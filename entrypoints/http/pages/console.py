@@ -16,12 +16,13 @@ from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, has_capability
+from core.kernel.values import Page
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import app_context, page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
@@ -32,8 +33,22 @@ from entrypoints.http.pages.notices import NOTICES
 REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
+ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
 M = TypeVar("M", bound=RequestModel)
+
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+def shows(*api: str) -> Callable[[V], V]:
+    """Document a page of the console. `api` names the operations of the API that do the same, the main one first."""
+    return describes_page({200: "The page."}, api=api)
+
+
+def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable[[V], V]:
+    """Document a form of the console, as in `shows`."""
+    return describes_page(answers, form=["form_token"], api=api)
 
 
 class ListQuery(Query):
@@ -90,7 +105,7 @@ async def _frame() -> dict[str, Any]:
         "navigation": links_for(user, request.path),
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
-            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug) + "/applications", membership.role.value)
+            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role.value)
             for organization, membership in memberships[:SWITCHER_SIZE]
             if organization.slug != slug and membership.confirmed_at is not None
         ],
@@ -109,6 +124,16 @@ def with_query(**changes: Any) -> str:
     """Return the query of the current page with changes. None and an empty text remove a parameter."""
     values = {**request.args, **changes}
     return "?" + urlencode({name: value for name, value in values.items() if value not in (None, "")})
+
+
+def neighbours(page: Page, total: int) -> dict[str, Any]:
+    """Return the values of `ui.pager` for a page of a list with `total` rows."""
+    last = -(-total // page.limit)
+    return {
+        "previous": with_query(page=page.number - 1 if page.number > 2 else None) if page.number > 1 else None,
+        "next": with_query(page=page.number + 1) if page.number < last else None,
+        "summary": f"Page {page.number} of {last:,}" if last > 1 else None,
+    }
 
 
 def session_secret() -> str:

@@ -30,4 +30,4 @@ async def show_home() -> Response:
     administered = next((organization for organization, membership in memberships if membership.role is not Role.MEMBER), None)
     if administered is None:
         return redirect(f"{ACCOUNT_PATH}/applications")
-    return redirect(ORGANIZATION_PATH.format(slug=administered.slug) + "/applications")
+    return redirect(ORGANIZATION_PATH.format(slug=administered.slug))

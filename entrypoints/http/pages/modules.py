@@ -8,11 +8,11 @@ from typing import Final
 
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
-from entrypoints.http.pages.applications import applications
+from entrypoints.http.pages.applications import applications, overview
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.federation import consents
-from entrypoints.http.pages.tenancy import invitation_links
+from entrypoints.http.pages.tenancy import invitation_links, invitations, members
 
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitation_links, "Pages: invitations."),
@@ -28,5 +28,8 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (consents, "Pages: the consents of the user to applications."),
     (own_subscriptions, "Pages: the subscriptions of the user."),
     (profile, "Pages: the profile of the user, and the deletion of the account."),
+    (overview, "Pages: the overview of an organization."),
+    (members, "Pages: the members of an organization."),
+    (invitations, "Pages: the invitations of an organization."),
     (applications, "Pages: the applications of an organization."),
 )

@@ -36,7 +36,12 @@ class Link:
 OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     (
         "Organization",
-        (Entry("Applications", "/applications", Capability.SERVICES_VIEW),),
+        (
+            Entry("Overview", "", Capability.ANALYTICS_VIEW),
+            Entry("Members", "/members", Capability.MEMBERS_VIEW),
+            Entry("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+            Entry("Applications", "/applications", Capability.SERVICES_VIEW),
+        ),
     ),
     (
         "Activity",

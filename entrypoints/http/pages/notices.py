@@ -28,4 +28,10 @@ NOTICES: Final = {
     "settings-security": "Security settings saved. They apply to new sign-ins.",
     "settings-keys": "Keys saved.",
     "settings-lifetimes": "Token lifetimes saved. They apply to new tokens.",
+    "role-changed": "Role changed.",
+    "sessions-ended": "Sessions ended: {count}.",
+    "reset-sent": "We sent the link to reset the password.",
+    "member-removed": "Member removed.",
+    "invited": "Invitations sent: {count}.",
+    "invitation-canceled": "Invitation canceled.",
 }

@@ -454,6 +454,7 @@ POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  40
 HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
+PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 SHORT: Final = {
     "{org}": ORG,
@@ -654,6 +655,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form={**OF_THE_SESSION, "group": "sign-in", "redirect_uris": "https://shop.example/new", "post_logout_redirect_uris": ""}
     ),
     "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(form={**OF_THE_SESSION, "overlap": "1 day"}),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/role": Request(form={**OF_THE_SESSION, "role": "admin"}),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
+    f"POST {PAGES_OF_ORG}/invitations/new": Request(form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "member"}),
+    f"POST {PAGES_OF_ORG}/invitations/<invitation_id>/cancel": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),

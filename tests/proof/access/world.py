@@ -454,6 +454,7 @@ async def _add_tenant(
         "org_id": str(org),
         "org_slug": slug,
         "user_id": str(further.id),
+        "user_email": str(further.email),
         "invitation_id": str(pending.id),
         "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
         "tier_id": str(tier.id),

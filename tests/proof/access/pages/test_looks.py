@@ -11,8 +11,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http import pages
+from tests.proof.access.pages.opening import open_all
 from tests.proof.access.world import World
-from tests.proof.console.opening import open_all
 from tests.proof.e2e.browser import Browser
 
 pytestmark = pytest.mark.slow

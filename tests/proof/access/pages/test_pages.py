@@ -12,10 +12,10 @@ from werkzeug.routing import RequestRedirect
 
 from adapters.postgres.engine.pool import Pool
 from tests.proof.access.calls import Request, call, prepare
+from tests.proof.access.pages.opening import Opened, caller_of, open_all, operations
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
-from tests.proof.console.opening import Opened, caller_of, open_all, operations
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from lxml import html
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from tests.proof.access.pages.opening import Opened, open_all
 from tests.proof.access.state import undo
 from tests.proof.access.world import World
-from tests.proof.console.opening import Opened, open_all
 from tests.support.builders import run_sql
 
 pytestmark = pytest.mark.slow

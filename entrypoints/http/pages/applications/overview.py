@@ -1,0 +1,61 @@
+"""The overview of an organization: figures, sign-ins of 30 days, and the tasks that wait for its admins."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.applications import overview
+from core.applications.overview_rules import PendingTask
+from core.kernel.principals import Capability
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.pages.charts import draw_days
+from entrypoints.http.pages.console import console_page, shows
+
+routes = Blueprint("overview_pages", __name__)
+
+# The sentence of a task for one object and for several ones, and the page of its next step.
+TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
+    {
+        PendingTask.CERTIFICATES_EXPIRING: (
+            "A SAML certificate expires soon. Replace it before users can't sign in.",
+            "{count} SAML certificates expire soon. Replace them before users can't sign in.",
+            "/applications",
+        ),
+        PendingTask.WEBHOOKS_FAILING: ("A webhook fails.", "{count} webhooks fail.", "/webhooks"),
+        PendingTask.SIEM_FAILING: ("Your SIEM does not accept entries.", "Your SIEM does not accept entries.", "/siem"),
+        PendingTask.SIEM_PAUSED: ("Forwarding to your SIEM is off.", "Forwarding to your SIEM is off.", "/siem"),
+        PendingTask.DOMAIN_UNVERIFIED: (
+            "Your domain is not verified yet. Set its DNS record.",
+            "Your domain is not verified yet. Set its DNS record.",
+            "/domain",
+        ),
+        PendingTask.ADMINS_WITHOUT_MFA: ("An admin has no second factor.", "{count} admins have no second factor.", "/members?role=admin"),
+        PendingTask.INVITATIONS_PENDING: (
+            "An invitation has no answer yet.",
+            "{count} invitations have no answer yet.",
+            "/invitations?status=pending",
+        ),
+    }
+)
+
+
+@routes.get("/app/organizations/<org_slug>")
+@member_page(Capability.ANALYTICS_VIEW)
+@shows("GET /api/organizations/<org_slug>/overview")
+async def show_overview(org_slug: str) -> Response:
+    """Show the overview of an organization."""
+    loaded = await overview.load(ports(), acting_member())
+    chart = draw_days("Sign-ins of the last 30 days", loaded.sign_ins)
+    return await console_page(
+        "applications/overview.html",
+        root=f"/app/organizations/{org_slug}",
+        members=loaded.members,
+        applications=loaded.services,
+        total=sum(each.count for each in loaded.sign_ins),
+        chart=chart.to_svg("sign-ins"),
+        days=[each for each in reversed(loaded.sign_ins) if each.count],
+        tasks=[(TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2]) for task, count in loaded.tasks.items()],
+    )

@@ -1,0 +1,137 @@
+"""The pages of invitations: the list, and the form that invites many addresses at once."""
+
+import csv
+import re
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Invalid, Refusal
+from core.kernel.principals import Capability, Role
+from core.kernel.values import Email
+from core.tenancy import invitations, inviting
+from core.tenancy.invitations_rules import InvitationStatus
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    FieldInvalid,
+    ListQuery,
+    accepts,
+    console_page,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+)
+
+routes = Blueprint("invitation_list_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/invitations"
+API: Final = "/api/organizations/<org_slug>/invitations"
+BULK: Final = f"POST {API}/bulk"
+STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
+MOST: Final = 100  # addresses in one form, as in the API
+MOST_SHOWN: Final = 5  # lines in an error
+SEPARATORS: Final = re.compile(r"[,;\s]+")
+
+
+class InvitationsQuery(ListQuery, PageQuery):
+    """The page of the list, and the filter by state."""
+
+    status: InvitationStatus | None = None
+
+
+@routes.get(LIST)
+@member_page(Capability.MEMBERS_MANAGE)
+@refuses(400)
+@validate_querystring(InvitationsQuery)
+@shows(f"GET {API}", f"POST {API}/<invitation_id>")
+async def show_invitations(org_slug: str, query_args: InvitationsQuery) -> Response:
+    """List the invitations of an organization."""
+    page = query_args.page_request()
+    listed = await invitations.list_page(ports(), acting_member(), query_args.status, page)
+    return await console_page(
+        "tenancy/invitations.html",
+        root=f"/app/organizations/{org_slug}",
+        invitations=listed.items,
+        query=query_args,
+        statuses=STATUSES,
+        **neighbours(page, listed.total),
+    )
+
+
+@routes.post(f"{LIST}/<invitation_id>/cancel")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"POST {API}/<invitation_id>")
+async def cancel(org_slug: str, invitation_id: str) -> Response:
+    """Cancel a pending invitation."""
+    await read_console_form()
+    await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
+    return redirect_with_notice("invitation-canceled", f"/app/organizations/{org_slug}/invitations")
+
+
+@routes.get(f"{LIST}/new")
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(BULK)
+async def show_form(org_slug: str) -> Response:
+    """Show the form that invites members."""
+    return await console_page("tenancy/new_invitations.html", problem=None, wrong=None, typed={}, **_form_values(org_slug))
+
+
+def _form_values(org_slug: str) -> dict[str, object]:
+    return {"root": f"/app/organizations/{org_slug}", "most": MOST, "roles": [Role.MEMBER.value, Role.ADMIN.value]}
+
+
+@routes.post(f"{LIST}/new")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(BULK, answers={200: "The result for each address.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+async def invite(org_slug: str) -> Response:
+    """Invite addresses to the organization.
+
+    The page shows the result for each address.
+    """
+    sent = await read_console_form()
+    try:
+        invitees = parse_addresses(sent.get("addresses", ""), sent.get("role", ""))
+        results = await inviting.invite_many(ports(), acting_member(), invitees)
+    except Refusal as refusal:
+        wrong = refusal.field if isinstance(refusal, FieldInvalid) else "role" if isinstance(refusal, Invalid) else None
+        return await refused_console_page(refusal, "tenancy/new_invitations.html", wrong=wrong, typed=sent, **_form_values(org_slug))
+    return await console_page(
+        "tenancy/invitation_results.html",
+        root=f"/app/organizations/{org_slug}",
+        results=results,
+        invited=sum(result.invitation is not None for result in results),
+    )
+
+
+def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
+    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` beside an address is its role.
+
+    Raises: FieldInvalid if there is none, too many, or one that is not valid.
+    """
+    found: dict[Email, str] = {}
+    wrong = []
+    for row in csv.reader(text.splitlines()):
+        cells = [part for cell in row for part in SEPARATORS.split(cell) if part]
+        own_role = next((cell.lower() for cell in cells if cell.lower() in (Role.ADMIN, Role.MEMBER)), role)
+        for cell in cells:
+            if "@" not in cell:
+                continue
+            try:
+                found[Email(Email.parse(cell.strip("<>\"'")))] = own_role
+            except ValueError:
+                wrong.append(cell)
+    if wrong:
+        shown = ", ".join(wrong[:MOST_SHOWN]) + (f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else "")
+        raise FieldInvalid(f"These are no email addresses: {shown}. Correct or remove them.", "addresses")
+    if not found:
+        raise FieldInvalid("Enter at least one email address.", "addresses")
+    if len(found) > MOST:
+        raise FieldInvalid(f"Invite at most {MOST} addresses at once. These are {len(found)}.", "addresses")
+    return list(found.items())

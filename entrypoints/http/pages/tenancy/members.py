@@ -1,0 +1,148 @@
+"""The pages of members: the list, and a member with their role, sessions and second factor."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability, Role
+from core.tenancy import members
+from core.tenancy.members_rules import MemberDetails
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    ListQuery,
+    accepts,
+    check_typed_name,
+    console_page,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+)
+
+routes = Blueprint("member_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/members"
+ONE: Final = f"{LIST}/<user_id>"
+API: Final = "/api/organizations/<org_slug>/members"
+ROLES: Final = [("", "All roles"), ("owner", "Owner"), ("admin", "Admin"), ("member", "Member")]
+
+
+class MembersQuery(ListQuery, PageQuery):
+    """The page of the list, and the filter by role."""
+
+    role: Role | None = None
+
+
+@routes.get(LIST)
+@member_page(Capability.MEMBERS_VIEW)
+@refuses(400)
+@validate_querystring(MembersQuery)
+@shows(f"GET {API}")
+async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
+    """List the members of an organization."""
+    page = query_args.page_request()
+    listed = await members.list_page(ports(), acting_member(), query_args.role, page)
+    return await console_page(
+        "tenancy/members.html",
+        root=f"/app/organizations/{org_slug}",
+        members=listed.members,
+        limit=listed.limit.value,
+        total=listed.total,
+        query=query_args,
+        roles=ROLES,
+        own_id=acting_member().user_id,
+        **neighbours(page, listed.total),
+    )
+
+
+async def _values(user_id: str) -> dict[str, Any]:
+    details = await members.find(ports(), acting_member(), path_id(user_id))
+    return _to_values(details)
+
+
+def _to_values(details: MemberDetails) -> dict[str, Any]:
+    listed = details.account.member
+    root = f"/app/organizations/{acting_member().acts_in.slug}"
+    return {
+        "root": root,
+        "path": f"{root}/members/{listed.user_id}",
+        "member": listed,
+        "account": details.account,
+        "sessions": details.sessions,
+        "is_self": listed.user_id == acting_member().user_id,
+        "is_owner": listed.membership.role is Role.OWNER,
+    }
+
+
+@routes.get(ONE)
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(f"GET {API}/<user_id>", f"PATCH {API}/<user_id>", f"DELETE {API}/<user_id>/sessions", f"POST {API}/<user_id>/password-reset")
+async def show_member(org_slug: str, user_id: str) -> Response:
+    """Show a member, with their role and their sessions in the organization."""
+    return await console_page("tenancy/member.html", problem=None, wrong=None, **await _values(user_id))
+
+
+@routes.post(f"{ONE}/role")
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"PATCH {API}/<user_id>")
+async def change_role(org_slug: str, user_id: str) -> Response:
+    """Change the role of a member."""
+    sent = await read_console_form()
+    values = await _values(user_id)
+    try:
+        await members.change_role(ports(), acting_member(), path_id(user_id), sent.get("role", ""))
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/member.html", wrong="role", **values)
+    return redirect_with_notice("role-changed", values["path"])
+
+
+@routes.post(f"{ONE}/end-sessions")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"DELETE {API}/<user_id>/sessions")
+async def end_sessions(org_slug: str, user_id: str) -> Response:
+    """End the sessions of a member in the organization and its applications."""
+    await read_console_form()
+    count = await members.revoke_sessions(ports(), acting_member(), path_id(user_id))
+    return redirect_with_notice("sessions-ended", f"/app/organizations/{org_slug}/members/{path_id(user_id)}", count=count)
+
+
+@routes.post(f"{ONE}/password-reset")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"POST {API}/<user_id>/password-reset")
+async def send_password_reset(org_slug: str, user_id: str) -> Response:
+    """Send a member a link to set a new password."""
+    await read_console_form()
+    values = await _values(user_id)
+    try:
+        await members.send_password_reset(ports(), acting_member(), path_id(user_id))
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/member.html", wrong=None, **values)
+    return redirect_with_notice("reset-sent", values["path"])
+
+
+@routes.get(f"{ONE}/remove")
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
+async def show_removal(org_slug: str, user_id: str) -> Response:
+    """Show what the removal of a member means, and ask for their address."""
+    return await console_page("tenancy/member_removal.html", problem=None, **await _values(user_id))
+
+
+@routes.post(f"{ONE}/remove")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"POST {API}/<user_id>")
+async def remove(org_slug: str, user_id: str) -> Response:
+    """Remove a member from the organization."""
+    sent = await read_console_form()
+    values = await _values(user_id)
+    try:
+        check_typed_name(sent, values["member"].email)
+        await members.remove(ports(), acting_member(), path_id(user_id))
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/member_removal.html", **values)
+    return redirect_with_notice("member-removed", f"{values['root']}/members")
