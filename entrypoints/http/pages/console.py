@@ -5,6 +5,7 @@ browser is redirected, so that reloading the page repeats nothing. Only a secret
 is in the direct response to its form. docs/contributing/adding-a-page.md shows how to add a page.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -35,6 +36,8 @@ FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
+MOMENTS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
+DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 M = TypeVar("M", bound=RequestModel)
 
 
@@ -51,13 +54,25 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable
     return describes_page(answers, form=["form_token"], api=api)
 
 
+def as_api_reads(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form that filters a list as the API reads them.
+
+    An empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
+    """
+    return {
+        name: f"{value}T00:00:00Z" if name in MOMENTS and isinstance(value, str) and DAY.fullmatch(value) else value
+        for name, value in values.items()
+        if value != ""
+    }
+
+
 class ListQuery(Query):
-    """The query of a list, as its form sends it: an empty value counts as missing. The names are those of the API."""
+    """The query of a list, as its form sends it. The names are those of the API."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_empty_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if value != ""}
+    def _as_api_reads(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return as_api_reads(values)
 
 
 class FieldInvalid(Invalid):
@@ -109,7 +124,7 @@ async def _frame() -> dict[str, Any]:
             for organization, membership in memberships[:SWITCHER_SIZE]
             if organization.slug != slug and membership.confirmed_at is not None
         ],
-        "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(list(request.args.items()))),
+        "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
     }
     return {"form_token": browser.form_token(session_secret()), "frame": frame, "with_query": with_query, "may": _may}
 

@@ -8,9 +8,10 @@ from typing import Final
 
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
-from entrypoints.http.pages.applications import applications, overview
+from entrypoints.http.pages.applications import analytics, applications, overview
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
+from entrypoints.http.pages.eventing import logs
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.tenancy import invitation_links, invitations, members
 
@@ -31,5 +32,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (overview, "Pages: the overview of an organization."),
     (members, "Pages: the members of an organization."),
     (invitations, "Pages: the invitations of an organization."),
+    (logs, "Pages: the audit log, and the platform's log."),
+    (analytics, "Pages: the sign-ins of an organization."),
     (applications, "Pages: the applications of an organization."),
 )

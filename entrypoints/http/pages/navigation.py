@@ -45,7 +45,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
     (
         "Activity",
-        (),
+        (Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW), Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW)),
     ),
     (
         "Integrations",
@@ -56,7 +56,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
         (),
     ),
 )
-OF_PLATFORM: Final[Sequence[Entry]] = ()
+OF_PLATFORM: Final[Sequence[Entry]] = (Entry("Platform log", "/log"),)
 OF_PERSON: Final[Sequence[Entry]] = (
     Entry("My applications", f"{ACCOUNT_PATH}/applications"),
     Entry("Your account", ACCOUNT_PATH),

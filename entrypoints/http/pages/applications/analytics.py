@@ -1,0 +1,57 @@
+"""The page of sign-ins over time: by day, by application, and by way of signing in."""
+
+from datetime import timedelta
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.applications import analytics
+from core.applications.analytics_rules import DailyLogins
+from core.kernel.principals import Capability
+from entrypoints.http.api.applications.analytics import DateRangeQuery
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.pages.charts import draw_days
+from entrypoints.http.pages.console import ListQuery, console_page, shows
+
+routes = Blueprint("analytics_pages", __name__)
+
+API: Final = "GET /api/organizations/<org_slug>/analytics"
+LONGEST_CHART: Final = 366  # days; a longer range has only its table
+RECENT: Final = 10
+
+
+class AnalyticsQuery(ListQuery, DateRangeQuery):
+    """The range of days."""
+
+
+@routes.get("/app/organizations/<org_slug>/analytics")
+@member_page(Capability.ANALYTICS_VIEW)
+@refuses(400)
+@validate_querystring(AnalyticsQuery)
+@shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
+async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
+    """Show the sign-ins of an organization in a range of days."""
+    caller, range_ = acting_member(), query_args.date_range()
+    counted = {each.day: each.count for each in await analytics.count_by_day(ports(), caller, range_)}
+    length = (range_.last - range_.first).days + 1
+    days = [
+        DailyLogins(day, counted.get(day, 0))
+        for day in (range_.first + timedelta(n) for n in range(length if length <= LONGEST_CHART else 0))
+    ]
+    return await console_page(
+        "applications/analytics.html",
+        root=f"/app/organizations/{org_slug}",
+        range=range_,
+        chart=draw_days("Sign-ins by day", days).to_svg("by-day") if days else None,
+        total=sum(counted.values()),
+        days=sorted(counted.items(), reverse=True)[:LONGEST_CHART],
+        services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
+        providers=[
+            (ports().policy.provider_names[each.provider], each.count)
+            for each in await analytics.count_by_provider(ports(), caller, range_)
+        ],
+        recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch(),
+    )

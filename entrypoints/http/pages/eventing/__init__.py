@@ -1,0 +1,1 @@
+"""The pages of logs and of outgoing events."""

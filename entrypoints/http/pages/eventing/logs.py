@@ -1,0 +1,157 @@
+"""The pages of the audit log of an organization, and of the platform's log: list, entry, and export."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from quart import Blueprint, Response, request
+
+from core.eventing import audit, audit_rules, platform_log
+from core.eventing.audit_rules import AuditEntry
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
+from core.kernel.principals import Capability
+from core.kernel.values import PageResult
+from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries
+from entrypoints.http.api.eventing.platform_log import PlatformAuditEntryResponse, PlatformAuditExportQuery, PlatformAuditQuery
+from entrypoints.http.edge.access import member_page, platform_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.console import ListQuery, console_page, neighbours, shows, with_query
+
+routes = Blueprint("log_pages", __name__)
+
+LOG: Final = "/app/organizations/<org_slug>/audit-log"
+PLATFORM_LOG: Final = "/app/platform/log"
+API: Final = "/api/organizations/<org_slug>/audit-log"
+PLATFORM_API: Final = "/api/platform/audit-log"
+TARGETS: Final = [("", "All objects"), *((target.value, target.value.replace("_", " ").capitalize()) for target in Target)]
+RESULTS: Final = [("", "All results"), ("true", "Succeeded"), ("false", "Failed or refused")]
+FILE: Final = {200: "The entries, newest first."}
+FILTERS: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until", "impersonator_id", "session_id")
+
+
+def _actions(kinds: Iterable[EventKind]) -> list[tuple[str, Any]]:
+    """Return the options of the filter by action, in groups of their category."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.category, []).append((kind.name, kind.label))
+    return [("", "All events"), *((category, sorted(entries, key=lambda entry: entry[1])) for category, entries in sorted(groups.items()))]
+
+
+ACTIONS: Final = _actions(AUDIT_ACTIONS.values())
+ACTIONS_OF_PLATFORM: Final = _actions(PLATFORM_ACTIONS.values())
+
+
+class AuditLogQuery(ListQuery, AuditQuery):
+    """The filters of the audit log, and the page."""
+
+
+class PlatformLogQuery(ListQuery, PlatformAuditQuery):
+    """The filters of the platform's log, and the page."""
+
+
+class AuditFileQuery(ListQuery, AuditExportQuery):
+    """The filters of the audit log, and the format."""
+
+
+class PlatformFileQuery(ListQuery, PlatformAuditExportQuery):
+    """The filters of the platform's log, and the format."""
+
+
+async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | PlatformAuditQuery, **values: Any) -> Response:
+    chosen = {name: request.args.get(name, "") for name in FILTERS}
+    return await console_page(
+        "eventing/log.html",
+        entries=entries.items,
+        total=entries.total,
+        chosen=chosen,
+        is_filtered=any(chosen.values()),
+        results=RESULTS,
+        targets=TARGETS,
+        files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
+        **values,
+        **neighbours(query.page_request(), entries.total),
+    )
+
+
+@routes.get(LOG)
+@member_page(Capability.AUDIT_VIEW)
+@refuses(400)
+@validate_querystring(AuditLogQuery)
+@shows(f"GET {API}", f"GET {API}/export")
+async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
+    """List the audit log of an organization."""
+    entries = await audit.list_entries(ports(), acting_member(), query_args.build(), query_args.page_request())
+    return await _list_page(
+        entries, query_args, actions=ACTIONS, labels=AUDIT_ACTIONS, path=f"/app/organizations/{org_slug}/audit-log", is_platform=False
+    )
+
+
+@routes.get(f"{LOG}/export")
+@member_page(Capability.AUDIT_VIEW)
+@refuses(400)
+@validate_querystring(AuditFileQuery)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
+async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Response:
+    """Export the entries of an organization's audit log that match the filters."""
+    batches = audit.export(ports(), acting_member(), query_args.build())
+    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
+
+
+def _to_response(entry: AuditEntry) -> AuditEntryResponse:
+    return AuditEntryResponse(**audit_rules.to_json(entry))
+
+
+@routes.get(f"{LOG}/<entry_id>")
+@member_page(Capability.AUDIT_VIEW)
+@shows(f"GET {API}/<entry_id>")
+async def show_entry(org_slug: str, entry_id: str) -> Response:
+    """Show an entry of the audit log."""
+    entry = await audit.get_entry(ports(), acting_member(), path_id(entry_id))
+    return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), f"/app/organizations/{org_slug}/audit-log", _to_response(entry))
+
+
+async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, shown: AuditEntryResponse) -> Response:
+    return await console_page(
+        "eventing/entry.html",
+        entry=entry,
+        label=entry.action if kind is None else kind.label,
+        path=path,
+        json=json.dumps(json.loads(shown.model_dump_json()), indent=2, ensure_ascii=False),
+    )
+
+
+@routes.get(PLATFORM_LOG)
+@platform_page
+@refuses(400)
+@validate_querystring(PlatformLogQuery)
+@shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
+async def show_platform_log(query_args: PlatformLogQuery) -> Response:
+    """List the platform's log."""
+    entries = await platform_log.list_entries(ports(), query_args.build(), query_args.page_request())
+    return await _list_page(entries, query_args, actions=ACTIONS_OF_PLATFORM, labels=PLATFORM_ACTIONS, path=PLATFORM_LOG, is_platform=True)
+
+
+@routes.get(f"{PLATFORM_LOG}/export")
+@platform_page
+@refuses(400)
+@validate_querystring(PlatformFileQuery)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
+async def export_platform_log(query_args: PlatformFileQuery) -> Response:
+    """Export the entries of the platform's log that match the filters."""
+    return await stream_entries(platform_log.export(ports(), query_args.build()), query_args.format, "platform-log", _to_platform_response)
+
+
+def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
+    return PlatformAuditEntryResponse(**audit_rules.to_json(entry))
+
+
+@routes.get(f"{PLATFORM_LOG}/<entry_id>")
+@platform_page
+@shows(f"GET {PLATFORM_API}/<entry_id>")
+async def show_platform_entry(entry_id: str) -> Response:
+    """Show an entry of the platform's log."""
+    entry = await platform_log.get_entry(ports(), path_id(entry_id))
+    return await _entry_page(entry, PLATFORM_ACTIONS.get(entry.action), PLATFORM_LOG, _to_platform_response(entry))
