@@ -41,6 +41,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Members", "/members", Capability.MEMBERS_VIEW),
             Entry("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
             Entry("Applications", "/applications", Capability.SERVICES_VIEW),
+            Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
         ),
     ),
     (
@@ -49,7 +50,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
     (
         "Integrations",
-        (),
+        (Entry("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE), Entry("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE)),
     ),
     (
         "Settings",

@@ -34,4 +34,12 @@ NOTICES: Final = {
     "member-removed": "Member removed.",
     "invited": "Invitations sent: {count}.",
     "invitation-canceled": "Invitation canceled.",
+    "mail-server-saved": "Mail server saved. Test the connection now.",
+    "mail-server-removed": "Mail server removed.",
+    "siem-saved": "SIEM saved. Send a test now.",
+    "siem-removed": "SIEM removed.",
+    "domain-set": "Domain saved. Set its DNS record now.",
+    "domain-verified": "Domain verified.",
+    "domain-removed": "Domain removed.",
+    "routes-saved": "Identity providers saved.",
 }

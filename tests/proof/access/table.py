@@ -660,6 +660,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
+    f"POST {PAGES_OF_ORG}/domain": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
+    f"POST {PAGES_OF_ORG}/domain/verify": Request(
+        form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"
+    ),
+    f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
+    f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PAGES_OF_ORG}/siem": Request(
+        form={**OF_THE_SESSION, "provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}
+    ),
+    f"POST {PAGES_OF_ORG}/siem/test": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/siem/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/mail-server": Request(
+        form={**OF_THE_SESSION, "host": "mail.anywhere.example", "port": "587", "from_email": "post@anywhere.example"}
+    ),
+    f"POST {PAGES_OF_ORG}/mail-server/test": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/mail-server/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/role": Request(form={**OF_THE_SESSION, "role": "admin"}),
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),

@@ -1,0 +1,108 @@
+"""The page of the forwarding to a SIEM: configuration, state, test, and removal."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.eventing import siem
+from core.eventing.siem_rules import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
+from core.kernel.errors import Refusal
+from core.kernel.outbound import TargetInvalid
+from core.kernel.principals import Capability
+from entrypoints.http.api.eventing.siem import SiemRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    accepts,
+    console_page,
+    is_checked,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("siem_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/siem"
+API: Final = "/api/organizations/<org_slug>/siem"
+FIELDS: Final[Mapping[type[Refusal], str]] = {SiemTokenInvalid: "token", TargetInvalid: "endpoint_url"}
+PROVIDERS: Final = [
+    (SiemProvider.HTTP.value, "Any server that accepts JSON"),
+    (SiemProvider.SPLUNK_HEC.value, "Splunk (HTTP Event Collector)"),
+    (SiemProvider.DATADOG.value, "Datadog"),
+]
+TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+
+
+async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    status = await _status()
+    stored = {"provider": "http", "enabled": "yes"} if status is None else _to_typed(status)
+    return {
+        "path": f"/app/organizations/{acting_member().acts_in.slug}/siem",
+        "siem": status,
+        "typed": stored if typed is None else typed,
+        "providers": PROVIDERS,
+        "most_counted": PENDING_CAP,
+    }
+
+
+async def _status() -> SiemStatus | None:
+    try:
+        return await siem.get_status(ports(), acting_member())
+    except SiemNotConfigured:
+        return None
+
+
+def _to_typed(status: SiemStatus) -> dict[str, str]:
+    return {"provider": status.provider.value, "endpoint_url": status.endpoint_url, "enabled": "yes" if status.enabled else ""}
+
+
+@routes.get(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
+async def show_siem(org_slug: str) -> Response:
+    """Show the forwarding to a SIEM, and its state."""
+    return await console_page("eventing/siem.html", problem=None, wrong=None, result=None, **await _values())
+
+
+@routes.post(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+async def configure(org_slug: str) -> Response:
+    """Forward the audit log to a SIEM."""
+    sent = await read_console_form()
+    try:
+        data = to_model(SiemRequest, sent, {"enabled": is_checked})
+        await siem.configure(
+            ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
+        )
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
+        return await refused_console_page(refusal, "eventing/siem.html", **values)
+    return redirect_with_notice("siem-saved", f"/app/organizations/{org_slug}/siem")
+
+
+@routes.post(f"{PAGE}/test")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@accepts(f"POST {API}/test", answers=TESTED)
+async def test(org_slug: str) -> Response:
+    """Send a test entry to the SIEM."""
+    await read_console_form()
+    tested = await siem.send_test_entry(ports(), acting_member())
+    values = {"problem": None, "wrong": None, "result": (tested is SiemResult.GOOD, tested.value)}
+    return await console_page("eventing/siem.html", **values, **await _values())
+
+
+@routes.post(f"{PAGE}/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}")
+async def remove(org_slug: str) -> Response:
+    """Stop forwarding the audit log."""
+    await read_console_form()
+    await siem.remove(ports(), acting_member())
+    return redirect_with_notice("siem-removed", f"/app/organizations/{org_slug}/siem")

@@ -1,0 +1,142 @@
+"""The page of an organization's domain: the DNS record that verifies it, and the identity provider of each domain."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.kernel.providers import Provider
+from core.kernel.values import Domain
+from core.tenancy import domains, home_realm
+from core.tenancy.domains_rules import DomainClaim, DomainNotSet
+from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmRoute
+from entrypoints.http.api.tenancy.domains import DomainRequest
+from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.pages.console import (
+    FieldInvalid,
+    accepts,
+    check_typed_name,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_lines,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("domain_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/domain"
+API: Final = "/api/organizations/<org_slug>/domain"
+ROUTES_API: Final = "/api/organizations/<org_slug>/hrd"
+FIELDS: Final[Mapping[type[Refusal], str]] = {DuplicateDomain: "domains"}
+
+
+async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    claim, listed = await _claim(), await home_realm.list_routes(ports(), acting_member())
+    return {
+        "path": _path(),
+        "claim": claim,
+        "routes": listed,
+        "typed": {"domain": "", "domains": _to_text(listed), **(typed or {})},
+        "providers": [provider.value for provider in Provider],
+    }
+
+
+def _path() -> str:
+    return f"/app/organizations/{acting_member().acts_in.slug}/domain"
+
+
+async def _claim() -> DomainClaim | None:
+    try:
+        return await domains.get(ports(), acting_member())
+    except DomainNotSet:
+        return None
+
+
+def _to_text(listed: list[HomeRealmRoute]) -> str:
+    return "\n".join(f"{route.domain} {route.provider.value}" for route in listed)
+
+
+async def _refused(refusal: Refusal, typed: Mapping[str, Any] | None = None) -> Response:
+    return await refused_console_page(refusal, "tenancy/domain.html", wrong=wrong_field(refusal, FIELDS), **await _values(typed))
+
+
+@routes.get(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API}", f"POST {API}", f"POST {API}/verify", f"GET {ROUTES_API}", f"PUT {ROUTES_API}", f"DELETE {API}")
+async def show_domain(org_slug: str) -> Response:
+    """Show the domain of an organization, and the DNS record that verifies it."""
+    return await console_page("tenancy/domain.html", problem=None, wrong=None, **await _values())
+
+
+@routes.post(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+async def claim(org_slug: str) -> Response:
+    """Set the domain of an organization."""
+    sent = await read_console_form()
+    try:
+        await domains.claim(ports(), acting_member(), Domain(to_model(DomainRequest, sent).domain))
+    except Refusal as refusal:
+        return await _refused(refusal, {"domain": sent.get("domain", "")})
+    return redirect_with_notice("domain-set", _path())
+
+
+@routes.post(f"{PAGE}/verify")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}/verify")
+async def verify(org_slug: str) -> Response:
+    """Look up the DNS record, and verify the domain."""
+    await read_console_form()
+    try:
+        await domains.verify(ports(), acting_member())
+    except Refusal as refusal:
+        return await _refused(refusal)
+    return redirect_with_notice("domain-verified", _path())
+
+
+@routes.post(f"{PAGE}/routes")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"PUT {ROUTES_API}")
+async def replace_routes(org_slug: str) -> Response:
+    """Set the identity providers of domains."""
+    sent = await read_console_form()
+    try:
+        await home_realm.replace_routes(ports(), acting_member(), _parse_routes(sent.get("domains", "")))
+    except Refusal as refusal:
+        return await _refused(refusal, {"domains": sent.get("domains", "")})
+    return redirect_with_notice("routes-saved", _path())
+
+
+def _parse_routes(text: str) -> list[tuple[Domain, Provider]]:
+    """Return the routes in a text with one domain and one provider per line. Raises: FieldInvalid."""
+    found = []
+    for line in to_lines(text):
+        domain, _, provider = line.partition(" ")
+        found.append({"domain": domain, "provider": provider.strip()})
+    try:
+        data = to_model(HomeRealmRoutesRequest, {}, {"domains": lambda _: found})
+    except FieldInvalid as refusal:
+        raise FieldInvalid(f"Write one domain and one identity provider per line. {refusal.message}", "domains") from None
+    return [(Domain(route.domain), route.provider) for route in data.domains]
+
+
+@routes.post(f"{PAGE}/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}")
+async def remove(org_slug: str) -> Response:
+    """Remove the domain of an organization."""
+    sent = await read_console_form()
+    try:
+        check_typed_name(sent, (await domains.get(ports(), acting_member())).domain)
+        await domains.remove(ports(), acting_member())
+    except Refusal as refusal:
+        return await _refused(refusal)
+    return redirect_with_notice("domain-removed", _path())

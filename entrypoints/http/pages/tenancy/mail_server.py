@@ -1,0 +1,120 @@
+"""The page of an organization's mail server: settings, test, and removal."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.kernel.values import Email
+from core.tenancy import mail_server
+from core.tenancy import mail_server_rules as rules
+from core.tenancy.mail_server_rules import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from entrypoints.http.api.tenancy.mail_server import MailServerRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    accepts,
+    console_page,
+    is_checked,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("mail_server_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/mail-server"
+API: Final = "/api/organizations/<org_slug>/smtp"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.MailHostInvalid: "host",
+    rules.MailPortInvalid: "port",
+    rules.MailCredentialsIncomplete: "password",
+    rules.MailCredentialsInvalid: "username",
+}
+TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+
+
+async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    settings = await _settings()
+    stored = {"port": str(rules.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
+    path = f"/app/organizations/{acting_member().acts_in.slug}/mail-server"
+    return {"path": path, "settings": settings, "typed": stored if typed is None else typed}
+
+
+async def _settings() -> SmtpSettings | None:
+    try:
+        return await mail_server.get_settings(ports(), acting_member())
+    except MailServerNotSet:
+        return None
+
+
+def _to_typed(settings: SmtpSettings) -> dict[str, str]:
+    return {
+        "host": settings.host,
+        "port": str(settings.port),
+        "username": settings.username or "",
+        "from_email": settings.from_email,
+        "from_name": settings.from_name or "",
+        "tls": "yes" if settings.tls else "",
+    }
+
+
+@routes.get(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
+async def show_mail_server(org_slug: str) -> Response:
+    """Show the mail server of an organization."""
+    return await console_page("tenancy/mail_server.html", problem=None, wrong=None, result=None, **await _values())
+
+
+@routes.post(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+async def configure(org_slug: str) -> Response:
+    """Set the mail server of an organization."""
+    sent = await read_console_form()
+    try:
+        data = to_model(MailServerRequest, sent, {"port": to_number, "tls": is_checked})
+        server = MailServer(
+            org_id=acting_member().acts_in.id,
+            host=data.host,
+            port=data.port,
+            username=data.username,
+            password=data.password,
+            from_email=Email(data.from_email),
+            from_name=data.from_name,
+            tls=data.tls,
+        )
+        await mail_server.configure(ports(), acting_member(), server)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
+        return await refused_console_page(refusal, "tenancy/mail_server.html", **values)
+    return redirect_with_notice("mail-server-saved", f"/app/organizations/{org_slug}/mail-server")
+
+
+@routes.post(f"{PAGE}/test")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@accepts(f"POST {API}/test", answers=TESTED)
+async def test(org_slug: str) -> Response:
+    """Test the connection to the mail server."""
+    await read_console_form()
+    check = await mail_server.try_out(ports(), acting_member())
+    values = {"problem": None, "wrong": None, "result": (check is MailServerCheck.GOOD, check.value)}
+    return await console_page("tenancy/mail_server.html", **values, **await _values())
+
+
+@routes.post(f"{PAGE}/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}")
+async def remove(org_slug: str) -> Response:
+    """Remove the mail server of an organization."""
+    await read_console_form()
+    await mail_server.remove(ports(), acting_member())
+    return redirect_with_notice("mail-server-removed", f"/app/organizations/{org_slug}/mail-server")
