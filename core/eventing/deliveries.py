@@ -44,12 +44,14 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
         return failed_outcome(ports.policy, delivery, DeliveryFailure.LOST, ports.clock.now(), spread)
     if not delivery.secrets:
         return failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SIGNED, ports.clock.now(), spread)
-    timeout = ports.policy.webhook_timeout.total_seconds()
+    timeout, started = ports.policy.webhook_timeout.total_seconds(), ports.clock.now()
     try:
-        reply = await ports.sender.post(delivery.url, delivery.body, build_headers(delivery, ports.clock.now()), timeout)
+        reply = await ports.sender.post(delivery.url, delivery.body, build_headers(delivery, started), timeout)
     except SendFailed as failure:
-        return failed_outcome(ports.policy, delivery, failure.reason, ports.clock.now(), spread)
-    return answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
+        outcome = failed_outcome(ports.policy, delivery, failure.reason, ports.clock.now(), spread)
+    else:
+        outcome = answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
+    return replace(outcome, milliseconds=round((outcome.at - started).total_seconds() * 1000))
 
 
 async def record_and_claim(

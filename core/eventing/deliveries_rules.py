@@ -52,6 +52,16 @@ class DeliveryFailure(StrEnum):
     LOST = "too many attempts started and never finished"
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryAttempt:
+    """One finished attempt to send a delivery. `at` (UTC) is its end."""
+
+    at: datetime
+    status: int | None  # of the response, or None without one
+    error: str | None  # the reason of the failure, or None
+    milliseconds: int | None  # from the start to the end, or None if nothing was sent
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """One event sent, or queued to be sent, to a webhook. Times are UTC."""
@@ -69,6 +79,7 @@ class Delivery:
     delivery_error: str | None
     created_at: datetime
     updated_at: datetime
+    attempts: Sequence[DeliveryAttempt]  # the finished ones, oldest first; without those of releases that did not store them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +130,7 @@ class DeliveryOutcome(Generic[T]):
     body: str | None = field(default=None, repr=False)
     error: str | None = None
     next_retry_at: datetime | None = None  # None if this was the last attempt
+    milliseconds: int | None = None  # the duration, or None if nothing was sent
 
     @property
     def delivered(self) -> bool:

@@ -150,6 +150,12 @@ async def list_deliveries(
         return await read.deliveries.page(webhook.org_id, webhook.id, page, event_type=event_type, delivered=delivered)
 
 
+async def find_delivery(ports: Ports, caller: Member, webhook_id: UUID, delivery_id: UUID) -> Delivery:
+    """Return a delivery of a webhook, with its attempts. Raises: DeliveryNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.deliveries.by_id(caller.acts_in.id, webhook_id, delivery_id) or refuse(DeliveryNotFound)
+
+
 async def send_ping(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
     """Queue a test delivery to a webhook, whatever its event types are.
 

@@ -136,6 +136,10 @@ class DeliveriesRead(Protocol):
         """
         ...
 
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
+        """Return a delivery of the webhook, or None."""
+        ...
+
 
 class Deliveries(DeliveriesRead, Protocol):
     """The queue of webhook deliveries. `Transaction.record` adds the deliveries of events."""

@@ -70,6 +70,7 @@ ADDITIONS: Final = {
     "POST /api/organizations/{}/services/{}/rotate-secret": "decision 92",
     "POST /api/organizations/{}/webhooks/{}/rotate-secret": "decision 215",
     "POST /api/organizations/{}/webhooks/{}/test": "send a test delivery, as for mail servers",
+    "GET /api/organizations/{}/webhooks/{}/deliveries/{}": "the attempts of a delivery, which the console shows",
     "POST /api/organizations/{}/webhooks/{}/deliveries/{}/replay": "for receivers that lost deliveries",
     "POST /api/organizations/{}/domain": "decision 210",
     "GET /api/organizations/{}/domain": "decision 210",

@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import DeferredRow, Row, SealingReposit
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
-from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
+from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
 
@@ -22,7 +22,8 @@ log = structlog.get_logger("storage")
 # active again, so they have no time of the next attempt.
 COLUMNS: Final = (
     "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, "
-    "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at"
+    "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at, "
+    "d.attempts"
 )
 # Each combination of filters is a separate statement, so that each gets a plan with the index that
 # provides its order.
@@ -64,6 +65,9 @@ def to_delivery(row: Row) -> Delivery:
         delivery_error=row[10],
         created_at=row[11],
         updated_at=row[12],
+        attempts=[
+            DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in row[13]
+        ],
     )
 
 
@@ -117,6 +121,17 @@ class Deliveries(SealingRepository):
         )
         return PageResult(deliveries, total or 0)
 
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
+        return await self._one(
+            to_delivery,
+            f"""
+            select {COLUMNS} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+            where d.id = %(delivery_id)s and {BY_WEBHOOK}""",
+            org_id=org_id,
+            webhook_id=webhook_id,
+            delivery_id=delivery_id,
+        )
+
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
@@ -168,10 +183,12 @@ class Deliveries(SealingRepository):
                 status = case when o.next_retry_at is null then 'done' else 'waiting' end,
                 due_at = coalesce(o.next_retry_at, d.due_at), next_retry_at = o.next_retry_at,
                 attempt_count = d.attempt_count + 1, delivered = o.delivered, response_status_code = o.status, response_body = o.body,
-                delivery_error = o.error, updated_at = o.at
+                delivery_error = o.error, updated_at = o.at,
+                attempts = d.attempts
+                    || jsonb_build_object('at', o.at, 'status', o.status, 'error', o.error, 'milliseconds', o.milliseconds)
             from jsonb_to_recordset(%(outcomes)s) as o (
                 id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
-                next_retry_at timestamptz, at timestamptz)
+                next_retry_at timestamptz, at timestamptz, milliseconds integer)
             where d.id = o.id and d.org_id = o.org_id and d.status <> 'done'
               and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
             outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),

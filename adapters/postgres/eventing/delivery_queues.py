@@ -114,4 +114,5 @@ def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
         "error": outcome.error,
         "next_retry_at": None if outcome.next_retry_at is None else outcome.next_retry_at.isoformat(),
         "at": outcome.at.isoformat(),
+        "milliseconds": outcome.milliseconds,
     }

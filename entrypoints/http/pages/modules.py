@@ -11,7 +11,7 @@ from entrypoints.http.pages.accounts import access, account, email, email_links,
 from entrypoints.http.pages.applications import analytics, applications, overview
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
-from entrypoints.http.pages.eventing import logs, siem
+from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members
 
@@ -35,6 +35,8 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (logs, "Pages: the audit log, and the platform's log."),
     (analytics, "Pages: the sign-ins of an organization."),
     (domain, "Pages: the domain of an organization."),
+    (webhooks, "Pages: the webhooks of an organization."),
+    (deliveries, "Pages: the deliveries of a webhook."),
     (siem, "Pages: the forwarding of the audit log to a SIEM."),
     (mail_server, "Pages: the mail server of an organization."),
     (applications, "Pages: the applications of an organization."),

@@ -50,7 +50,11 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
     (
         "Integrations",
-        (Entry("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE), Entry("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE)),
+        (
+            Entry("Webhooks", "/webhooks", Capability.WEBHOOKS_MANAGE),
+            Entry("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
+            Entry("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
+        ),
     ),
     (
         "Settings",

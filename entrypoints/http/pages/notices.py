@@ -42,4 +42,8 @@ NOTICES: Final = {
     "domain-verified": "Domain verified.",
     "domain-removed": "Domain removed.",
     "routes-saved": "Identity providers saved.",
+    "webhook-saved": "Webhook saved.",
+    "webhook-deleted": "Webhook deleted.",
+    "delivery-replayed": "The delivery is queued again. Reload this page to see its state.",
+    "delivery-tested": "The test is queued. Reload this page to see its state.",
 }

@@ -273,6 +273,10 @@ async def test_deliveries_wait_until_webhook_and_organization_are_active(
         inbox.post()
         rows = await all_delivered(pool)
     assert sorted(row["attempt_count"] for row in rows) == [1, 2]
+    for row in rows:
+        assert len(row["attempts"]) == row["attempt_count"]
+        assert row["attempts"][-1]["status"] == row["response_status_code"]
+        assert all(attempt["milliseconds"] >= 0 for attempt in row["attempts"] if attempt["status"])
     assert receiver.started["/"] == 3
 
 

@@ -163,6 +163,7 @@ ALLOWED = {
             ("GET", "webhooks/event-types"),
             ("GET", "webhooks/<webhook_id>"),
             ("GET", "webhooks/<webhook_id>/deliveries"),
+            ("GET", "webhooks/<webhook_id>/deliveries/<delivery_id>"),
             ("POST", "webhooks/<webhook_id>/test"),
             ("POST", "webhooks/<webhook_id>/deliveries/<delivery_id>/replay"),
             ("GET PATCH", "branding"),

@@ -17,7 +17,7 @@ from tests.tenancy.organizations import NOW
 
 DELIVERY = [
     *("id", "webhook_id", "webhook_name", "event_type", "payload", "response_status_code", "response_body", "attempt_count"),
-    *("max_attempts", "next_retry_at", "delivered", "delivery_error", "created_at", "updated_at"),
+    *("max_attempts", "next_retry_at", "delivered", "delivery_error", "created_at", "updated_at", "attempts"),
 ]
 
 
@@ -64,6 +64,7 @@ async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(
         "delivery_error": None,
         "created_at": NOW,
         "updated_at": NOW,
+        "attempts": [],
     }
     [delivery] = (await list_deliveries(acme, other))["deliveries"]
     assert delivery["event_type"] == "user.joined"

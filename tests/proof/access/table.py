@@ -239,6 +239,7 @@ DELETE {webhook}                              401  403  403  403  403  200  200 
 POST   {webhook}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/test                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {webhook}/deliveries/<delivery_id>     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/directory-blocks                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -666,6 +667,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
     f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PAGES_OF_ORG}/webhooks/new": Request(
+        form={**OF_THE_SESSION, "name": "Another", "url": "https://hooks.anywhere.example/in", "event:user.invited": "yes"}
+    ),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>": Request(
+        form={**OF_THE_SESSION, "name": "A New Name", "url": "https://hooks.anywhere.example/in", "event:user.invited": "yes"}
+    ),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/secret": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{webhook_name}"}),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/test": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries/<delivery_id>/replay": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/siem": Request(
         form={**OF_THE_SESSION, "provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}
     ),

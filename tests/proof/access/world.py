@@ -442,6 +442,7 @@ async def _add_tenant(
         **directory,
         "group_id": str(org),
         "webhook_id": str(webhook),
+        "webhook_name": f"{slug.title()} Hook",
         "delivery_id": str(delivery),
         "user_code": user_code,
         "saml_state": saml_state,

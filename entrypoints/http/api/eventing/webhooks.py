@@ -84,6 +84,15 @@ class WebhookWithSecretResponse(WebhookResponse):
     secret: str = Field(description="The secret that signs the deliveries, in the format of Standard Webhooks (`whsec_...`).")
 
 
+class DeliveryAttemptResponse(ResponseModel):
+    """One finished attempt to send a delivery."""
+
+    at: Timestamp = Field(description="The end of the attempt.")
+    status: int | None = Field(description="The HTTP status of the response, or null without a response.")
+    error: str | None = Field(description="The reason of the failure, or null.")
+    milliseconds: int | None = Field(description="The duration of the attempt, or null if nothing was sent.")
+
+
 class DeliveryResponse(ResponseModel):
     """A delivery of an event to a webhook."""
 
@@ -101,6 +110,7 @@ class DeliveryResponse(ResponseModel):
     delivery_error: str | None = Field(description="The reason for the last failure, or null.")
     created_at: Timestamp = Field(description="The time of the event.")
     updated_at: Timestamp = Field(description="The time of the last attempt, or of the event before the first attempt.")
+    attempts: list[DeliveryAttemptResponse] = Field(description="The finished attempts, oldest first.")
 
 
 def _to_response(webhook: Webhook) -> WebhookResponse:
@@ -131,6 +141,10 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
         delivery_error=delivery.delivery_error,
         created_at=delivery.created_at,
         updated_at=delivery.updated_at,
+        attempts=[
+            DeliveryAttemptResponse(at=each.at, status=each.status, error=each.error, milliseconds=each.milliseconds)
+            for each in delivery.attempts
+        ],
     )
 
 
@@ -273,6 +287,14 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
     return DeliveryListResponse(
         deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=pagination(page, deliveries.total)
     )
+
+
+@routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>")
+@member(Capability.WEBHOOKS_MANAGE)
+@returns(DeliveryResponse)
+async def get_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
+    """Get a delivery of a webhook, with its attempts."""
+    return _to_delivery_response(await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id)))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")

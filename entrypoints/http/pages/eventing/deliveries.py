@@ -1,0 +1,113 @@
+"""The pages of a webhook's deliveries: the list, a delivery, a test, and a replay."""
+
+import json
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.eventing import webhooks
+from core.eventing.deliveries_rules import Delivery
+from core.eventing.webhooks_rules import SUBSCRIBABLE
+from core.kernel.principals import Capability
+from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.console import ListQuery, accepts, console_page, neighbours, read_console_form, redirect_with_notice, shows
+from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
+
+routes = Blueprint("delivery_pages", __name__)
+
+LIST: Final = f"{ONE}/deliveries"
+API: Final = f"{API_OF_ONE}/deliveries"
+TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), ("webhook.ping", "Test")]
+RESULTS: Final = [("", "All states"), ("true", "Delivered"), ("false", "Not delivered")]
+# What a receiver's operator looks at first, by the status of the last response.
+CAUSES: Final = {
+    400: "The receiver does not accept the body.",
+    401: "Check that the receiver verifies the signature with the present secret.",
+    403: "Check that the receiver allows requests from this service.",
+    404: "Check the address of the webhook.",
+    405: "The receiver must accept POST.",
+    413: "The receiver accepts only smaller bodies.",
+    429: "The receiver limits the number of requests.",
+}
+
+
+class ListedDeliveriesQuery(ListQuery, DeliveriesQuery):
+    """The filters of deliveries, and the page."""
+
+
+def cause_of(delivery: Delivery) -> str | None:
+    """Return what to check after the last attempt, or None."""
+    status = delivery.response_status_code
+    if status is None or delivery.delivered:
+        return None
+    if 300 <= status < 400:
+        return "Redirects are not followed. Enter the final address."
+    return CAUSES.get(status, "The receiver failed. Look at its log." if status >= 500 else None)
+
+
+@routes.get(LIST)
+@member_page(Capability.WEBHOOKS_MANAGE)
+@refuses(400)
+@validate_querystring(ListedDeliveriesQuery)
+@shows(f"GET {API}", f"POST {API_OF_ONE}/test")
+async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:
+    """List the deliveries of a webhook."""
+    webhook, page = await webhooks.find(ports(), acting_member(), path_id(webhook_id)), query_args.page_request()
+    listed = await webhooks.list_deliveries(
+        ports(), acting_member(), webhook.id, page, event_type=query_args.event_type, delivered=query_args.delivered
+    )
+    return await console_page(
+        "eventing/deliveries.html",
+        webhook=webhook,
+        path=f"{webhooks_path()}/{webhook.id}",
+        list_path=webhooks_path(),
+        deliveries=listed.items,
+        chosen={
+            "event_type": query_args.event_type or "",
+            "delivered": "" if query_args.delivered is None else str(query_args.delivered).lower(),
+        },
+        types=TYPES,
+        results=RESULTS,
+        labels=SUBSCRIBABLE,
+        **neighbours(page, listed.total),
+    )
+
+
+@routes.get(f"{LIST}/<delivery_id>")
+@member_page(Capability.WEBHOOKS_MANAGE)
+@shows(f"GET {API}/<delivery_id>", f"POST {API}/<delivery_id>/replay")
+async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
+    """Show a delivery, with its body and the last response."""
+    delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
+    return await console_page(
+        "eventing/delivery.html",
+        delivery=delivery,
+        path=f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
+        cause=cause_of(delivery),
+        payload=json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
+        most_attempts=len(ports().policy.webhook_retry_delays),
+    )
+
+
+@routes.post(f"{LIST}/<delivery_id>/replay")
+@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@accepts(f"POST {API}/<delivery_id>/replay")
+async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
+    """Send the body of a delivery again."""
+    await read_console_form()
+    delivery = await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
+    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries/{delivery.id}")
+
+
+@routes.post(f"{ONE}/test")
+@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@accepts(f"POST {API_OF_ONE}/test")
+async def send_test(org_slug: str, webhook_id: str) -> Response:
+    """Send a test delivery."""
+    await read_console_form()
+    delivery = await webhooks.send_ping(ports(), acting_member(), path_id(webhook_id))
+    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{delivery.webhook_id}/deliveries/{delivery.id}")
