@@ -18,7 +18,7 @@ EVENT: Final = "user.invited"
 SECRET: Final = new_signing_secret()
 COLUMNS: Final = (
     *("id", "webhook_id", "status", "due_at", "claims", "attempt_count", "delivered", "response_status_code", "response_body"),
-    *("delivery_error", "next_retry_at", "payload", "created_at"),
+    *("delivery_error", "next_retry_at", "payload", "created_at", "attempts"),
 )
 
 
