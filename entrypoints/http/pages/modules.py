@@ -13,6 +13,7 @@ from entrypoints.http.pages.authentication import email_sign_in, owner_recovery,
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
+from entrypoints.http.pages.platform import installation, organizations, people
 from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members
 
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
@@ -40,4 +41,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (siem, "Pages: the forwarding of the audit log to a SIEM."),
     (mail_server, "Pages: the mail server of an organization."),
     (applications, "Pages: the applications of an organization."),
+    (organizations, "Pages: all organizations, for platform owners."),
+    (people, "Pages: all people, for platform owners."),
+    (installation, "Pages: the health of the installation, and its settings."),
 )

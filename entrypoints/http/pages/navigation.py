@@ -61,7 +61,14 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
         (),
     ),
 )
-OF_PLATFORM: Final[Sequence[Entry]] = (Entry("Platform log", "/log"),)
+OF_PLATFORM: Final[Sequence[Entry]] = (
+    Entry("Organizations", "/organizations"),
+    Entry("People", "/people"),
+    Entry("Platform owners", "/owners"),
+    Entry("Platform log", "/log"),
+    Entry("Health", "/health"),
+    Entry("Settings in force", "/settings"),
+)
 OF_PERSON: Final[Sequence[Entry]] = (
     Entry("My applications", f"{ACCOUNT_PATH}/applications"),
     Entry("Your account", ACCOUNT_PATH),

@@ -456,6 +456,8 @@ HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
+PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
+PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 SHORT: Final = {
     "{org}": ORG,
@@ -475,6 +477,8 @@ WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
 ASKED: Final = {**BROWSER, "gatehouse-email-sign-in": "{email_request_cookie}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
+GUARDED: Final = {"user_id": "{guarded_id}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 ONESELF: Final = {"user_id": "{own_id}"}
 AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
@@ -667,6 +671,30 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
     f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PLATFORM_ORGS}/approve": Request(
+        form=OF_THE_SESSION, setup_sql="update organizations set status = 'pending' where id = '{org_id}'"
+    ),
+    f"POST {PLATFORM_ORGS}/reject": Request(
+        form={**OF_THE_SESSION, "reason": "not a company"}, setup_sql="update organizations set status = 'pending' where id = '{org_id}'"
+    ),
+    f"POST {PLATFORM_ORGS}/suspend": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}"}),
+    f"POST {PLATFORM_ORGS}/activate": Request(
+        form=OF_THE_SESSION, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
+    ),
+    f"POST {PLATFORM_ORGS}/tier": Request(form={**OF_THE_SESSION, "tier_id": "{tier_id}", "max_users": "7"}),
+    f"POST {PLATFORM_ORGS}/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}"}),
+    f"GET {PEOPLE_PAGES}": Request(things=GUARDED),
+    f"POST {PEOPLE_PAGES}/end-sessions": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/password-reset": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/second-factor": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/deactivate": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/reactivate": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/export": Request(form=OF_THE_SESSION),
+    f"POST {PEOPLE_PAGES}/anonymize": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
+    f"POST {PEOPLE_PAGES}/promote": Request(form=OF_THE_SESSION),
+    "POST /app/platform/owners/<user_id>/remove": Request(
+        form=OF_THE_SESSION, setup_sql="update users set is_platform_owner = true where id = '{user_id}'"
+    ),
     f"POST {PAGES_OF_ORG}/webhooks/new": Request(
         form={**OF_THE_SESSION, "name": "Another", "url": "https://hooks.anywhere.example/in", "event:user.invited": "yes"}
     ),

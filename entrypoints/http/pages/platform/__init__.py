@@ -1,0 +1,1 @@
+"""The pages for platform owners: organizations, people, and the installation."""

@@ -1,0 +1,38 @@
+"""The pages of the installation: health, the findings of the doctor, and the settings in force."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.maintenance import health
+from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.context import ports
+from entrypoints.http.pages.console import console_page, shows
+
+routes = Blueprint("installation_pages", __name__)
+
+HEALTH: Final = "/app/platform/health"
+
+
+@routes.get(HEALTH)
+@platform_page
+@shows("GET /api/platform/health", "GET /api/platform/health/checks")
+async def show_health() -> Response:
+    """Show the state of the installation."""
+    return await console_page("platform/health.html", state=await health.measure(ports()), now=ports().clock.now())
+
+
+@routes.get(f"{HEALTH}/checks")
+@platform_page
+@shows("GET /api/platform/health/checks")
+async def run_checks() -> Response:
+    """Run the checks of `gatehouse doctor`, and show their findings."""
+    return await console_page("platform/checks.html", findings=await health.run_checks(ports()))
+
+
+@routes.get("/app/platform/settings")
+@platform_page
+@shows("GET /api/platform/settings")
+async def show_settings() -> Response:
+    """Show the settings in force, without secrets."""
+    return await console_page("platform/settings.html", settings=health.list_settings(ports()))

@@ -1,0 +1,212 @@
+"""The pages of all people: search, a person with everything that gives access, and the actions of platform owners."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core import privacy
+from core.accounts import platform, platform_users
+from core.authentication import user_access
+from core.kernel.errors import Refusal
+from core.kernel.principals import Person
+from entrypoints.http.api.accounts.platform_users import UserSearchQuery
+from entrypoints.http.api.authentication.user_access import UserAccessRequest
+from entrypoints.http.api.privacy import export_package
+from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    ListQuery,
+    accepts,
+    check_typed_name,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    with_query,
+    wrong_field,
+)
+from ports import Ports
+
+routes = Blueprint("people_pages", __name__)
+
+LIST: Final = "/app/platform/people"
+ONE: Final = f"{LIST}/<user_id>"
+OWNERS: Final = "/app/platform/owners"
+API: Final = "/api/platform/users/<user_id>"
+SEARCH: Final = "/api/platform/users/search"
+OWNERS_API: Final = "/api/platform/owners"
+Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
+
+
+class PeopleQuery(ListQuery, UserSearchQuery):
+    """The search, and the last person of the page before."""
+
+
+@routes.get(LIST)
+@platform_page
+@refuses(400)
+@validate_querystring(PeopleQuery)
+@shows(f"GET {SEARCH}")
+async def show_people(query_args: PeopleQuery) -> Response:
+    """Search all people of the platform."""
+    user_id = None if query_args.user_id is None else path_id(query_args.user_id)
+    after = None if query_args.after is None else path_id(query_args.after)
+    users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
+    return await console_page(
+        "platform/people.html",
+        people=users,
+        query=query_args,
+        previous=with_query(after=None) if after else None,
+        next=with_query(after=users[-1].id) if has_more else None,
+    )
+
+
+async def _values(user_id: str) -> dict[str, Any]:
+    details = await user_access.find(ports(), signed_in(), path_id(user_id))
+    return {
+        "details": details,
+        "person": details.user,
+        "path": f"{LIST}/{details.user.id}",
+        "is_self": details.user.id == signed_in().user_id,
+    }
+
+
+@routes.get(ONE)
+@platform_page
+@shows(
+    f"GET {API}",
+    f"POST {API}/end-sessions",
+    f"POST {API}/password-reset",
+    f"DELETE {API}/mfa",
+    f"POST {API}/deactivate",
+    f"POST {API}/reactivate",
+    "GET /api/privacy/export/<user_id>",
+    "DELETE /api/privacy/forget/<user_id>",
+)
+async def show_person(user_id: str) -> Response:
+    """Show a person with memberships, sessions, devices, linked accounts and second factor."""
+    return await console_page("platform/person.html", problem=None, wrong=None, typed={}, **await _values(user_id))
+
+
+async def _act(user_id: str, action: Action, notice: str) -> Response:
+    """Do what a form with a reason asks for."""
+    sent = await read_console_form()
+    account = await platform_users.find(ports(), path_id(user_id))
+    try:
+        await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, sent).reason)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), "typed": sent, **await _values(user_id)}
+        return await refused_console_page(refusal, "platform/person.html", **values)
+    return redirect_with_notice(notice, f"{LIST}/{account.id}")
+
+
+@routes.post(f"{ONE}/end-sessions")
+@platform_page
+@accepts(f"POST {API}/end-sessions")
+async def end_sessions(user_id: str) -> Response:
+    """End all sessions of a person."""
+    return await _act(user_id, user_access.end_sessions, "all-sessions-ended")
+
+
+@routes.post(f"{ONE}/password-reset")
+@platform_page
+@accepts(f"POST {API}/password-reset")
+async def send_password_reset(user_id: str) -> Response:
+    """Send a person a link to set a new password."""
+    return await _act(user_id, user_access.send_password_reset, "reset-sent")
+
+
+@routes.post(f"{ONE}/second-factor")
+@platform_page
+@accepts(f"DELETE {API}/mfa")
+async def remove_second_factor(user_id: str) -> Response:
+    """Remove the second factor of a person."""
+    return await _act(user_id, platform_users.remove_mfa, "second-factor-removed")
+
+
+@routes.post(f"{ONE}/deactivate")
+@platform_page
+@accepts(f"POST {API}/deactivate")
+async def deactivate(user_id: str) -> Response:
+    """Deactivate the account of a person."""
+    return await _act(user_id, platform_users.deactivate, "account-deactivated")
+
+
+@routes.post(f"{ONE}/reactivate")
+@platform_page
+@accepts(f"POST {API}/reactivate")
+async def reactivate(user_id: str) -> Response:
+    """Undo the deactivation of an account."""
+    return await _act(user_id, platform_users.reactivate, "account-reactivated")
+
+
+@routes.post(f"{ONE}/export")
+@platform_page
+@describes_page({200: "The data, as a JSON file.", 403: FOREIGN_FORM}, form=["form_token"], api=["GET /api/privacy/export/<user_id>"])
+async def export(user_id: str) -> Response:
+    """Download the data of a person."""
+    await read_console_form()
+    response = await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
+    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@routes.post(f"{ONE}/anonymize")
+@platform_page
+@accepts("DELETE /api/privacy/forget/<user_id>")
+async def anonymize(user_id: str) -> Response:
+    """Anonymize a person permanently."""
+    sent = await read_console_form()
+    account = await platform_users.find(ports(), path_id(user_id))
+    try:
+        check_typed_name(sent, account.email)
+        await privacy.anonymize(ports(), signed_in(), account.id)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), "typed": {}, **await _values(user_id)}
+        return await refused_console_page(refusal, "platform/person.html", **values)
+    return redirect_with_notice("anonymized", LIST)
+
+
+# Platform owners
+
+
+@routes.get(OWNERS)
+@platform_page
+@shows(f"GET {OWNERS_API}", f"POST {OWNERS_API}", f"DELETE {OWNERS_API}/<user_id>")
+async def show_owners() -> Response:
+    """List the platform owners."""
+    owners = await platform_users.list_owners(ports())
+    return await console_page("platform/owners.html", owners=owners, own_id=signed_in().user_id)
+
+
+@routes.post(f"{ONE}/promote")
+@platform_page
+@accepts(f"POST {OWNERS_API}")
+async def promote(user_id: str) -> Response:
+    """Make a person a platform owner."""
+    await read_console_form()
+    account = await platform_users.find(ports(), path_id(user_id))
+    try:
+        await platform.promote(ports(), signed_in(), account.id)
+    except Refusal as refusal:
+        values = {"wrong": None, "typed": {}, **await _values(user_id)}
+        return await refused_console_page(refusal, "platform/person.html", **values)
+    return redirect_with_notice("promoted", OWNERS)
+
+
+@routes.post(f"{OWNERS}/<user_id>/remove")
+@platform_page
+@accepts(f"DELETE {OWNERS_API}/<user_id>")
+async def demote(user_id: str) -> Response:
+    """Take the role of a platform owner from a person."""
+    await read_console_form()
+    await platform.demote(ports(), signed_in(), path_id(user_id))
+    return redirect_with_notice("demoted", OWNERS)
