@@ -7,9 +7,10 @@ import secrets
 import unicodedata
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from typing import Any, Final, Generic, Self, TypeVar
 
 from core.kernel.errors import Invalid
@@ -173,6 +174,17 @@ class Slug(str):
         if text in _RESERVED:
             raise SlugReserved
         return cls(text)
+
+    @classmethod
+    def suggest(cls, name: str) -> Iterator[Self]:
+        """Yield slugs that resemble this name, the shortest first.
+
+        Accents are dropped. A name without a usable character becomes `application`.
+        """
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+        base = re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or "application"
+        candidates = chain([base], (f"{base}-{number}" for number in count(2)))
+        return (cls(candidate) for candidate in candidates if candidate not in _RESERVED)
 
 
 @dataclass(frozen=True, slots=True)

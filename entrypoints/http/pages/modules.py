@@ -8,7 +8,8 @@ from typing import Final
 
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
-from entrypoints.http.pages.applications import analytics, applications, overview
+from entrypoints.http.pages.applications import access as application_access
+from entrypoints.http.pages.applications import analytics, api_keys, applications, new_application, overview
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
@@ -41,6 +42,9 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (siem, "Pages: the forwarding of the audit log to a SIEM."),
     (mail_server, "Pages: the mail server of an organization."),
     (applications, "Pages: the applications of an organization."),
+    (new_application, "Pages: the wizard that creates an application."),
+    (application_access, "Pages: who may use an application, and the test of a sign-in."),
+    (api_keys, "Pages: the API keys of an application."),
     (organizations, "Pages: all organizations, for platform owners."),
     (people, "Pages: all people, for platform owners."),
     (installation, "Pages: the health of the installation, and its settings."),

@@ -59,4 +59,11 @@ NOTICES: Final = {
     "anonymized": "The person is anonymized.",
     "promoted": "The person is a platform owner now.",
     "demoted": "The person is no longer a platform owner.",
+    "application-created": "Application created.",
+    "application-deleted": "Application deleted.",
+    "choose-kind": "Choose what you are connecting first.",
+    "access-saved": "Access saved.",
+    "assigned": "User assigned.",
+    "unassigned": "Assignment removed.",
+    "key-revoked": "API key revoked.",
 }

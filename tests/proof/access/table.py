@@ -456,6 +456,7 @@ HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
+APP_PAGES: Final = f"{PAGES_OF_ORG}/applications/<service_slug>"
 PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
 PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
@@ -671,6 +672,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
     f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
+    f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
+        form=OF_THE_SESSION,
+        things={"user_id": "{end_user_id}"},
+        setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
+    ),
+    f"POST {APP_PAGES}/delete": Request(form={**OF_THE_SESSION, "confirmation": "{service_name}"}),
+    f"POST {APP_PAGES}/api-keys/new": Request(form={**OF_THE_SESSION, "name": "Another", "permission:read:users": "yes"}),
+    f"POST {APP_PAGES}/api-keys/<api_key_id>/revoke": Request(form=OF_THE_SESSION),
     f"POST {PLATFORM_ORGS}/approve": Request(
         form=OF_THE_SESSION, setup_sql="update organizations set status = 'pending' where id = '{org_id}'"
     ),

@@ -631,6 +631,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         await tx.api_keys.add(listed, digest(new_secret()))
     things = {
         "service_slug": shop.slug,
+        "service_name": shop.name,
         "service_id": str(shop.id),
         "client_id": str(shop.client_id),
         "client_secret": f"{secret} shop",

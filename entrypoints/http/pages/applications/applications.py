@@ -120,6 +120,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     listed = [summary.service async for batch in batches for summary in batch]
     return await console_page(
         "applications/applications.html",
+        path=f"/app/organizations/{org_slug}/applications",
         applications=[_row(service) for service in listed[:PAGE_SIZE]],
         quota=quota,
         types=[("", "All types"), *TYPES.items()],

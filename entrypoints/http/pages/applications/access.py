@@ -1,0 +1,199 @@
+"""The pages of who may use an application: its policy, assigned users, the test of a sign-in, and the deletion."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import access, access_rules, services
+from core.applications.access_rules import AccessPolicy, AccessSettings, EnrollmentOrigin
+from core.applications.services_rules import Service
+from core.federation import sign_in_preview
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.kernel.values import Email
+from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
+from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.console import (
+    ListQuery,
+    accepts,
+    check_typed_name,
+    console_page,
+    is_checked,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("access_pages", __name__)
+
+ACCESS: Final = f"{APPLICATION}/access"
+ASSIGNMENTS: Final = f"{APPLICATION}/assignments"
+POLICIES: Final = [
+    (AccessPolicy.ANYONE.value, "Everyone with an account"),
+    (AccessPolicy.MEMBERS.value, "Members of the organization"),
+    (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
+]
+FIELDS: Final[Mapping[type[Refusal], str]] = {access_rules.LaunchUrlInvalid: "launch_url"}
+
+
+def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    settings = service.access
+    stored = {
+        "policy": settings.policy.value,
+        "saml_self_enrolled": "yes" if settings.saml_self_enrolled else "",
+        "launch_url": settings.launch_url or "",
+    }
+    return {
+        **application_values(service),
+        "policies": POLICIES,
+        "typed": stored if typed is None else typed,
+        "policy": settings.policy.value,
+    }
+
+
+@routes.get(ACCESS)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {SERVICE}/access", f"PUT {SERVICE}/access")
+async def show_access(org_slug: str, service_slug: str) -> Response:
+    """Show who may use an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page("applications/access.html", problem=None, wrong=None, **_values(service))
+
+
+@routes.post(ACCESS)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"PUT {SERVICE}/access")
+async def change_access(org_slug: str, service_slug: str) -> Response:
+    """Change who may use an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    try:
+        data = to_model(ServiceAccessRequest, sent, {"saml_self_enrolled": is_checked})
+        settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
+        await access.save_settings(ports(), acting_member(), service_slug, settings)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_values(service, sent)}
+        return await refused_console_page(refusal, "applications/access.html", **values)
+    return redirect_with_notice("access-saved", f"{application_path(service)}/access")
+
+
+class ListedAssignmentsQuery(ListQuery, AssignmentsQuery):
+    """The search, and the page."""
+
+
+async def _assignment_values(service: Service, query: ListedAssignmentsQuery) -> dict[str, Any]:
+    page = query.page_request()
+    listed = await access.list_assignments(ports(), acting_member(), service.slug, page, search=query.search)
+    return {
+        **application_values(service),
+        "assignments": listed.items,
+        "query": query,
+        "policy": service.access.policy.value,
+        "by_directory": EnrollmentOrigin.DIRECTORY,
+        **neighbours(page, listed.total),
+    }
+
+
+@routes.get(ASSIGNMENTS)
+@member_page(Capability.END_USERS_VIEW)
+@refuses(400)
+@validate_querystring(ListedAssignmentsQuery)
+@shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
+async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
+    """List the users that are assigned to an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page(
+        "applications/assignments.html", problem=None, wrong=None, typed={}, **await _assignment_values(service, query_args)
+    )
+
+
+@routes.post(ASSIGNMENTS)
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"POST {SERVICE}/assignments")
+async def assign(org_slug: str, service_slug: str) -> Response:
+    """Assign a user to an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    try:
+        await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, sent).email))
+    except Refusal as refusal:
+        values = {"wrong": "email", "typed": sent, **await _assignment_values(service, ListedAssignmentsQuery())}
+        return await refused_console_page(refusal, "applications/assignments.html", **values)
+    return redirect_with_notice("assigned", f"{application_path(service)}/assignments")
+
+
+@routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {SERVICE}/assignments/<user_id>")
+async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
+    """End the assignment of a user."""
+    await read_console_form()
+    await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
+    return redirect_with_notice("unassigned", f"/app/organizations/{org_slug}/applications/{service_slug}/assignments")
+
+
+class TestQuery(ListQuery, SignInPreviewQuery):
+    """The authorization request to test."""
+
+
+@routes.get(f"{APPLICATION}/test")
+@member_page(Capability.SERVICES_MANAGE)
+@refuses(400)
+@validate_querystring(TestQuery)
+@shows(f"GET {SERVICE}/sign-in-preview")
+async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:
+    """Show what the application would receive if you signed in to it now."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    result = await sign_in_preview.preview(
+        ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
+    )
+    openid = result.openid
+    claims = {"ID token": openid.id_token, "Userinfo endpoint": openid.userinfo} if openid else {}
+    return await console_page(
+        "applications/test_sign_in.html",
+        openid=openid,
+        saml=result.saml,
+        claims={name: json.dumps(dict(each), indent=2, ensure_ascii=False) for name, each in claims.items() if each is not None},
+        scope=query_args.scope,
+        redirect_uris=[(uri, uri) for uri in service.redirect_uris],
+        chosen=query_args.redirect_uri or "",
+        **application_values(service),
+    )
+
+
+@routes.get(f"{APPLICATION}/delete")
+@member_page(Capability.ORGANIZATION_OWN)
+@shows(f"DELETE {SERVICE}")
+async def show_deletion(org_slug: str, service_slug: str) -> Response:
+    """Show what the deletion of an application means, and ask for its name."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page(
+        "applications/deletion.html", problem=None, subscriptions=service.subscription_count, **application_values(service)
+    )
+
+
+@routes.post(f"{APPLICATION}/delete")
+@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@accepts(f"DELETE {SERVICE}")
+async def delete(org_slug: str, service_slug: str) -> Response:
+    """Delete an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    try:
+        check_typed_name(sent, service.name)
+        await services.delete(ports(), acting_member(), service_slug)
+    except Refusal as refusal:
+        values = {"subscriptions": service.subscription_count, **application_values(service)}
+        return await refused_console_page(refusal, "applications/deletion.html", **values)
+    return redirect_with_notice("application-deleted", f"/app/organizations/{org_slug}/applications")

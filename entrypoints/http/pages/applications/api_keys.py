@@ -1,0 +1,108 @@
+"""The pages of an application's API keys."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import api_keys, services
+from core.applications.services_rules import Service
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability, Permission
+from entrypoints.http.api.applications.api_keys import ApiKeyRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    ListQuery,
+    accepts,
+    console_page,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    secret_page,
+    shows,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("api_key_pages", __name__)
+
+KEYS: Final = f"{APPLICATION}/api-keys"
+API: Final = f"{SERVICE}/api-keys"
+PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
+LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
+
+
+class KeysQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+@routes.get(KEYS)
+@member_page(Capability.API_KEYS_VIEW)
+@refuses(400)
+@validate_querystring(KeysQuery)
+@shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
+async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:
+    """List the API keys of an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    page = query_args.page_request()
+    listed = await api_keys.list_keys(ports(), acting_member(), service_slug, page.limit, page.offset)
+    values = {"keys": listed.items, "now": ports().clock.now(), **application_values(service), **neighbours(page, listed.total)}
+    return await console_page("applications/api_keys.html", **values)
+
+
+def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = frozenset(name.removeprefix(PERMISSION) for name in typed if name.startswith(PERMISSION))
+    permissions = [permission.value for permission in Permission]
+    return {"typed": typed, "chosen": chosen, "permissions": permissions, "lifetimes": LIFETIMES, **application_values(service)}
+
+
+@routes.get(f"{KEYS}/new")
+@member_page(Capability.API_KEYS_MANAGE)
+@shows(f"POST {API}")
+async def show_form(org_slug: str, service_slug: str) -> Response:
+    """Show the form that creates an API key."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page("applications/new_api_key.html", problem=None, wrong=None, **_form_values(service, {}))
+
+
+@routes.post(f"{KEYS}/new")
+@member_page(Capability.API_KEYS_MANAGE, outlives=True)
+@accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+async def create(org_slug: str, service_slug: str) -> Response:
+    """Create an API key.
+
+    It is shown only once.
+    """
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    chosen = [name.removeprefix(PERMISSION) for name in sent if name.startswith(PERMISSION)]
+    try:
+        data = to_model(ApiKeyRequest, sent, {"permissions": lambda _: chosen, "expires_in_days": to_number})
+        key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}) or "permissions", **_form_values(service, sent)}
+        return await refused_console_page(refusal, "applications/new_api_key.html", **values)
+    return await secret_page(
+        "API key created",
+        {key.name: secret},
+        advice="Programs send it in the header X-Api-Key.",
+        done=("I've copied the key", f"{application_path(service)}/api-keys"),
+    )
+
+
+@routes.post(f"{KEYS}/<api_key_id>/revoke")
+@member_page(Capability.API_KEYS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}/<api_key_id>")
+async def revoke(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+    """Revoke an API key."""
+    await read_console_form()
+    await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
+    return redirect_with_notice("key-revoked", f"/app/organizations/{org_slug}/applications/{service_slug}/api-keys")

@@ -1,0 +1,141 @@
+"""The wizard that creates an application: what it is, its name and address, and then the values to copy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import services
+from core.applications import services_rules as rules
+from core.applications.services_rules import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.kernel.values import Slug
+from entrypoints.http.api.applications.services import ServiceRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.pages.applications.applications import application_path, application_values, values_to_copy
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    ListQuery,
+    accepts,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_lines,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("new_application_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/applications/new"
+API: Final = "POST /api/organizations/<org_slug>/services"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.RedirectUriInvalid: "redirect_uris",
+    rules.DuplicateRedirectUri: "redirect_uris",
+    ServiceSlugTaken: "name",
+}
+SLUGS_TRIED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An answer to the question what the user is connecting."""
+
+    label: str
+    protocol: str  # how it signs users in
+    type: ServiceType
+    address: str | None = None  # an example of its redirect URI; None if it needs none
+    is_saml: bool = False
+
+
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+    {
+        "web": Kind("A web application with a server", "OpenID Connect with a secret", ServiceType.WEB, "https://app.example.com/callback"),
+        "spa": Kind(
+            "An application that runs in the browser", "OpenID Connect with PKCE", ServiceType.SPA, "https://app.example.com/callback"
+        ),
+        "mobile": Kind("A mobile app", "OpenID Connect with PKCE", ServiceType.MOBILE, "com.example.app:/callback"),
+        "desktop": Kind(
+            "A desktop or command-line program",
+            "OpenID Connect with PKCE, or the device flow",
+            ServiceType.DESKTOP,
+            "http://localhost/callback",
+        ),
+        "saml": Kind("A product that speaks SAML", "SAML 2.0", ServiceType.WEB, is_saml=True),
+        "api": Kind("A program or an API without a sign-in page", "API keys, or tokens that your applications send", ServiceType.API),
+    }
+)
+
+
+class KindQuery(ListQuery):
+    """The answer to the first question."""
+
+    kind: str = ""
+
+
+@routes.get(PAGE)
+@member_page(Capability.SERVICES_CREATE)
+@refuses(400)
+@validate_querystring(KindQuery)
+@shows(API)
+async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
+    """Ask what the user is connecting, and then for its name and address."""
+    kind = KINDS.get(query_args.kind)
+    if kind is None:
+        return await console_page("applications/new_application.html", kinds=KINDS, path=_list_path())
+    return await console_page("applications/new_application_form.html", problem=None, wrong=None, **_form_values(query_args.kind, kind, {}))
+
+
+def _list_path() -> str:
+    return f"/app/organizations/{acting_member().acts_in.slug}/applications"
+
+
+def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
+    return {"kind_name": name, "kind": kind, "typed": typed, "path": _list_path()}
+
+
+@routes.post(PAGE)
+@member_page(Capability.SERVICES_CREATE, outlives=True)
+@accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+async def create_application(org_slug: str) -> Response:
+    """Create an application.
+
+    Its secret is shown only once.
+    """
+    sent = await read_console_form()
+    kind = KINDS.get(sent.get("kind", ""))
+    if kind is None:
+        return redirect_with_notice("choose-kind", f"{_list_path()}/new")
+    try:
+        created = await _create(sent, kind)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(sent["kind"], kind, sent)}
+        return await refused_console_page(refusal, "applications/new_application_form.html", **values)
+    if kind.is_saml:
+        return redirect_with_notice("application-created", application_path(created.service))
+    values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
+    return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
+
+
+async def _create(sent: Mapping[str, str], kind: Kind) -> CreatedService:
+    """Create the application with the first free slug that resembles its name. Raises: what the use case raises."""
+    fixed = {"slug": lambda _: "unused", "service_type": lambda _: kind.type.value}
+    data = to_model(ServiceRequest, sent, {**fixed, "redirect_uris": to_lines})
+    settings = ServiceSettings(redirect_uris=data.redirect_uris)
+    candidates = list(islice(Slug.suggest(data.name), SLUGS_TRIED))
+    for slug in candidates[:-1]:
+        try:
+            return await services.create(ports(), acting_member(), slug, data.name, kind.type, settings)
+        except ServiceSlugTaken:
+            continue
+    return await services.create(ports(), acting_member(), candidates[-1], data.name, kind.type, settings)
