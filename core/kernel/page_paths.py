@@ -2,6 +2,7 @@
 
 from typing import Final
 
+HOME_PATH: Final = "/app"
 SIGN_IN_PATH: Final = "/app/sign-in"
 EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)

@@ -1,10 +1,8 @@
 """The start of the console, which leads to what the signed-in user works with most."""
 
-from typing import Final
-
 from quart import Blueprint, Response
 
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.principals import Role
 from core.tenancy import organizations
 from entrypoints.http.edge.access import page_session
@@ -12,22 +10,24 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.authentication.sign_in import redirect
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
+from entrypoints.http.pages.tenancy.organization import NEW
 
 routes = Blueprint("home", __name__)
 
-HOME: Final = "/app"
 
-
-@routes.get(HOME)
+@routes.get(HOME_PATH)
 @page_session
 @describes_page({303: "The browser is redirected to the user's start page."})
 async def show_home() -> Response:
     """Go to your start page.
 
-    Admins and owners start in their first organization, all others with their applications.
+    Admins and owners start in their first organization, platform owners without one create it, and all
+    others start with their applications.
     """
     memberships = await organizations.list_own(ports(), signed_in())
     administered = next((organization for organization, membership in memberships if membership.role is not Role.MEMBER), None)
+    if not memberships and signed_in().is_platform_owner:
+        return redirect(NEW)
     if administered is None:
         return redirect(f"{ACCOUNT_PATH}/applications")
     return redirect(ORGANIZATION_PATH.format(slug=administered.slug))

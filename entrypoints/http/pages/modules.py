@@ -15,7 +15,7 @@ from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.platform import installation, organizations, people
-from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members
+from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members, organization
 
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitation_links, "Pages: invitations."),
@@ -36,6 +36,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitations, "Pages: the invitations of an organization."),
     (logs, "Pages: the audit log, and the platform's log."),
     (analytics, "Pages: the sign-ins of an organization."),
+    (organization, "Pages: an organization itself, and the creation of one."),
     (domain, "Pages: the domain of an organization."),
     (webhooks, "Pages: the webhooks of an organization."),
     (deliveries, "Pages: the deliveries of a webhook."),

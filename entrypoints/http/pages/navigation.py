@@ -58,7 +58,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
     (
         "Settings",
-        (),
+        (Entry("General", "/settings", Capability.ORGANIZATION_MANAGE),),
     ),
 )
 OF_PLATFORM: Final[Sequence[Entry]] = (

@@ -66,4 +66,9 @@ NOTICES: Final = {
     "assigned": "User assigned.",
     "unassigned": "Assignment removed.",
     "key-revoked": "API key revoked.",
+    "organization-created": "Organization created.",
+    "organization-waits": "Organization created. It waits for the approval of a platform owner, and you get an email.",
+    "organization-waits-for-you": "Organization created. It waits for approval, which you can give here.",
+    "organization-saved": "Organization saved.",
+    "ownership-transferred": "Ownership transferred. You are an admin now.",
 }

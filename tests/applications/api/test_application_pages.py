@@ -30,7 +30,7 @@ async def relying_party(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
 async def test_a_member_copies_values_that_the_discovery_document_confirms(acme: Tenant, relying_party: RelyingParty, api: Api) -> None:
     await sign_in_browser(relying_party, acme.people["member"])
     browser = relying_party.browser
-    assert f'href="{APPLICATIONS}"' in (await browser.open(ORGANIZATIONS)).text
+    assert 'href="/app/organizations/acme"' in (await browser.open(ORGANIZATIONS)).text
     assert f'href="{APPLICATIONS}/shop"' in (await browser.open(APPLICATIONS)).text
     page = page_text(await browser.open(f"{APPLICATIONS}/shop"))
     metadata = (await api.get("/.well-known/openid-configuration")).json

@@ -401,6 +401,8 @@ GET    /auth/end-session                             200  200  200  200  200
 POST   /auth/end-session                             200  200  200  200  200
 
 GET    /app                                          303* 303  303  303  303*
+GET    /app/organizations/new                        303* 200  200  200  303*
+POST   /app/organizations/new                        303* 303  303  303  303*
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
 GET    /app/account/profile                          303* 200  200  200  303*
@@ -672,6 +674,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
     f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    "POST /app/organizations/new": Request(form={**OF_THE_SESSION, "name": "Another One"}),
+    f"POST {PAGES_OF_ORG}/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "device_trust_days": "7"}),
+    f"POST {PAGES_OF_ORG}/settings/transfer": Request(
+        form={**OF_THE_SESSION, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}
+    ),
+    f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),

@@ -454,6 +454,7 @@ async def _add_tenant(
         "api_key": keys["key"],
         "org_id": str(org),
         "org_slug": slug,
+        "org_name": organization.name,
         "user_id": str(further.id),
         "user_email": str(further.email),
         "invitation_id": str(pending.id),

@@ -5,7 +5,7 @@ from quart import Blueprint, Response, request
 from core.authentication import owner_recovery
 from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.federation.sign_in import RecoveryCredentials
-from core.kernel.page_paths import ACCOUNT_PATH, RECOVER_OWNER_PATH
+from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes_page
@@ -46,4 +46,4 @@ async def recover_owner() -> Response:
     The form of the page sends this. An account with a second factor also needs its code.
     """
     form = await read_own_form()
-    return await sign_in_browser(RecoveryCredentials(form.get("token", "")), ACCOUNT_PATH)
+    return await sign_in_browser(RecoveryCredentials(form.get("token", "")), HOME_PATH)

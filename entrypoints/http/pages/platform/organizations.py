@@ -84,6 +84,7 @@ async def _values(org_id: str, typed: Mapping[str, Any] | None = None) -> dict[s
     return {
         "organization": organization,
         "owner": details.owner,
+        "is_own": details.owner.id == str(signed_in().user_id),
         "services": details.service_count,
         "tiers": [(str(tier.id), tier.display_name) for tier in await governance.list_tiers(ports())],
         "path": f"{LIST}/{organization.id}",

@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.authentication import owner_recovery
 from core.authentication.owner_recovery import FIRST_LIFETIME, LIFETIME, NoSuchPlatformOwner
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from entrypoints.http.app import Edge
@@ -16,7 +17,7 @@ from ports import Ports
 from ports.storage import Transaction
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
+from tests.support.browser import CODE, FakeBrowser, form_token, leads_to
 from tests.support.builders import Answer, add_account, add_platform_owner, deliver, run_concurrently, run_sql
 from tests.support.mfa import add_mfa
 
@@ -41,8 +42,8 @@ async def use(browser: FakeBrowser, token: str) -> Answer:
 async def test_a_link_signs_the_owner_in_and_is_recorded(browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool) -> None:
     token = await owner_recovery.create_link(ports, ADA, "root")
     assert (await browser.open(f"{PATH}?token={token}")).status == 200, "opening the link does not use it up"
-    assert leads_to(await use(browser, token)) == ACCOUNT
-    assert ADA in (await browser.open(ACCOUNT)).text
+    assert leads_to(await use(browser, token)) == HOME_PATH
+    assert ADA in (await browser.open("/app/account")).text
     assert await run_sql(pool, "select user_id, provider from sessions") == [(owner.id, "owner_recovery")]
     log = "select action, target_id, actor_id, org_id, details from audit_log where action like 'platform%%' order by action desc"
     assert await run_sql(pool, log) == [
@@ -80,9 +81,9 @@ async def test_a_link_works_once(owner: Account, ports: Ports, pool: Pool, app: 
 
 async def test_the_second_factor_stays_required(browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool) -> None:
     factor = await add_mfa(ports, owner)
-    assert leads_to(await use(browser, await owner_recovery.create_link(ports, ADA, "root"))) == CODE
+    assert leads_to(await use(browser, await owner_recovery.create_link(ports, ADA, "root"))) == f"{CODE}?next=%2Fapp"
     assert await count_sessions(pool) == 0
-    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await browser.show_code(factor.code(), next=HOME_PATH)) == HOME_PATH
     assert await count_sessions(pool) == 1
     assert await run_sql(pool, "select count(*) from mfa where setup_at is not null") == [(1,)]
 
@@ -140,7 +141,7 @@ async def test_the_button_needs_the_page_of_this_browser(browser: FakeBrowser, o
     token = await owner_recovery.create_link(ports, ADA, "root")
     assert (await browser.send(PATH, token=token, form_token="")).status == 403
     assert await count_sessions(pool) == 0
-    assert leads_to(await use(browser, token)) == ACCOUNT
+    assert leads_to(await use(browser, token)) == HOME_PATH
 
 
 async def test_each_start_has_a_new_link_for_ten_minutes_until_the_first_owner_has_signed_in(
@@ -152,7 +153,7 @@ async def test_each_start_has_a_new_link_for_ten_minutes_until_the_first_owner_h
     clock.advance(FIRST_LIFETIME)
     assert (await use(browser, expired)).status == 400
     token = await owner_recovery.create_first_link(ports, ADA) or ""
-    assert leads_to(await use(browser, token)) == ACCOUNT
+    assert leads_to(await use(browser, token)) == HOME_PATH
     assert await owner_recovery.create_first_link(ports, ADA) is None, "the owner has signed in"
 
 

@@ -59,7 +59,8 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
     browser.follow("Manage your organizations")
-    browser.follow("Applications of Acme")
+    browser.follow("Open Acme")
+    browser.follow("Applications")
     browser.follow("Shop")
     assert browser.heading == "Shop"
     client_id, discovery = copied(browser, "Client ID"), copied(browser, "Discovery address")

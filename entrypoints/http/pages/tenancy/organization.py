@@ -1,0 +1,163 @@
+"""The pages of an organization itself: its creation, its settings, the transfer of its ownership, and its deletion."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
+from core.tenancy import members, organizations
+from core.tenancy.organizations_rules import Organization, SlugTaken
+from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
+from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
+from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.context import acting_member, ports, signed_in
+from entrypoints.http.pages.console import (
+    accepts,
+    check_typed_name,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("organization_pages", __name__)
+
+NEW: Final = "/app/organizations/new"
+SETTINGS: Final = "/app/organizations/<org_slug>/settings"
+API: Final = "/api/organizations"
+API_OF_ONE: Final = f"{API}/<org_slug>"
+SLUG_FIELDS: Final[Mapping[type[Refusal], str]] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug"}
+SLUGS_TRIED: Final = 20
+ADMINS_SHOWN: Final = 100  # to whom the ownership can be transferred
+
+
+@routes.get(NEW)
+@page_session
+@shows(f"POST {API}")
+async def show_new_organization() -> Response:
+    """Show the form that creates an organization."""
+    return await console_page("tenancy/new_organization.html", problem=None, wrong=None, typed={})
+
+
+@routes.post(NEW)
+@page_session(outlives=True)
+@accepts(f"POST {API}")
+async def create_organization() -> Response:
+    """Create an organization that you own."""
+    sent = await read_console_form()
+    try:
+        created = await _create(sent)
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/new_organization.html", wrong=wrong_field(refusal, SLUG_FIELDS), typed=sent)
+    if created.status is OrganizationStatus.ACTIVE:
+        return redirect_with_notice("organization-created", f"/app/organizations/{created.slug}")
+    if signed_in().is_platform_owner:
+        return redirect_with_notice("organization-waits-for-you", f"/app/platform/organizations/{created.id}")
+    return redirect_with_notice("organization-waits", "/app/account/organizations")
+
+
+async def _create(sent: Mapping[str, str]) -> Organization:
+    """Create the organization. Without a slug, it gets the first free one that resembles its name. Raises: what the use case raises."""
+    own_slug = sent.get("slug", "").strip()
+    data = to_model(OrganizationRequest, sent, {"slug": lambda _: own_slug or "unused"})
+    candidates = [own_slug] if own_slug else list(islice(Slug.suggest(data.name), SLUGS_TRIED))
+    for slug in candidates[:-1]:
+        try:
+            return (await organizations.create(ports(), signed_in(), slug, data.name))[0]
+        except SlugTaken:
+            continue
+    return (await organizations.create(ports(), signed_in(), candidates[-1], data.name))[0]
+
+
+async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    caller = acting_member()
+    organization = await organizations.get(ports(), caller)
+    stored = {"name": organization.name, "device_trust_days": str(organization.device_trust_days)}
+    return {
+        "organization": organization,
+        "path": f"/app/organizations/{caller.acts_in.slug}/settings",
+        "typed": {**stored, **(typed or {})},
+        "is_owner": caller.acts_in.role is Role.OWNER,
+    }
+
+
+@routes.get(SETTINGS)
+@member_page(Capability.ORGANIZATION_MANAGE)
+@shows(f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/transfer-ownership", f"DELETE {API_OF_ONE}")
+async def show_settings(org_slug: str) -> Response:
+    """Show the settings of an organization, and its limits."""
+    return await console_page("tenancy/settings.html", problem=None, wrong=None, **await _values())
+
+
+@routes.post(SETTINGS)
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"PATCH {API_OF_ONE}")
+async def change_settings(org_slug: str) -> Response:
+    """Change the settings of an organization."""
+    sent = await read_console_form()
+    try:
+        data = to_model(OrganizationUpdateRequest, sent, {"device_trust_days": to_number})
+        await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), **await _values(sent)}
+        return await refused_console_page(refusal, "tenancy/settings.html", **values)
+    return redirect_with_notice("organization-saved", f"/app/organizations/{org_slug}/settings")
+
+
+async def _transfer_values() -> dict[str, Any]:
+    admins = await members.list_page(ports(), acting_member(), Role.ADMIN, Page(1, ADMINS_SHOWN))
+    confirmed = [(str(each.user_id), each.email) for each in admins.members if each.membership.confirmed_at is not None]
+    return {"admins": confirmed, **await _values()}
+
+
+@routes.get(f"{SETTINGS}/transfer")
+@member_page(Capability.ORGANIZATION_OWN)
+@shows(f"POST {API_OF_ONE}/transfer-ownership")
+async def show_transfer(org_slug: str) -> Response:
+    """Show the form that transfers the ownership to an admin."""
+    return await console_page("tenancy/transfer.html", problem=None, wrong=None, **await _transfer_values())
+
+
+@routes.post(f"{SETTINGS}/transfer")
+@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@accepts(f"POST {API_OF_ONE}/transfer-ownership")
+async def transfer(org_slug: str) -> Response:
+    """Transfer the ownership of an organization."""
+    sent = await read_console_form()
+    try:
+        check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
+        await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, sent).new_owner_user_id)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}) or "new_owner_user_id", **await _transfer_values()}
+        return await refused_console_page(refusal, "tenancy/transfer.html", **values)
+    return redirect_with_notice("ownership-transferred", f"/app/organizations/{org_slug}/members")
+
+
+@routes.get(f"{SETTINGS}/delete")
+@member_page(Capability.ORGANIZATION_OWN)
+@shows(f"DELETE {API_OF_ONE}")
+async def show_deletion(org_slug: str) -> Response:
+    """Show what the deletion of an organization means, and ask for its name."""
+    return await console_page("tenancy/deletion.html", problem=None, **await _values())
+
+
+@routes.post(f"{SETTINGS}/delete")
+@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+async def delete(org_slug: str) -> Response:
+    """Delete an organization permanently."""
+    sent = await read_console_form()
+    try:
+        check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
+        await organizations.delete(ports(), acting_member())
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/deletion.html", **await _values())
+    return redirect_with_notice("organization-deleted", "/app/account/organizations")
