@@ -9,12 +9,14 @@ from typing import Final
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
 from entrypoints.http.pages.applications import access as application_access
-from entrypoints.http.pages.applications import analytics, api_keys, applications, new_application, overview
+from entrypoints.http.pages.applications import analytics, api_keys, applications, end_users, new_application, overview, plans
+from entrypoints.http.pages.applications import saml as saml_configuration
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.platform import installation, organizations, people
+from entrypoints.http.pages.provisioning import directory
 from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members, organization
 
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
@@ -46,6 +48,10 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (new_application, "Pages: the wizard that creates an application."),
     (application_access, "Pages: who may use an application, and the test of a sign-in."),
     (api_keys, "Pages: the API keys of an application."),
+    (saml_configuration, "Pages: the SAML configuration of an application."),
+    (plans, "Pages: the plans of an application, and the subscriptions to them."),
+    (end_users, "Pages: the users of an organization's applications."),
+    (directory, "Pages: the directory of an organization."),
     (organizations, "Pages: all organizations, for platform owners."),
     (people, "Pages: all people, for platform owners."),
     (installation, "Pages: the health of the installation, and its settings."),

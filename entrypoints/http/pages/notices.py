@@ -71,4 +71,12 @@ NOTICES: Final = {
     "organization-waits-for-you": "Organization created. It waits for approval, which you can give here.",
     "organization-saved": "Organization saved.",
     "ownership-transferred": "Ownership transferred. You are an admin now.",
+    "token-revoked": "SCIM token revoked.",
+    "unblocked": "The user is no longer blocked.",
+    "saml-saved": "SAML saved.",
+    "saml-disabled": "SAML is off.",
+    "certificate-created": "Certificate created. Enter it in your application, or let it read the metadata again.",
+    "plan-created": "Plan created.",
+    "plan-saved": "Plan saved.",
+    "plan-deleted": "Plan deleted.",
 }

@@ -680,6 +680,31 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form={**OF_THE_SESSION, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}
     ),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
+    f"POST {PAGES_OF_ORG}/directory": Request(form={**OF_THE_SESSION, "name": "Another"}),
+    f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/revoke": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/directory/blocks/<user_id>/remove": Request(
+        form=OF_THE_SESSION,
+        setup_sql="""
+            insert into directory_blocks select id, '{user_id}', created_at from organizations where slug = '{org_slug}'
+            on conflict do nothing""",
+    ),
+    f"POST {APP_PAGES}/saml": Request(
+        form={
+            **OF_THE_SESSION,
+            "enabled": "yes",
+            "sign_response": "yes",
+            "entity_id": "https://anywhere.example",
+            "acs_url": "https://anywhere.example/acs",
+        }
+    ),
+    f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
+    f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/saml/disable": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/plans/new": Request(form={**OF_THE_SESSION, "name": "Another", "price_cents": "100", "currency": "eur"}),
+    f"POST {APP_PAGES}/plans/<plan_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "price_cents": "100", "currency": "eur"}),
+    f"POST {APP_PAGES}/plans/<plan_id>/delete": Request(form=OF_THE_SESSION),
+    f"GET {PAGES_OF_ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/end-sessions": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),

@@ -122,7 +122,7 @@ async def create_application(org_slug: str) -> Response:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(sent["kind"], kind, sent)}
         return await refused_console_page(refusal, "applications/new_application_form.html", **values)
     if kind.is_saml:
-        return redirect_with_notice("application-created", application_path(created.service))
+        return redirect_with_notice("application-created", f"{application_path(created.service)}/saml")
     values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 

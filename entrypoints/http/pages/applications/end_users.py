@@ -1,0 +1,62 @@
+"""The pages of the users of an organization's applications."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.applications import end_users
+from core.kernel.principals import Capability
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import ListQuery, accepts, console_page, neighbours, read_console_form, redirect_with_notice, shows
+
+routes = Blueprint("end_user_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/users"
+API: Final = "/api/organizations/<org_slug>/users"
+
+
+class UsersQuery(ListQuery, PageQuery):
+    """The search, and the page."""
+
+    search: Text | None = None
+
+
+@routes.get(LIST)
+@member_page(Capability.END_USERS_VIEW)
+@refuses(400)
+@validate_querystring(UsersQuery)
+@shows(f"GET {API}")
+async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
+    """List the users of an organization's applications."""
+    page = query_args.page_request()
+    listed = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=None)
+    return await console_page(
+        "applications/users.html",
+        users=listed.items,
+        path=f"/app/organizations/{org_slug}/users",
+        query=query_args,
+        **neighbours(page, listed.total),
+    )
+
+
+@routes.get(f"{LIST}/<user_id>")
+@member_page(Capability.END_USERS_VIEW)
+@shows(f"GET {API}/<user_id>", f"DELETE {API}/<user_id>/sessions")
+async def show_user(org_slug: str, user_id: str) -> Response:
+    """Show a user of an organization's applications."""
+    details = await end_users.find(ports(), acting_member(), path_id(user_id))
+    return await console_page("applications/user.html", details=details, path=f"/app/organizations/{org_slug}/users")
+
+
+@routes.post(f"{LIST}/<user_id>/end-sessions")
+@member_page(Capability.END_USERS_MANAGE, outlives=False)
+@accepts(f"DELETE {API}/<user_id>/sessions")
+async def end_sessions(org_slug: str, user_id: str) -> Response:
+    """End the sessions of a user in an organization's applications."""
+    await read_console_form()
+    count = await end_users.revoke_sessions(ports(), acting_member(), path_id(user_id))
+    return redirect_with_notice("sessions-ended", f"/app/organizations/{org_slug}/users/{path_id(user_id)}", count=count)

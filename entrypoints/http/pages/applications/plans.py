@@ -1,0 +1,181 @@
+"""The pages of an application's plans, and of the subscriptions to them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.applications import plans, plans_rules, services
+from core.applications.plans_rules import Plan, PlanChanges, PlanNotFound
+from core.applications.services_rules import Service
+from core.billing import subscriptions
+from core.billing.subscriptions_rules import SubscriptionStatus
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from entrypoints.http.api.applications.plans import PlanRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.console import (
+    ListQuery,
+    accepts,
+    console_page,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_lines,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("plan_pages", __name__)
+
+PLANS: Final = f"{APPLICATION}/plans"
+API: Final = f"{SERVICE}/plans"
+FIELDS: Final[Mapping[type[Refusal], str]] = {plans_rules.CurrencyInvalid: "currency", plans_rules.FeaturesTooLong: "features"}
+STATUSES: Final = [("", "All states"), *((status.value, status.value.replace("_", " ").capitalize()) for status in SubscriptionStatus)]
+PARSERS: Final = {"price_cents": to_number, "features": to_lines}
+
+
+async def _list(service: Service) -> list[Plan]:
+    return [plan async for batch in await plans.list_plans(ports(), acting_member(), service.slug) for plan in batch]
+
+
+@routes.get(PLANS)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {API}", f"POST {API}")
+async def show_plans(org_slug: str, service_slug: str) -> Response:
+    """List the plans of an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page("applications/plans.html", plans=await _list(service), **application_values(service))
+
+
+def _form_values(service: Service, typed: Mapping[str, Any], plan: Plan | None) -> dict[str, Any]:
+    return {"plan": plan, "typed": typed, **application_values(service)}
+
+
+@routes.get(f"{PLANS}/new")
+@member_page(Capability.BILLING_MANAGE)
+@shows(f"POST {API}")
+async def show_form(org_slug: str, service_slug: str) -> Response:
+    """Show the form that creates a plan."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await console_page("applications/plan.html", problem=None, wrong=None, **_form_values(service, {}, None))
+
+
+@routes.post(f"{PLANS}/new")
+@member_page(Capability.BILLING_MANAGE, outlives=False)
+@accepts(f"POST {API}")
+async def create(org_slug: str, service_slug: str) -> Response:
+    """Create a plan."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    try:
+        data = to_model(PlanRequest, sent, PARSERS)
+        await plans.create(
+            ports(),
+            acting_member(),
+            service_slug,
+            name=data.name,
+            price_cents=data.price_cents,
+            currency=data.currency,
+            features=data.features or (),
+            billing_price_id=data.billing_price_id,
+        )
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent, None)}
+        return await refused_console_page(refusal, "applications/plan.html", **values)
+    return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
+
+
+async def _find(service: Service, plan_id: UUID) -> Plan:
+    for plan in await _list(service):
+        if plan.id == plan_id:
+            return plan
+    raise PlanNotFound
+
+
+@routes.get(f"{PLANS}/<plan_id>")
+@member_page(Capability.BILLING_MANAGE)
+@shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
+async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
+    """Show the form that changes a plan."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    plan = await _find(service, path_id(plan_id))
+    typed = {
+        "name": plan.name,
+        "price_cents": str(plan.price_cents),
+        "currency": plan.currency,
+        "features": "\n".join(plan.features),
+        "billing_price_id": plan.billing_price_id or "",
+    }
+    return await console_page("applications/plan.html", problem=None, wrong=None, **_form_values(service, typed, plan))
+
+
+@routes.post(f"{PLANS}/<plan_id>")
+@member_page(Capability.BILLING_MANAGE, outlives=False)
+@accepts(f"PATCH {API}/<plan_id>")
+async def change(org_slug: str, service_slug: str, plan_id: str) -> Response:
+    """Change a plan."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    plan = await _find(service, path_id(plan_id))
+    sent = await read_console_form()
+    try:
+        data = to_model(PlanRequest, sent, PARSERS)
+        changes = PlanChanges(
+            name=data.name,
+            price_cents=data.price_cents,
+            currency=data.currency,
+            features=data.features or (),
+            billing_price_id=data.billing_price_id,
+        )
+        await plans.update(ports(), acting_member(), service_slug, plan.id, changes)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent, plan)}
+        return await refused_console_page(refusal, "applications/plan.html", **values)
+    return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
+
+
+@routes.post(f"{PLANS}/<plan_id>/delete")
+@member_page(Capability.BILLING_MANAGE, outlives=False)
+@accepts(f"DELETE {API}/<plan_id>")
+async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
+    """Delete a plan."""
+    await read_console_form()
+    service = await services.find(ports(), acting_member(), service_slug)
+    await plans.delete(ports(), acting_member(), service_slug, path_id(plan_id))
+    return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
+
+
+class SubscriptionsOfServiceQuery(ListQuery, PageQuery):
+    """The filter by state, and the page."""
+
+    status: SubscriptionStatus | None = None
+
+
+@routes.get(f"{APPLICATION}/subscriptions")
+@member_page(Capability.END_USERS_VIEW)
+@refuses(400)
+@validate_querystring(SubscriptionsOfServiceQuery)
+@shows(f"GET {SERVICE}/subscriptions")
+async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:
+    """List the subscriptions to an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    page = query_args.page_request()
+    listed = await subscriptions.list_of_service(
+        ports(), acting_member(), service_slug, query_args.status, limit=page.limit, offset=page.offset
+    )
+    return await console_page(
+        "applications/subscriptions.html",
+        subscriptions=listed.items,
+        chosen=query_args.status.value if query_args.status else "",
+        statuses=STATUSES,
+        **application_values(service),
+        **neighbours(page, listed.total),
+    )

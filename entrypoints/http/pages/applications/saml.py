@@ -1,0 +1,180 @@
+"""The pages of an application's SAML configuration: settings, import of metadata, check, and certificate."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import services
+from core.applications.services_rules import Service
+from core.federation.saml import configuration as saml
+from core.federation.saml import configuration_rules as rules
+from core.federation.saml import metadata
+from core.federation.saml.configuration_rules import CertificateNotFound, NameIdFormat, SamlCertificate, SamlConfiguration, endpoint_path
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from entrypoints.http.api.federation.saml.configuration import SAML as API
+from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
+from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    accepts,
+    console_page,
+    is_checked,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("saml_configuration_pages", __name__)
+
+PAGE: Final = f"{APPLICATION}/saml"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.EntityIdMissing: "entity_id",
+    rules.EntityIdInvalid: "entity_id",
+    rules.AcsUrlMissing: "acs_url",
+    rules.AcsUrlInvalid: "acs_url",
+    rules.SloUrlInvalid: "slo_url",
+    rules.SloCertificateInvalid: "slo_certificate",
+    rules.AttributeNameInvalid: "email_attribute",
+    rules.SignatureRequired: "sign_assertions",
+}
+FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
+READ: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+
+
+def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
+    mapping = configuration.attribute_mapping or {}
+    return {
+        "enabled": "yes" if configuration.enabled else "",
+        "entity_id": configuration.entity_id or "",
+        "acs_url": configuration.acs_url or "",
+        "slo_url": configuration.slo_url or "",
+        "slo_certificate": configuration.slo_certificate or "",
+        "name_id_format": str(configuration.name_id_format or NameIdFormat.EMAIL),
+        "email_attribute": mapping.get("email", ""),
+        "id_attribute": mapping.get("id", ""),
+        "sign_assertions": "yes" if configuration.sign_assertions else "",
+        "sign_response": "yes" if configuration.sign_response else "",
+    }
+
+
+async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
+    endpoints = {
+        "Entity id": "",
+        "Metadata address": "metadata",
+        "Sign-on address": "sso",
+        "Logout address": "slo",
+    }
+    org_slug = acting_member().acts_in.slug
+    return {
+        "configuration": configuration,
+        "certificate": await _certificate(service),
+        "typed": _to_typed(configuration) if typed is None else typed,
+        "formats": FORMATS,
+        "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
+        **application_values(service),
+    }
+
+
+async def _certificate(service: Service) -> SamlCertificate | None:
+    try:
+        return await saml.get_certificate(ports(), acting_member(), service.slug)
+    except CertificateNotFound:
+        return None
+
+
+@routes.get(PAGE)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {API}", f"POST {API}", f"POST {API}/metadata", f"GET {API}/check", f"POST {API}/certificate", f"DELETE {API}")
+async def show_saml(org_slug: str, service_slug: str) -> Response:
+    """Show the SAML configuration of an application, and the values to copy into it."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    values = {"problems": await metadata.check(ports(), acting_member(), service_slug), **await _values(service)}
+    return await console_page("applications/saml.html", problem=None, wrong=None, imported=False, **values)
+
+
+async def _refused(refusal: Refusal, service: Service, sent: Mapping[str, str], wrong: str | None) -> Response:
+    values = {"problems": (), "wrong": wrong, "imported": False, **await _values(service, sent)}
+    return await refused_console_page(refusal, "applications/saml.html", **values)
+
+
+@routes.post(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+async def configure(org_slug: str, service_slug: str) -> Response:
+    """Change the SAML configuration of an application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    names = {source: sent.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
+    mapping = {source: name for source, name in names.items() if name} or None
+    switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
+    try:
+        data = to_model(SamlConfigurationRequest, sent, {**switches, "attribute_mapping": lambda _: mapping})
+        configuration = SamlConfiguration(
+            enabled=data.enabled,
+            entity_id=data.entity_id,
+            acs_url=data.acs_url,
+            slo_url=data.slo_url,
+            slo_certificate=data.slo_certificate,
+            name_id_format=NameIdFormat.EMAIL if data.name_id_format is None else NameIdFormat.parse(data.name_id_format),
+            attribute_mapping=data.attribute_mapping,
+            sign_assertions=data.sign_assertions,
+            sign_response=data.sign_response,
+        )
+        await saml.configure(ports(), acting_member(), service_slug, configuration)
+    except Refusal as refusal:
+        return await _refused(refusal, service, sent, wrong_field(refusal, FIELDS))
+    return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
+
+
+@routes.post(f"{PAGE}/metadata")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@accepts(f"POST {API}/metadata", answers=READ)
+async def read_metadata(org_slug: str, service_slug: str) -> Response:
+    """Show the settings that the metadata of an application describes. They are not saved yet."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    sent = await read_console_form()
+    present = _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0])
+    try:
+        text = to_model(SamlMetadataRequest, sent).metadata
+        read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
+    except Refusal as refusal:
+        return await _refused(refusal, service, {**present, "metadata": sent.get("metadata", "")}, "metadata")
+    imported = {
+        name: value
+        for name, value in _to_typed(read).items()
+        if name in ("entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format")
+    }
+    values = {"problems": problems, **await _values(service, {**present, **imported, "enabled": "yes"})}
+    return await console_page("applications/saml.html", problem=None, wrong=None, imported=True, **values)
+
+
+@routes.post(f"{PAGE}/certificate")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}/certificate")
+async def create_certificate(org_slug: str, service_slug: str) -> Response:
+    """Create the certificate for signatures, or replace it at once."""
+    await read_console_form()
+    service = await services.find(ports(), acting_member(), service_slug)
+    await saml.create_certificate(ports(), acting_member(), service_slug)
+    return redirect_with_notice("certificate-created", f"{application_path(service)}/saml")
+
+
+@routes.post(f"{PAGE}/disable")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}")
+async def disable(org_slug: str, service_slug: str) -> Response:
+    """Turn SAML off for an application."""
+    await read_console_form()
+    service = await services.find(ports(), acting_member(), service_slug)
+    await saml.disable(ports(), acting_member(), service_slug)
+    return redirect_with_notice("saml-disabled", f"{application_path(service)}/saml")

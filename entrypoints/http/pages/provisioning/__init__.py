@@ -1,0 +1,1 @@
+"""The pages of the directory of an organization."""

@@ -1,0 +1,144 @@
+"""The pages of an organization's directory: SCIM tokens, the last requests, and the users that it blocks."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.provisioning import blocks, request_log, tokens_rules
+from core.provisioning import tokens as scim_tokens
+from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import Flag, PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    ListQuery,
+    accepts,
+    console_page,
+    neighbours,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    secret_page,
+    shows,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("directory_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/directory"
+TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
+REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
+BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
+FIELDS: Final[Mapping[type[Refusal], str]] = {tokens_rules.ScimTokenExpiryPast: "expires_at"}
+
+
+def _path() -> str:
+    return f"/app/organizations/{acting_member().acts_in.slug}/directory"
+
+
+async def _values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    requests = await request_log.list_last(ports(), acting_member())
+    return {
+        "path": _path(),
+        "base_url": f"{app_context().base_url}/scim/v2",
+        "tokens": await scim_tokens.list_tokens(ports(), acting_member()),
+        "last": requests[0] if requests else None,
+        "now": ports().clock.now(),
+        "typed": typed,
+    }
+
+
+@routes.get(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {TOKENS}", f"POST {TOKENS}", f"DELETE {TOKENS}/<token_id>")
+async def show_directory(org_slug: str) -> Response:
+    """Show what a directory needs to provision users, and its tokens."""
+    return await console_page("provisioning/directory.html", problem=None, wrong=None, **await _values({}))
+
+
+@routes.post(PAGE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+async def create_token(org_slug: str) -> Response:
+    """Create a SCIM token.
+
+    It is shown only once.
+    """
+    sent = await read_console_form()
+    try:
+        data = to_model(ScimTokenRequest, sent, {"expires_at": _to_moment})
+        token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
+        return await refused_console_page(refusal, "provisioning/directory.html", **values)
+    return await secret_page(
+        "SCIM token created",
+        {"Base URL": f"{app_context().base_url}/scim/v2", token.name: secret},
+        advice="Paste both into your directory.",
+        done=("I've copied the token", _path()),
+    )
+
+
+def _to_moment(text: str) -> str | None:
+    return f"{text}T00:00:00Z" if text.strip() else None
+
+
+@routes.post(f"{PAGE}/tokens/<token_id>/revoke")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {TOKENS}/<token_id>")
+async def revoke_token(org_slug: str, token_id: str) -> Response:
+    """Revoke a SCIM token."""
+    await read_console_form()
+    await scim_tokens.revoke(ports(), acting_member(), path_id(token_id))
+    return redirect_with_notice("token-revoked", _path())
+
+
+class RequestsQuery(ListQuery):
+    """The filter of the requests."""
+
+    failed: Flag | None = None
+
+
+@routes.get(f"{PAGE}/requests")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(RequestsQuery)
+@shows(REQUESTS)
+async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
+    """List the last requests of the directory, without values."""
+    requests = await request_log.list_last(ports(), acting_member())
+    shown = [request for request in requests if request.status >= 400] if query_args.failed else requests
+    return await console_page("provisioning/requests.html", requests=shown, path=_path(), failed="true" if query_args.failed else "")
+
+
+class BlocksQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+@routes.get(f"{PAGE}/blocks")
+@member_page(Capability.MEMBERS_MANAGE)
+@refuses(400)
+@validate_querystring(BlocksQuery)
+@shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
+async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
+    """List the users that the directory blocks."""
+    page = query_args.page_request()
+    listed = await blocks.list_page(ports(), acting_member(), page)
+    return await console_page("provisioning/blocks.html", blocks=listed.items, path=_path(), **neighbours(page, listed.total))
+
+
+@routes.post(f"{PAGE}/blocks/<user_id>/remove")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"DELETE {BLOCKS}/<user_id>")
+async def remove_block(org_slug: str, user_id: str) -> Response:
+    """Remove the block of a user."""
+    await read_console_form()
+    await blocks.remove(ports(), acting_member(), path_id(user_id))
+    return redirect_with_notice("unblocked", f"{_path()}/blocks")
