@@ -1,0 +1,88 @@
+"""Each role walks through the console in a real browser, by its links: every page that a link leads to is shown, and works."""
+
+import json
+import re
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
+
+pytestmark = pytest.mark.slow
+
+
+DEMO: Final = "/app/organizations/demo"
+# Parts of paths that differ between pages of one kind. One page of each kind is enough.
+ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/applications/)(?!new\b)[^/]+")
+# The roles with pages that only they have.
+OWN_PAGES: Final = {
+    "owner": [f"{DEMO}/settings", f"{DEMO}/applications/web-shop"],
+    "admin": [f"{DEMO}/webhooks", f"{DEMO}/audit-log"],
+    "member": [DEMO, f"{DEMO}/members"],
+    "platform_owner": ["/app/platform/organizations", "/app/platform/people", "/app/platform/health"],
+}
+NOT_FOR: Final = {
+    "member": [f"{DEMO}/webhooks", f"{DEMO}/audit-log", f"{DEMO}/applications/new"],
+    "platform_owner": [f"{DEMO}/members", f"{DEMO}/settings"],
+    "owner": ["/app/platform/organizations"],
+    "admin": ["/app/platform/people"],
+}
+
+
+@pytest.fixture
+def demo(service: Start, own_database: dict[str, str], home: Path) -> tuple[Service, dict[str, Any]]:
+    running = service(**own_database).start()
+    filled = gatehouse(home, "demo", "--json", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
+    assert filled.returncode == 0, filled.stderr
+    return running, json.loads(filled.stdout)
+
+
+def sign_in(browser: Browser, running: Service, person: dict[str, str]) -> None:
+    browser.forget()
+    browser.open(f"{running.address}/app/sign-in?next=/app")
+    browser.fill("Email address", person["email"])
+    browser.fill("Password", person["password"])
+    browser.press("Sign in")
+
+
+def links(browser: Browser) -> set[str]:
+    """Return the paths of the links to pages of the console."""
+    found = browser.script("return [...document.querySelectorAll('a[href]')].map((each) => each.href)")
+    paths = (urlsplit(each) for each in found)
+    return {f"{each.path}{'?' if each.query else ''}{each.query}" for each in paths if each.path.startswith("/app")}
+
+
+def walk(browser: Browser, address: str) -> dict[str, str]:
+    """Follow every link from this page on, and return the headings of the pages by the kind of path."""
+    seen: dict[str, str] = {}
+    waiting = deque(sorted(links(browser)))
+    while waiting:
+        path = waiting.popleft()
+        kind = ID.sub("<id>", path.partition("?")[0])
+        if kind in seen or "/export" in kind:  # a download
+            continue
+        browser.open(f"{address}{path}")
+        seen[kind] = browser.heading
+        assert browser.find("#navigation a"), (path, browser.text[-300:])
+        assert browser.complaints() == [], path
+        waiting.extend(sorted(links(browser)))
+    return seen
+
+
+def test_each_role_reaches_its_pages_and_no_others(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    for role, own in OWN_PAGES.items():
+        sign_in(browser, running, people[role])
+        seen = walk(browser, running.address)
+        assert {ID.sub("<id>", path) for path in own} - seen.keys() == set(), (role, sorted(seen))
+        for path in NOT_FOR[role]:
+            assert ID.sub("<id>", path) not in seen, (role, path)
+            browser.open(f"{running.address}{path}")
+            assert browser.find("#navigation a") == [], (role, path)
+            assert re.search("Error 40[34]", browser.text), (role, path)
+            browser.complaints()  # the browser reports the status
