@@ -17,7 +17,7 @@ from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.platform import installation, organizations, people
 from entrypoints.http.pages.provisioning import directory
-from entrypoints.http.pages.tenancy import domain, invitation_links, invitations, mail_server, members, organization
+from entrypoints.http.pages.tenancy import branding, domain, invitation_links, invitations, mail_server, members, organization
 
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitation_links, "Pages: invitations."),
@@ -39,6 +39,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (logs, "Pages: the audit log, and the platform's log."),
     (analytics, "Pages: the sign-ins of an organization."),
     (organization, "Pages: an organization itself, and the creation of one."),
+    (branding, "Pages: the branding of an organization."),
     (domain, "Pages: the domain of an organization."),
     (webhooks, "Pages: the webhooks of an organization."),
     (deliveries, "Pages: the deliveries of a webhook."),

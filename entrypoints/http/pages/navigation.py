@@ -60,7 +60,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
     (
         "Settings",
-        (Entry("General", "/settings", Capability.ORGANIZATION_MANAGE),),
+        (Entry("General", "/settings", Capability.ORGANIZATION_MANAGE), Entry("Branding", "/branding", Capability.ORGANIZATION_MANAGE)),
     ),
 )
 OF_PLATFORM: Final[Sequence[Entry]] = (

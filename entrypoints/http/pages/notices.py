@@ -79,4 +79,5 @@ NOTICES: Final = {
     "plan-created": "Plan created.",
     "plan-saved": "Plan saved.",
     "plan-deleted": "Plan deleted.",
+    "branding-saved": "Branding saved. Look at the preview.",
 }

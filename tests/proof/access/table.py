@@ -680,6 +680,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form={**OF_THE_SESSION, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}
     ),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
+    f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
     f"POST {PAGES_OF_ORG}/directory": Request(form={**OF_THE_SESSION, "name": "Another"}),
     f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/revoke": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/directory/blocks/<user_id>/remove": Request(

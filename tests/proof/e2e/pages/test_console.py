@@ -64,7 +64,7 @@ def walk(browser: Browser, address: str) -> dict[str, str]:
     while waiting:
         path = waiting.popleft()
         kind = ID.sub("<id>", path.partition("?")[0])
-        if kind in seen or "/export" in kind:  # a download
+        if kind in seen or kind.endswith(("/export", "/preview")):  # a download, and a page without the frame
             continue
         browser.open(f"{address}{path}")
         seen[kind] = browser.heading

@@ -1,0 +1,93 @@
+"""The page of an organization's branding, with a preview of the sign-in page."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.tenancy import branding, organizations
+from core.tenancy.branding_rules import Design, LogoInvalid
+from core.tenancy.colors import ColorInvalid
+from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, page_response, ports
+from entrypoints.http.pages import render
+from entrypoints.http.pages.console import (
+    accepts,
+    console_page,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_model,
+    wrong_field,
+)
+
+routes = Blueprint("branding_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/branding"
+API: Final = "/api/organizations/<org_slug>/branding"
+FIELDS: Final[Mapping[type[Refusal], str]] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
+NAMES: Final = ("product_name", "primary_color", "logo_url")
+
+
+async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    settings = await branding.get_settings(ports(), acting_member())
+    stored = {name: getattr(settings, name) or "" for name in NAMES}
+    return {"path": f"/app/organizations/{acting_member().acts_in.slug}/branding", "typed": stored if typed is None else typed}
+
+
+@routes.get(PAGE)
+@member_page(Capability.ORGANIZATION_MANAGE)
+@shows(f"PATCH {API}", f"GET {API}")
+async def show_branding(org_slug: str) -> Response:
+    """Show the branding of an organization."""
+    return await console_page("tenancy/branding.html", problem=None, wrong=None, **await _values())
+
+
+@routes.post(PAGE)
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"PATCH {API}")
+async def change_branding(org_slug: str) -> Response:
+    """Change the branding of an organization. An empty field removes a value."""
+    sent = await read_console_form()
+    try:
+        data = to_model(BrandingUpdateRequest, sent, dict.fromkeys(NAMES, _or_none))
+        await branding.update(
+            ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
+        )
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
+        return await refused_console_page(refusal, "tenancy/branding.html", **values)
+    return redirect_with_notice("branding-saved", f"/app/organizations/{org_slug}/branding")
+
+
+def _or_none(text: str) -> str | None:
+    return text.strip() or None
+
+
+@routes.get(f"{PAGE}/preview")
+@member_page(Capability.ORGANIZATION_MANAGE)
+@shows(f"PATCH {API}", f"GET {API}")
+async def show_preview(org_slug: str) -> Response:
+    """Show the sign-in page of an organization as its users see it. Its forms send nothing."""
+    organization = await organizations.get(ports(), acting_member())
+    design = Design(organization.name, await branding.get_settings(ports(), acting_member()))
+    values: dict[str, Any] = {
+        "form_token": "",
+        "next": "",
+        "email": "",
+        "problem": None,
+        "notice": "This is a preview. Its buttons do nothing.",
+        "service": None,
+        "providers": {},
+        "needs_fresh_sign_in": False,
+        "email_sign_in": ports().policy.email_sign_in,
+        "is_unverified": False,
+        "offers_sign_up": False,
+        "sign_up": "/app/sign-up",
+        "forgot_password": "/app/forgot-password",
+    }
+    return page_response(render("authentication/sign_in.html", design=design, **values))
