@@ -28,8 +28,9 @@ class Opened:
     @property
     def name(self) -> str:
         """The name of its screenshot."""
-        method, path = self.route.removeprefix("GET ").replace("<", "").replace(">", "").rpartition("/app")[::2]
-        return f"{method.strip()}{path.strip('/') or 'home'}".replace("/", "-").replace("#", "-")
+        method, _, path = self.route.partition(" /app")
+        name = path.strip("/").translate(str.maketrans("/#", "--", "<>")) or "home"
+        return name if method == "GET" else f"{name}-{method.lower()}"
 
 
 def caller_of(world: World, view: object) -> Caller:
