@@ -9,7 +9,7 @@ from typing import Final
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
 from entrypoints.http.pages.applications import access as application_access
-from entrypoints.http.pages.applications import analytics, api_keys, applications, end_users, new_application, overview, plans
+from entrypoints.http.pages.applications import analytics, api_keys, applications, end_users, new_application, overview, plans, search
 from entrypoints.http.pages.applications import saml as saml_configuration
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
@@ -40,6 +40,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (analytics, "Pages: the sign-ins of an organization."),
     (organization, "Pages: an organization itself, and the creation of one."),
     (branding, "Pages: the branding of an organization."),
+    (search, "Pages: the search in an organization."),
     (domain, "Pages: the domain of an organization."),
     (webhooks, "Pages: the webhooks of an organization."),
     (deliveries, "Pages: the deliveries of a webhook."),

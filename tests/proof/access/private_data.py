@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
 
 from tests.proof.access.decoys import DECOYS, ID, texts
 from tests.proof.access.state import State
@@ -94,7 +95,8 @@ class Secrets:
         if not candidates:
             return []
         for one in sent:
-            rest = rest.replace(one.lower(), "")
+            for form in (one, quote_plus(one), quote(one, safe="")):  # pages also have the request in links
+                rest = rest.replace(form.lower(), "")
         request = " ".join(sent).lower()
         return [f"{column}: {text}" for text, column in candidates if text in (rest if text in request else response)]
 

@@ -104,12 +104,15 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
 }
 # Responses that show more about the resource on purpose.
 DATA_SHOWN_ON_PURPOSE = {
+    "POST /app/organizations/<org_slug>/applications/new form.name": "the slug, which is made from the name",
     "POST /api/auth/lookup-email body.email": "the identity provider of a verified domain (security B-4, decision 212)",
     "POST /api/service/users body.email": "the account of the address, without rights over it (security K-3)",
     "GET /auth/<provider:provider> ?client_id=": "the client id and the scopes at the provider, which every visitor sees",
 }
 # Routes that store data of the resource on purpose.
 DATA_STORED_ON_PURPOSE = {
+    "POST /app/organizations/new form.name": "the slug, which is made from the name",
+    "POST /app/organizations/<org_slug>/applications/new form.name": "the slug, which is made from the name",
     "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
     "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }

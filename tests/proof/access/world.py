@@ -177,6 +177,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger_things = _own(await belongings.of(stranger, "nowhere"), stranger_session)
     steward_things = _own(await belongings.of(steward, "platform"), impersonator.session)
     await sign_in(ports, both, rival.organization.id)
+    of_stranger = await _browser(ports, pool, rival, belongings, stranger, "stranger-browser")
+    of_steward = await _browser(ports, pool, rival, belongings, steward, "platform-browser")
     without_home = await state(pool)
     home = await _add_tenant(ports, pool, HOME, impersonator, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
@@ -204,8 +206,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
         await _browser(ports, pool, home, belongings, home.people["admin"], "admin-browser"),
-        replace(await _browser(ports, pool, home, belongings, stranger, "stranger-browser"), role=None),
-        replace(await _browser(ports, pool, home, belongings, steward, "platform-browser"), role=None),
+        replace(of_stranger, at=home, role=None),
+        replace(of_steward, at=home, role=None),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="foreign-anonymous", at=rival),
     ]

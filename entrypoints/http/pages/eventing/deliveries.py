@@ -100,7 +100,7 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
     """Send the body of a delivery again."""
     await read_console_form()
     delivery = await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
-    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries/{delivery.id}")
+    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
 
 
 @routes.post(f"{ONE}/test")
@@ -110,4 +110,4 @@ async def send_test(org_slug: str, webhook_id: str) -> Response:
     """Send a test delivery."""
     await read_console_form()
     delivery = await webhooks.send_ping(ports(), acting_member(), path_id(webhook_id))
-    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{delivery.webhook_id}/deliveries/{delivery.id}")
+    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")

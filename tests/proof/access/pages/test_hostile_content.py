@@ -65,7 +65,7 @@ def findings(page: Opened) -> list[str]:
     document = html.document_fromstring(page.answer.text)
     found = [f"has {html.tostring(each)[:80]!r}" for each in document.xpath("//img[@src='probe']|//@onerror/..|//script[not(@src)]")]
     for element, attribute, link, _ in document.iterlinks():
-        if link.strip().lower().startswith(("javascript:", "data:text")):
+        if element.tag != "img" and link.strip().lower().startswith(("javascript:", "data:text")):
             found.append(f"{element.tag} has the {attribute} {link[:60]}")
     if page.answer.status >= 500 and page.route.startswith("GET"):  # a form can fail, because no stored URL is like this one
         found.append(f"its status is {page.answer.status}")

@@ -1,0 +1,51 @@
+"""The search of the console: pages, applications and users of an organization."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import end_users, services
+from core.kernel.principals import Capability, has_capability
+from core.kernel.values import Page
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.pages.applications.applications import application_path
+from entrypoints.http.pages.console import ListQuery, console_page, shows
+from entrypoints.http.pages.navigation import links_for
+
+routes = Blueprint("search_pages", __name__)
+
+MOST_SHOWN: Final = 5  # of each kind
+
+
+class SearchQuery(ListQuery):
+    """The text to search for."""
+
+    search: Text = ""
+
+
+@routes.get("/app/organizations/<org_slug>/search")
+@member_page(Capability.SERVICES_VIEW)
+@refuses(400)
+@validate_querystring(SearchQuery)
+@shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/users")
+async def search(org_slug: str, query_args: SearchQuery) -> Response:
+    """Search the pages, applications and users of an organization.
+
+    A result has only kinds that the caller may view.
+    """
+    text, root = query_args.search.strip(), f"/app/organizations/{org_slug}"
+    values: dict[str, Any] = {"pages": [], "applications": [], "users": []}
+    if text:
+        groups = links_for(acting_member(), "")
+        values["pages"] = [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()]
+        batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
+        found = [summary.service async for batch in batches for summary in batch]
+        values["applications"] = [(service.name, application_path(service)) for service in found]
+        if has_capability(acting_member().acts_in.role, Capability.END_USERS_VIEW):
+            users = await end_users.list_end_users(ports(), acting_member(), Page(1, MOST_SHOWN + 1), search=text, service_id=None)
+            values["users"] = [(user.email, f"{root}/users/{user.id}") for user in users.items]
+    return await console_page("applications/search.html", text=text, root=root, most=MOST_SHOWN, **values)
