@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING
 
 from core.kernel import principals
 from core.kernel.errors import Forbidden, SessionEnded, refuse
-from core.kernel.principals import NotOfThisOrganization, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient, Visitor
+from core.kernel.principals import (
+    ImpersonatedElsewhere,
+    NotOfThisOrganization,
+    OrganizationNotFound,
+    OwnMembershipNotConfirmed,
+    Person,
+    RoleInsufficient,
+    Visitor,
+)
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
     from core.kernel.principals import BrowserSession, Capability, Member, SessionContext
     from ports import Ports
+    from ports.storage import Reading
 
 
 class FormTokenInvalid(Forbidden):
@@ -27,23 +39,33 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
     return _to_visitor(session, context, address=address, agent=agent)
 
 
+async def authenticate_in_console(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Person:
+    """Return the user that the browser with this cookie acts as in the console: its own, or the one that it impersonates (decision 272).
+
+    Raises: SessionEnded.
+    """
+    async with ports.storage.reading() as read:
+        return await _load_acting_user(read, cookie, ports.clock.now(), address=address, agent=agent)
+
+
 async def authenticate_member(
     ports: Ports, cookie: str, slug: str, capability: Capability, *, inactive: bool = False, address: str | None, agent: str | None
 ) -> Member:
-    """Return the user of the browser session with this cookie, acting in the organization of `slug` with this capability.
+    """Return the user of `authenticate_in_console`, acting in the organization of `slug` with this capability.
 
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
     does not exist for users who are not members (decision 264). `inactive` accepts an organization
     that is not active.
 
-    Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient, OrganizationNotActive.
+    Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
+    OrganizationNotActive, ImpersonatedElsewhere.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        session, context = await read.sessions.load_browser_session(digest(cookie), now) or refuse(SessionEnded)
-        in_organization = await read.sessions.load_session_context_in(slug, session.id, context.user_id, None, now) or refuse(SessionEnded)
-    visitor, state = _to_visitor(session, context, address=address, agent=agent), in_organization.acts_in
+        user = await _load_acting_user(read, cookie, now, address=address, agent=agent)
+        context = await read.sessions.load_session_context_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
+    state = context.acts_in
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed
     try:
@@ -51,9 +73,30 @@ async def authenticate_member(
     except NotOfThisOrganization:
         raise OrganizationNotFound from None
     except RoleInsufficient as refusal:
-        refusal.caller = principals.to_acting_member(visitor, state)
+        refusal.caller = principals.to_acting_member(user, state)
         raise
-    return principals.to_member(visitor, organization)
+    if user.impersonated_in not in (None, organization.id):
+        raise ImpersonatedElsewhere
+    return principals.to_member(user, organization)
+
+
+async def _load_acting_user(read: Reading, cookie: str, now: datetime, *, address: str | None, agent: str | None) -> Person:
+    found = await read.sessions.load_browser_session(digest(cookie), now) or refuse(SessionEnded)
+    visitor = _to_visitor(*found, address=address, agent=agent)
+    impersonation = await read.sessions.load_impersonation(visitor.session_id, now) if visitor.is_platform_owner else None
+    if impersonation is None:
+        return visitor
+    session_id, context = impersonation
+    return Person(
+        user_id=context.user_id,
+        email=context.email,
+        email_verified=context.email_verified_at is not None,
+        session_id=session_id,
+        impersonator_id=context.impersonator_id,
+        impersonated_in=context.impersonated_in,
+        address=address,
+        agent=agent,
+    )
 
 
 def _to_visitor(session: BrowserSession, context: SessionContext, *, address: str | None, agent: str | None) -> Visitor:
@@ -70,12 +113,17 @@ def _to_visitor(session: BrowserSession, context: SessionContext, *, address: st
     )
 
 
-def form_token(cookie: str) -> str:
-    """Return the token that a form must contain to be accepted with this cookie. It does not reveal the cookie."""
-    return hmac.new(cookie.encode(), b"form", hashlib.sha256).hexdigest()
+def form_token(cookie: str, impersonation: UUID | None = None) -> str:
+    """Return the token that a form must contain to be accepted with this cookie. It does not reveal the cookie.
+
+    `impersonation` is the session of a user that the browser impersonates: a form that was opened
+    before or after is not accepted, because it would act as another user.
+    """
+    purpose = "form" if impersonation is None else f"form {impersonation}"
+    return hmac.new(cookie.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
 
-def check_form_token(cookie: str, token: str) -> None:
+def check_form_token(cookie: str, token: str, impersonation: UUID | None = None) -> None:
     """Check the token of a form that was sent with this cookie. Raises: FormTokenInvalid."""
-    if not hmac.compare_digest(form_token(cookie).encode(), token.encode("utf-8", "surrogatepass")):
+    if not hmac.compare_digest(form_token(cookie, impersonation).encode(), token.encode("utf-8", "surrogatepass")):
         raise FormTokenInvalid

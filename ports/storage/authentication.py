@@ -89,6 +89,10 @@ class SessionsRead(Protocol):
         """Return the live session of the cookie with this hash, and its facts. They contain no organization."""
         ...
 
+    async def load_impersonation(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
+        """Return the id and the facts of the newest live impersonation that was started in this session. They contain no organization."""
+        ...
+
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
         """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
         ...

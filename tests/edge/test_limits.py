@@ -53,6 +53,7 @@ GROUPED = {
     ("POST", "/app/sign-up"): ["register"],
     ("POST", "/app/resend-verification"): ["resend-verification"],
     ("POST", "/app/account/email/verification"): ["resend-verification"],
+    ("POST", "/app/platform/people/<user_id>/impersonate"): ["impersonate"],
     ("POST", "/app/account/two-factor/setup"): ["mfa-setup"],
     ("POST", "/app/account/two-factor/confirm"): ["mfa-confirmation", "mfa-verification"],
     ("POST", "/app/account/two-factor/backup-codes"): ["mfa-setup"],

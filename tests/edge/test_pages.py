@@ -28,6 +28,8 @@ ACCOUNT: dict[str, object] = {
     "done": "It was done.",
     "frame": {
         "email": "ada@example.org",
+        "is_impersonated": True,
+        "own_token": "c4ca4238",
         "navigation": [("You", [Link("Your account", "/app/account", True)])],
         "here": None,
         "organizations": [("Acme & Sons", "/app/organizations/acme", "member")],

@@ -154,6 +154,10 @@ LOAD_BROWSER_SESSION: Final = f"""
     {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at, s.second_factor, s.fresh {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
+LOAD_IMPERSONATION: Final = f"""
+    {SESSION_CONTEXT}, s.id {SESSION_JOINS}
+    where s.impersonator_session_id = %(session_id)s and {SESSION_IS_LIVE} {NOT_OF_SERVICE}
+    order by s.created_at desc, s.id desc limit 1"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
 # their own sessions, and the account of the caller is usable.
 LIST_LIVE_SESSIONS: Final = f"""
@@ -366,6 +370,15 @@ class Sessions(Repository):
             lambda row: (BrowserSession(*row[SESSION_CONTEXT_WIDTH:]), to_session_context(row)),
             LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
+            org_id=None,
+            now=now,
+        )
+
+    async def load_impersonation(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
+        return await self._one(
+            lambda row: (row[SESSION_CONTEXT_WIDTH], to_session_context(row)),
+            LOAD_IMPERSONATION,
+            session_id=session_id,
             org_id=None,
             now=now,
         )

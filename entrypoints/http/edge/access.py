@@ -201,21 +201,23 @@ async def _as_pre_auth(_: Access) -> None:
     g.caller = anonymous()  # the user is not signed in until the second factor is verified
 
 
-async def _as_browser(_: Access) -> Response | None:
+async def _as_browser(access: Access, load: Callable[..., Awaitable[Person]] = browser.authenticate) -> Response | None:
     cookie = session_cookie()
     if cookie is None:
         return to_sign_in()
     try:
-        visitor = await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
+        user = await load(ports(), cookie, address=request_record().address, agent=agent())
     except SessionEnded:
         return to_sign_in()
-    request_record().caller = str(visitor.user_id)
-    g.caller = visitor
+    await _authorize_user(user, access)
     return None
 
 
+_as_console_user = partial(_as_browser, load=browser.authenticate_in_console)
+
+
 async def _as_browser_of_platform_owner(access: Access) -> Response | None:
-    redirect = await _as_browser(access)
+    redirect = await _as_console_user(access)
     if redirect is None and not signed_in().is_platform_owner:
         raise NotAPlatformOwner
     return redirect
@@ -235,8 +237,7 @@ async def _as_browser_of_member(access: Access) -> Response | None:
         return to_sign_in()
     except OwnMembershipNotConfirmed:
         return Response(b"", 303, {"Location": ORGANIZATIONS_PATH, "Cache-Control": "no-store"})
-    request_record().caller = str(user.user_id)
-    g.caller = user
+    await _authorize_user(user, access)
     return None
 
 
@@ -343,8 +344,10 @@ pre_auth = AccessDecorator(Access("pre_auth", "bearer", outlives=False), _as_pre
 signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
 # A directory with a SCIM token. Its requests count per organization, after authentication.
 scim_client = AccessDecorator(Access("scim_client", "scim_token"), _as_scim_client)
-# A browser with a session on our pages. Other browsers are redirected to the sign-in page.
-page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
+# A browser with a session on our pages. Other browsers are redirected to the sign-in page. In the
+# console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
+sign_in_session = AccessDecorator(Access("sign_in_session", "cookie"), _as_browser)
+page_session = AccessDecorator(Access("page_session", "cookie"), _as_console_user)
 platform_page = AccessDecorator(Access("platform_page", "cookie", outlives=True), _as_browser_of_platform_owner)
 
 

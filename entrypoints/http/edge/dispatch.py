@@ -130,8 +130,7 @@ def check_every_route(app: Quart) -> None:
             wrong.append(f"{rule.rule}: {error}")
             continue
         changes = (rule.methods or set()) - SAFE_METHODS
-        is_console = access.name in ("member_page", "platform_page")
-        if changes and (access.security == "bearer" or is_console) and access.outlives is None:
+        if changes and access.security in ("bearer", "cookie") and access.outlives is None:
             wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
+from uuid import UUID
 
 from pydantic import ValidationError, model_validator
 from quart import Response, current_app, request
@@ -117,6 +118,8 @@ async def _frame() -> dict[str, Any]:
     view = current_app.view_functions.get(request.endpoint or "")
     frame = {
         "email": user.email,
+        "is_impersonated": user.impersonator_id is not None,
+        "own_token": browser.form_token(session_secret()),
         "navigation": links_for(user, request.path),
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
@@ -126,7 +129,14 @@ async def _frame() -> dict[str, Any]:
         ],
         "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
     }
-    return {"form_token": browser.form_token(session_secret()), "frame": frame, "with_query": with_query, "may": _may}
+    token = browser.form_token(session_secret(), _impersonation())
+    return {"form_token": token, "frame": frame, "with_query": with_query, "may": _may}
+
+
+def _impersonation() -> UUID | None:
+    """Return the session in which this browser impersonates a user, or None."""
+    user = signed_in()
+    return None if user.impersonator_id is None else user.session_id
 
 
 def _may(capability: str) -> bool:
@@ -180,7 +190,7 @@ async def read_console_form() -> dict[str, str]:
     Raises: FormTokenInvalid; the errors of `read_form`.
     """
     form = await read_form()
-    browser.check_form_token(session_secret(), form.get("form_token", ""))
+    browser.check_form_token(session_secret(), form.get("form_token", ""), _impersonation())
     return form
 
 

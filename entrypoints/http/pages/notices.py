@@ -30,6 +30,7 @@ NOTICES: Final = {
     "settings-lifetimes": "Token lifetimes saved. They apply to new tokens.",
     "role-changed": "Role changed.",
     "sessions-ended": "Sessions ended: {count}.",
+    "impersonation-ended": "Impersonation ended. You act as yourself again.",
     "reset-sent": "We sent the link to reset the password.",
     "member-removed": "Member removed.",
     "invited": "Invitations sent: {count}.",

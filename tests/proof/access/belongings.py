@@ -118,6 +118,7 @@ class Belongings:
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",
+            "own_form_token": form_token(""),  # as form_token, also during an impersonation
             "form_token": form_token(""),  # valid for no user; browsers have a valid one
         }
 

@@ -24,6 +24,7 @@ SAME_USER: Final = {
     "admin-browser": "admin",
     "stranger-browser": "stranger",
     "platform-browser": "platform",
+    "impersonating-browser": "owner",
 }
 
 
@@ -32,6 +33,12 @@ def console_operations() -> Mapping[str, tuple[Access, str]]:
     """Return the access rule of each page, and the operation of the API that does the same."""
     pages = ((operation, access_of(view), api_of(view)) for operation, view in operations_of(build_routes()))
     return {operation: (access, api[0]) for operation, access, api in pages if access.name in CONSOLE and _is_own(operation)}
+
+
+@cache
+def personal_pages() -> frozenset[str]:
+    """Return the pages on which the users act on their own account."""
+    return frozenset(operation for operation, view in operations_of(build_routes()) if access_of(view).name == "page_session")
 
 
 def _is_own(operation: str) -> bool:
@@ -50,6 +57,8 @@ def console_rows(people: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str,
 def _cell(access: Access, browser: str, cell: str) -> str:
     if access.name == "platform_page" and browser != "platform-browser":
         return "403"  # the API lets owners of organizations export and anonymize some people, too
+    if browser == "impersonating-browser" and access.outlives:
+        return "403"
     if cell.startswith("2"):
         return DONE
     # To users who are no members, the page of an organization does not exist (decision 264).

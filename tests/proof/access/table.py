@@ -12,7 +12,7 @@ from core.provisioning.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
-from tests.proof.access.console import console_operations, console_rows
+from tests.proof.access.console import console_operations, console_rows, personal_pages
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -63,7 +63,8 @@ BROWSERS: Final = {
     "b-x": "ended-browser",  # an ended session
 }
 # Further browsers, for the pages of the console only.
-CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser")
+END_IMPERSONATION: Final = "POST /app/impersonation/end"
+CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser", "impersonating-browser")
 
 # The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
@@ -405,6 +406,7 @@ GET    /app/organizations/new                        303* 200  200  200  303*
 POST   /app/organizations/new                        303* 303  303  303  303*
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
+POST   /app/impersonation/end                        303* 303  303  303  303*
 GET    /app/account/profile                          303* 200  200  200  303*
 POST   /app/account/profile                          303* 303  303  303  303*
 GET    /app/account/subscriptions                    303* 200  200  200  303*
@@ -735,6 +737,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PEOPLE_PAGES}/second-factor": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/deactivate": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/reactivate": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/impersonate": Request(form=WITH_REASON, things=GUARDED),
+    END_IMPERSONATION: Request(form={"form_token": "{own_form_token}"}),
     f"POST {PEOPLE_PAGES}/export": Request(form=OF_THE_SESSION),
     f"POST {PEOPLE_PAGES}/anonymize": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
     f"POST {PEOPLE_PAGES}/promote": Request(form=OF_THE_SESSION),
@@ -814,6 +818,8 @@ def read_matrix() -> dict[str, dict[str, str]]:
     for route, row in pages.items():
         other_status = row.pop("else")
         row |= {name: row.get(name, row["browser"]) for name in CONSOLE_BROWSERS}
+        if route in personal_pages() and route.startswith("POST") and route != END_IMPERSONATION:
+            row["impersonating-browser"] = "403"  # security I-4
         rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], other_status) | row
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
@@ -836,6 +842,8 @@ def worth_trying(route: str) -> frozenset[str]:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
     if route in console_operations():
         return _OF_PEOPLE | _OF_KEYS | browsers | frozenset(CONSOLE_BROWSERS) | _OF_DIRECTORIES
+    if route in personal_pages():
+        return _OF_PEOPLE | _OF_KEYS | browsers | {"impersonating-browser"} | _OF_DIRECTORIES
     if route in _OF_A_PAGE:
         return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:

@@ -163,10 +163,12 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
     if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
         return None
-    if access.name == "page_session":
-        return None if caller.is_signed_in_browser else TO_SIGN_IN
-    if access.name in CONSOLE and not caller.is_signed_in_browser:
+    if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
         return TO_SIGN_IN
+    if access.name == "sign_in_session":
+        return None
+    if access.name == "page_session":
+        return "403" if caller.impersonated and access.outlives else None
     if access.name == "platform_page":
         return None if caller.is_platform_owner else "403"
     if access.name == "member_page" and caller.role is None:

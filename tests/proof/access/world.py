@@ -22,7 +22,7 @@ from core.applications.api_keys_rules import ApiKey
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceType
 from core.authentication import impersonation
-from core.authentication.browser import form_token
+from core.authentication.browser import authenticate, form_token
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.openid_rules import Scope
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
@@ -206,6 +206,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
         await _browser(ports, pool, home, belongings, home.people["admin"], "admin-browser"),
+        await _impersonating_browser(ports, pool, home, belongings, steward),
         replace(of_stranger, at=home, role=None),
         replace(of_steward, at=home, role=None),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
@@ -257,9 +258,21 @@ async def _browser(
     cookie = await begin_in_browser(ports, account)
     if ended:
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
-    own = {**await belongings.of(account, tenant.organization.slug), "form_token": form_token(cookie)}
+    token = form_token(cookie)
+    own = {**await belongings.of(account, tenant.organization.slug), "form_token": token, "own_form_token": token}
     role = next((role for role in Role if tenant.people[role] == account), Role.MEMBER)
     return Caller(name=name, at=tenant, account=account, role=role, cookie=cookie, is_signed_in_browser=not ended, own=own)
+
+
+async def _impersonating_browser(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, steward: Account) -> Caller:
+    """Add a browser in which this platform owner impersonates the owner of the tenant."""
+    cookie = await begin_in_browser(ports, steward)
+    by = await authenticate(ports, cookie, address=None, agent=None)
+    slug = tenant.organization.slug
+    started = await impersonation.start(ports, by, tenant.people["owner"].id, reason_of(slug), org_slug=slug)
+    caller = await _browser(ports, pool, tenant, belongings, tenant.people["owner"], "impersonating-browser")
+    own = {**caller.own, "form_token": form_token(cookie, started.session_id), "own_form_token": form_token(cookie)}
+    return replace(caller, cookie=cookie, impersonated=True, own=own)
 
 
 def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:

@@ -99,7 +99,7 @@ def _parse_name(text: str) -> str:
 
 
 @routes.post("/app/account/devices/<device_id>/name")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
 async def rename_device(device_id: str) -> Response:
     """Rename one of your devices.
@@ -117,7 +117,7 @@ async def rename_device(device_id: str) -> Response:
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def revoke_device(device_id: str) -> Response:
     """Revoke one of your devices.
@@ -175,7 +175,7 @@ async def show_identities() -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
-@page_session
+@page_session(outlives=True)
 @describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def link_identity(provider: str) -> Response:
     """Link an account at an identity provider.
@@ -196,7 +196,7 @@ async def link_identity(provider: str) -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def unlink_identity(provider: str) -> Response:
     """Unlink an account at an identity provider.
@@ -236,7 +236,7 @@ async def show_organizations() -> Response:
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you are a member of an organization.
@@ -249,7 +249,7 @@ async def confirm_membership(org_slug: str) -> Response:
 
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
@@ -320,7 +320,7 @@ async def show_sessions() -> Response:
 
 
 @routes.post("/app/account/sessions/<session_id>/end")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def end_session(session_id: str) -> Response:
     """End one of your sessions.
@@ -336,7 +336,7 @@ async def end_session(session_id: str) -> Response:
 
 
 @routes.post("/app/account/sessions/end-others")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def end_other_sessions() -> Response:
     """End all your other sessions.

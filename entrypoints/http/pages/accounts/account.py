@@ -96,7 +96,7 @@ async def show_account() -> Response:
 
 
 @routes.post("/app/account/export")
-@page_session
+@page_session(outlives=True)
 @describes_page({200: "The data, as a JSON file to download.", 403: FOREIGN_FORM}, form=["form_token"])
 async def download_data() -> Response:
     """Download your data.
@@ -132,7 +132,7 @@ async def show_password() -> Response:
 
 
 @routes.post(PASSWORD)
-@page_session
+@page_session(outlives=True)
 @refuses(429)
 @describes_page(
     {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
@@ -183,7 +183,7 @@ async def show_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/setup")
-@page_session(limit=MFA_SETUP)
+@page_session(limit=MFA_SETUP, outlives=True)
 @describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def start_two_factor_setup() -> Response:
     """Start to set up two-factor authentication.
@@ -199,7 +199,7 @@ async def start_two_factor_setup() -> Response:
 
 
 @routes.post("/app/account/two-factor/confirm")
-@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
+@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True)
 @describes_page(
     {200: "Two-factor authentication is on. The page shows the backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
     form=["form_token", "code"],
@@ -221,7 +221,7 @@ async def confirm_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/backup-codes")
-@page_session(limit=MFA_SETUP)
+@page_session(limit=MFA_SETUP, outlives=True)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def regenerate_backup_codes() -> Response:
     """Replace your backup codes.
@@ -237,7 +237,7 @@ async def regenerate_backup_codes() -> Response:
 
 
 @routes.post("/app/account/two-factor/disable")
-@page_session(limit=MFA_SETUP)
+@page_session(limit=MFA_SETUP, outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.

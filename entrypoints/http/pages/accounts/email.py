@@ -50,7 +50,7 @@ async def show_email() -> Response:
 
 
 @routes.post(EMAIL_PATH)
-@page_session
+@page_session(outlives=True)
 @refuses(429)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
 async def change_email() -> Response:
@@ -68,7 +68,7 @@ async def change_email() -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/verification")
-@page_session(limit=RESEND_VERIFICATION)
+@page_session(limit=RESEND_VERIFICATION, outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def resend_verification() -> Response:
     """Send another verification email.
@@ -82,7 +82,7 @@ async def resend_verification() -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/cancel")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def cancel_change() -> Response:
     """Cancel the pending change of your email address.

@@ -65,7 +65,7 @@ async def show_profile() -> Response:
 
 
 @routes.post(PROFILE)
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def change_profile() -> Response:
     """Change your profile.
@@ -116,7 +116,7 @@ async def show_deletion() -> Response:
 
 
 @routes.post(DELETE)
-@page_session
+@page_session(outlives=True)
 @describes_page(
     {
         200: "The account is deleted, and the browser is signed out.",

@@ -63,7 +63,7 @@ async def show_subscription(subscription_id: str) -> Response:
 
 
 @routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: "You have no such subscription, or it has ended."}, form=["form_token"])
 async def cancel_subscription(subscription_id: str) -> Response:
     """Cancel one of your subscriptions.

@@ -56,7 +56,7 @@ async def show_consent(service_id: str) -> Response:
 
 
 @routes.post(f"{CONSENTS}/<service_id>/withdraw")
-@page_session
+@page_session(outlives=True)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: NOT_SHARED}, form=["form_token"])
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.

@@ -27,7 +27,7 @@ from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.principals import BlockedByDirectory, Person, Visitor
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import page_session, person_or_browser, to_sign_in
+from entrypoints.http.edge.access import person_or_browser, sign_in_session, to_sign_in
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import page_response, ports, request_record, signed_in
@@ -57,7 +57,7 @@ class ActionUnknown(Invalid):
 
 
 @routes.get(VERIFY_PATH)
-@page_session(limit=DEVICE)
+@sign_in_session(limit=DEVICE)
 @refuses(400)
 @describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
 async def verify_page() -> Response:

@@ -8,16 +8,21 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import platform, platform_users
-from core.authentication import user_access
+from core.authentication import browser, impersonation, sessions, user_access
 from core.kernel.errors import Refusal
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.principals import Person
+from core.kernel.rate_limits import IMPERSONATE
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
+from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.api.privacy import export_package
-from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.authentication.sign_in import redirect
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     ListQuery,
@@ -27,6 +32,7 @@ from entrypoints.http.pages.console import (
     read_console_form,
     redirect_with_notice,
     refused_console_page,
+    session_secret,
     shows,
     to_model,
     with_query,
@@ -87,6 +93,7 @@ async def _values(user_id: str) -> dict[str, Any]:
     f"DELETE {API}/mfa",
     f"POST {API}/deactivate",
     f"POST {API}/reactivate",
+    "POST /api/platform/impersonate/<user_id>",
     "GET /api/privacy/export/<user_id>",
     "DELETE /api/privacy/forget/<user_id>",
 )
@@ -145,6 +152,38 @@ async def deactivate(user_id: str) -> Response:
 async def reactivate(user_id: str) -> Response:
     """Undo the deactivation of an account."""
     return await _act(user_id, platform_users.reactivate, "account-reactivated")
+
+
+@routes.post(f"{ONE}/impersonate")
+@platform_page(limit=IMPERSONATE)
+@accepts("POST /api/platform/impersonate/<user_id>")
+async def start_impersonation(user_id: str) -> Response:
+    """Act as a person in the console of this browser.
+
+    The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
+    """
+    sent = await read_console_form()
+    account = await platform_users.find(ports(), path_id(user_id))
+    try:
+        data = to_model(ImpersonationRequest, sent)
+        await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), "typed": sent, **await _values(user_id)}
+        return await refused_console_page(refusal, "platform/person.html", **values)
+    return redirect(HOME_PATH)
+
+
+@routes.post("/app/impersonation/end")
+@page_session(outlives=False)
+@accepts("POST /api/auth/logout")
+async def end_impersonation() -> Response:
+    """End the impersonation in this browser."""
+    form, person = await read_form(), signed_in()
+    browser.check_form_token(session_secret(), form.get("form_token", ""))
+    if person.impersonator_id is None:  # it has ended already
+        return redirect(HOME_PATH)
+    await sessions.logout(ports(), person)
+    return redirect_with_notice("impersonation-ended", f"{LIST}/{person.user_id}")
 
 
 @routes.post(f"{ONE}/export")

@@ -25,12 +25,14 @@ OWN_PAGES: Final = {
     "admin": [f"{DEMO}/webhooks", f"{DEMO}/audit-log"],
     "member": [DEMO, f"{DEMO}/members"],
     "platform_owner": ["/app/platform/organizations", "/app/platform/people", "/app/platform/health"],
+    "impersonator": [f"{DEMO}/webhooks", f"{DEMO}/audit-log"],
 }
 NOT_FOR: Final = {
     "member": [f"{DEMO}/webhooks", f"{DEMO}/audit-log", f"{DEMO}/applications/new"],
     "platform_owner": [f"{DEMO}/members", f"{DEMO}/settings"],
     "owner": ["/app/platform/organizations"],
     "admin": ["/app/platform/people"],
+    "impersonator": ["/app/platform/people"],
 }
 
 
@@ -48,6 +50,15 @@ def sign_in(browser: Browser, running: Service, person: dict[str, str]) -> None:
     browser.fill("Email address", person["email"])
     browser.fill("Password", person["password"])
     browser.press("Sign in")
+
+
+def impersonate(browser: Browser, running: Service, people: dict[str, Any]) -> None:
+    """Sign in as the platform owner, find the admin, and act as them."""
+    sign_in(browser, running, people["platform_owner"])
+    browser.open(f"{running.address}/app/platform/people?email={people['admin']['email']}")
+    browser.follow(people["admin"]["email"])
+    browser.fill("Reason for the impersonation", "Ticket 4711")
+    browser.press("Impersonate")
 
 
 def links(browser: Browser) -> set[str]:
@@ -77,7 +88,10 @@ def walk(browser: Browser, address: str) -> dict[str, str]:
 def test_each_role_reaches_its_pages_and_no_others(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
     running, people = demo
     for role, own in OWN_PAGES.items():
-        sign_in(browser, running, people[role])
+        if role == "impersonator":
+            impersonate(browser, running, people)
+        else:
+            sign_in(browser, running, people[role])
         seen = walk(browser, running.address)
         assert {ID.sub("<id>", path) for path in own} - seen.keys() == set(), (role, sorted(seen))
         for path in NOT_FOR[role]:
