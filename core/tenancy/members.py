@@ -13,6 +13,7 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
+from core.kernel.values import Email
 from core.tenancy import events, organizations
 from core.tenancy.members_rules import (
     AlreadyOwner,
@@ -25,6 +26,7 @@ from core.tenancy.members_rules import (
     MemberDetails,
     MemberNotFound,
     MemberNotReachable,
+    MemberOrder,
     MembershipNotConfirmed,
     MembersPage,
     NewOwnerNotActive,
@@ -46,13 +48,19 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page) -> MembersPage:
-    """Return one page of the members with this role, oldest first.
+async def list_page(
+    ports: Ports, caller: Member, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+) -> MembersPage:
+    """Return one page of the members with this role, in this order.
+
+    `search` matches any part of an email address. Case is ignored, and a domain matches in its
+    internationalized form, too.
 
     Raises: OrganizationNotFound.
     """
+    text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.members.page(caller.acts_in.id, role, page) or refuse(OrganizationNotFound)
+        return await read.members.page(caller.acts_in.id, role, page, search=text, order=order) or refuse(OrganizationNotFound)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:

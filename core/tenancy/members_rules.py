@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.kernel import principals
@@ -112,6 +113,13 @@ class MemberDetails:
 
     account: MemberAccount
     sessions: LiveSessions
+
+
+class MemberOrder(StrEnum):
+    """An order of the members of an organization."""
+
+    JOINED = "joined"  # those who joined first come first
+    EMAIL = "email"
 
 
 @dataclass(frozen=True, slots=True)

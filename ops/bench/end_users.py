@@ -154,6 +154,7 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Repor
                 connection.execute(statement, plot.parameters)
         connection.execute(_END_USER_TOTALS)
         connection.execute(_SERVICE_TOTALS)
+        _add_owners(connection, plot)
         logins = [
             connection.execute("select count(*) from login_events where service_id = %s", [service]).fetchall()[0][0]
             for service in plot.services[:2]
@@ -233,6 +234,10 @@ def _add_services(connection: psycopg.Connection[Any], plot: _Plot) -> None:
     copy(connection, f"copy plans ({columns})", _plans(plot))
     columns = "id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at"
     copy(connection, f"copy api_keys ({columns})", _keys(plot))
+
+
+def _add_owners(connection: psycopg.Connection[Any], plot: _Plot) -> None:
+    connection.execute("set local session_replication_role = origin")  # a trigger sets the address of a member
     columns = "id, org_id, user_id, role, created_at, confirmed_at"
     copy(connection, f"copy memberships ({columns})", _owners(plot))
 

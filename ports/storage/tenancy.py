@@ -19,7 +19,7 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
-from core.tenancy.members_rules import MemberAccount, MembersPage
+from core.tenancy.members_rules import MemberAccount, MemberOrder, MembersPage
 from core.tenancy.organizations_rules import Membership, Organization, Tier
 
 # Organizations
@@ -127,8 +127,13 @@ class Tiers(TiersRead, Protocol):
 class MembersRead(Protocol):
     """Read access to memberships."""
 
-    async def page(self, org_id: UUID, role: Role | None, page: Page) -> MembersPage | None:
-        """Return a page of the members with this role, oldest first, or None if there is no such organization. None means any role."""
+    async def page(
+        self, org_id: UUID, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+    ) -> MembersPage | None:
+        """Return a page of the members with this role, or None if there is no such organization.
+
+        None means any role. `search` is a part of the email address, in lower case.
+        """
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:

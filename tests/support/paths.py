@@ -118,9 +118,12 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
             select gen_random_uuid(), org_id, id, %(user_id)s, %(plan_id)s, 'active', now() + interval '30 days', now(), now() from serving
             on conflict do nothing)
+        select id from there"""
+    # A statement of its own, because a trigger reads the address of the member.
+    memberships = """
         insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-        select gen_random_uuid(), there.id, of.user_id, of.role, now(), now()
-        from there, (values (%(ruler)s::uuid, 'owner'), (%(user_id)s::uuid, 'member')) as of (user_id, role)
+        select gen_random_uuid(), %(org_id)s, of.user_id, of.role, now(), now()
+        from (values (%(ruler)s::uuid, 'owner'), (%(user_id)s::uuid, 'member')) as of (user_id, role)
         on conflict (org_id, user_id) do nothing"""
     async with pool.connection() as connection:
         permissions = [permission.value for permission in Permission]
@@ -128,3 +131,4 @@ async def restore(pool: Pool, ruler: Account) -> None:
             statement,
             {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "scim_hash": digest(SCIM_TOKEN), "permissions": permissions},
         )
+        await connection.execute(memberships, {**PATH_VALUES, "ruler": ruler.id})

@@ -1,13 +1,14 @@
 """Memberships."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberAccount, MembersPage
+from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
 from core.tenancy.organizations_rules import Membership, effective_limit
 
 # In the order that `to_membership` expects.
@@ -25,32 +26,42 @@ def to_listed_member(row: Row) -> ListedMember:
     return ListedMember(row[0], Email(row[1]), row[2], row[3], to_membership(row[4:]))
 
 
+ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
+
+
 class Members(Repository):
     """Implements `ports.storage.tenancy.Members` and `Confirmations`."""
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
-    async def page(self, org_id: UUID, role: Role | None, page: Page) -> MembersPage | None:
-        # Keep two statements, with and without a role: a single one would get one query plan, in
-        # which no index gives the order. The page comes before the join, so that only its members
-        # are joined, and not those of all earlier pages. The outer join returns one row with the
-        # total and the limits if the page is empty.
+    async def page(
+        self, org_id: UUID, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+    ) -> MembersPage | None:
+        # Keep a statement for each kind of list: a single one would get one query plan, in which no
+        # index gives the order. The page comes before the join, so that only its members are
+        # joined, and not those of all earlier pages. The outer join returns one row with the total
+        # and the limits if the page is empty. Emails are stored in lower case, and strpos needs no
+        # escaping of wildcards.
         of_role = "and m.role = %(role)s" if role is not None else ""
-        total = "o.member_count" if role is None else f"(select count(*) from memberships m where m.org_id = %(org_id)s {of_role})"
+        matching = "and strpos(m.email, %(search)s) > 0" if search is not None else ""
+        counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {of_role} {matching})"
+        total = counted if of_role or matching else "o.member_count"
+        by = ORDERS[order]
         rows = await self._all(
             lambda row: row,
             f"""
             with page as (
-                select {COLUMNS} from memberships m
-                where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s)
+                select {COLUMNS}, m.email from memberships m
+                where m.org_id = %(org_id)s {of_role} {matching} order by {by}, m.id limit %(limit)s offset %(offset)s)
             select {total}, o.max_users, t.default_max_users,
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
-            where o.id = %(org_id)s order by m.created_at, m.id""",
+            where o.id = %(org_id)s order by {by}, m.id""",
             org_id=org_id,
             role=role,
+            search=search,
             limit=page.limit,
             offset=page.offset,
         )

@@ -11,8 +11,8 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM, Role
-from core.kernel.values import Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember, MembersPage
+from core.kernel.values import Email, Page
+from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberOrder, MembersPage
 from core.tenancy.organizations_rules import Limit, LimitSource, Membership
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
@@ -49,6 +49,36 @@ async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
 
 async def all_rows(pool: Pool) -> set[tuple[Any, ...]]:
     return set(await run_sql(pool, "select id, org_id, user_id, role, created_at, confirmed_at from memberships"))
+
+
+async def test_a_search_and_an_order_go_by_the_current_address(storage: Postgres, pool: Pool) -> None:
+    acme, globex = await add_organization(pool, "acme"), await add_organization(pool, "globex")
+    ada, eve = await add(storage, account()), await add(storage, account(email=EVE))
+    await join(storage, membership(acme, ada.id), membership(acme, eve.id, created_at=NOW - 2 * HOUR), membership(globex, ada.id))
+
+    async def found(search: str | None = None, order: MemberOrder = MemberOrder.JOINED, page: Page = ALL) -> tuple[list[UUID], int]:
+        async with storage.reading() as read:
+            result = await read.members.page(acme, None, page, search=search, order=order)
+        assert result is not None
+        return [member.user_id for member in result.members], result.total
+
+    assert await found() == ([eve.id, ada.id], 2)
+    assert await found(order=MemberOrder.EMAIL) == ([ada.id, eve.id], 2)
+    assert await found("eve@") == ([eve.id], 1)
+    assert await found("example", page=Page(2, 1)) == ([ada.id], 2)
+    assert await found("100%") == ([], 0)
+    await run_sql(pool, "update users set email = 'zoe@example.com' where id = %s", ada.id)
+    assert await found("zoe") == ([ada.id], 1)
+    assert await found(order=MemberOrder.EMAIL) == ([eve.id, ada.id], 2)
+
+
+async def test_a_member_who_joins_during_a_change_of_the_address_is_found_by_the_new_one(storage: Postgres, pool: Pool) -> None:
+    org, user = await add_organization(pool, "acme"), await add(storage, account())
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.change_email(user.id, Email("new@example.com"), NOW)
+        nursery.start_soon(join, storage, membership(org, user.id))
+        await until_blocked(pool)
+    assert await run_sql(pool, "select email from memberships") == [("new@example.com",)]
 
 
 @pytest.mark.parametrize("role", list(Role))

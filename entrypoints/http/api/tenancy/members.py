@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from core.kernel.principals import Capability, Role
 from core.tenancy import members
-from core.tenancy.members_rules import ListedMember
+from core.tenancy.members_rules import ListedMember, MemberOrder
 from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
@@ -23,9 +23,11 @@ routes = Blueprint("members", __name__)
 
 
 class MembersQuery(PageQuery):
-    """The page of the list, and a filter by role."""
+    """The page of the list, the filters and the order."""
 
     role: Role | None = Field(None, description="Return only members with this role.")
+    search: Text | None = Field(default=None, description="Return only members with this text in their email address. Case is ignored.")
+    sort: MemberOrder = Field(MemberOrder.JOINED, description="The order: `joined`, with the first members first, or `email`.")
 
 
 class MemberRoleResponse(ResponseModel):
@@ -57,7 +59,7 @@ class MemberLimitResponse(ResponseModel):
 
 
 class MemberListResponse(ResponseModel):
-    """One page of the members, oldest first."""
+    """One page of the members."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
     pagination: Pagination = Field(description="The position of this page, and the total number of members.")
@@ -72,10 +74,11 @@ class MemberListResponse(ResponseModel):
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
     """List the members of the organization.
 
-    The members who joined first come first. The response also has the maximum number of members.
+    By default, the members who joined first come first. The response also has the maximum number of
+    members.
     """
     page = query_args.page_request()
-    listed = await members.list_page(ports(), acting_member(), query_args.role, page)
+    listed = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
     return MemberListResponse(
         members=[_to_response(item) for item in listed.members],
         pagination=pagination(page, listed.total),

@@ -1,4 +1,4 @@
-"""The search of the console: pages, applications and users of an organization."""
+"""The search of the console: pages, applications, members and users of an organization."""
 
 from typing import Any, Final
 
@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 from core.applications import end_users, services
 from core.kernel.principals import Capability, has_capability
 from core.kernel.values import Page
+from core.tenancy import members
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports
@@ -31,20 +32,23 @@ class SearchQuery(ListQuery):
 @member_page(Capability.SERVICES_VIEW)
 @refuses(400)
 @validate_querystring(SearchQuery)
-@shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/users")
+@shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/members", "GET /api/organizations/<org_slug>/users")
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
-    """Search the pages, applications and users of an organization.
+    """Search the pages, applications, members and users of an organization.
 
     A result has only kinds that the caller may view.
     """
     text, root = query_args.search.strip(), f"/app/organizations/{org_slug}"
-    values: dict[str, Any] = {"pages": [], "applications": [], "users": []}
+    values: dict[str, Any] = {"pages": [], "applications": [], "members": [], "users": []}
     if text:
         groups = links_for(acting_member(), "")
         values["pages"] = [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()]
         batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
         found = [summary.service async for batch in batches for summary in batch]
         values["applications"] = [(service.name, application_path(service)) for service in found]
+        if has_capability(acting_member().acts_in.role, Capability.MEMBERS_MANAGE):
+            members_found = (await members.list_page(ports(), acting_member(), None, Page(1, MOST_SHOWN + 1), search=text)).members
+            values["members"] = [(member.email, f"{root}/members/{member.user_id}") for member in members_found]
         if has_capability(acting_member().acts_in.role, Capability.END_USERS_VIEW):
             users = await end_users.list_end_users(ports(), acting_member(), Page(1, MOST_SHOWN + 1), search=text, service_id=None)
             values["users"] = [(user.email, f"{root}/users/{user.id}") for user in users.items]

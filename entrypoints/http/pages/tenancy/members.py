@@ -8,10 +8,11 @@ from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Role
 from core.tenancy import members
 from core.tenancy.members_rules import MemberDetails
+from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
@@ -32,21 +33,19 @@ API: Final = "/api/organizations/<org_slug>/members"
 ROLES: Final = [("", "All roles"), ("owner", "Owner"), ("admin", "Admin"), ("member", "Member")]
 
 
-class MembersQuery(ListQuery, PageQuery):
-    """The page of the list, and the filter by role."""
-
-    role: Role | None = None
+class MembersListQuery(ListQuery, MembersQuery):
+    """The page of the list, the filters and the order."""
 
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
 @refuses(400)
-@validate_querystring(MembersQuery)
+@validate_querystring(MembersListQuery)
 @shows(f"GET {API}")
-async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
+async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
     """List the members of an organization."""
     page = query_args.page_request()
-    listed = await members.list_page(ports(), acting_member(), query_args.role, page)
+    listed = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
     return await console_page(
         "tenancy/members.html",
         root=f"/app/organizations/{org_slug}",

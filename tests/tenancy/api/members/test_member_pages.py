@@ -1,0 +1,48 @@
+"""The pages of members and the search of the console: what an admin finds, and what the pages say without results."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import Role
+from ports import Ports
+from tests.support.browser import FakeBrowser
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization
+
+MEMBERS, SEARCH = "/app/organizations/acme/members", "/app/organizations/acme/search"
+HOSTILE = "<b>ada</b>"
+
+
+@pytest.fixture
+async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
+    """A browser of an admin of acme, which has two more members."""
+    acme = await add_organization(pool, "acme")
+    for email, role in (("grace@example.com", Role.ADMIN), ("zoe@example.com", Role.MEMBER), ("ada@example.com", Role.MEMBER)):
+        user = await add_account(ports, email, PASSWORD)
+        await add_member(pool, acme, user.id, role, confirmed=True)
+    browser = FakeBrowser(app)
+    await browser.sign_in("grace@example.com", PASSWORD)
+    return browser
+
+
+async def test_members_are_found_by_a_part_of_the_address_and_sorted(admin: FakeBrowser) -> None:
+    everyone = (await admin.open(MEMBERS)).text
+    assert everyone.index("zoe@example.com") < everyone.index("ada@example.com")
+    by_address = (await admin.open(f"{MEMBERS}?sort=email")).text
+    assert by_address.index("ada@example.com") < by_address.index("zoe@example.com")
+    found = (await admin.open(f"{MEMBERS}?search=ZOE&sort=email")).text
+    assert "1 member matches." in found
+    assert "ada@example.com" not in found
+    assert '<input type="hidden" name="sort" value="email">' in found, "a filter keeps the order"
+    nothing = (await admin.open(f"{MEMBERS}?search={HOSTILE}")).text
+    assert "No member matches these filters." in nothing
+    assert HOSTILE not in nothing
+    assert (await admin.open(f"{MEMBERS}?sort=age")).status == 400
+
+
+async def test_the_search_finds_members_and_says_if_nothing_matches(admin: FakeBrowser) -> None:
+    assert f'href="{MEMBERS}/' in (await admin.open(f"{SEARCH}?search=zoe")).text
+    assert f'href="{MEMBERS}"' in (await admin.open(f"{SEARCH}?search=memb")).text
+    nothing = (await admin.open(f"{SEARCH}?search={HOSTILE}")).text
+    assert "Nothing matches" in nothing
+    assert HOSTILE not in nothing
