@@ -58,8 +58,8 @@ class MailTransport(Protocol):
         """
         ...
 
-    async def check_server(self, server: MailServer) -> MailServerCheck:
-        """Connect to an organization's mail server and authenticate, but send nothing. It returns within 15 s."""
+    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+        """Send an email through an organization's mail server to test it. It returns within 15 s."""
         ...
 
 

@@ -62,6 +62,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
+        EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
 )
 

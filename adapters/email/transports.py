@@ -5,6 +5,7 @@ import re
 import ssl
 from datetime import UTC
 from email.headerregistry import Address
+from email.message import EmailMessage as MimeMessage
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ _CHECK_RESULTS: Final = MappingProxyType(
         SmtpStage.CONNECTING: MailServerCheck.NOT_REACHED,
         SmtpStage.ENCRYPTING: MailServerCheck.NOT_ENCRYPTED,
         SmtpStage.AUTHENTICATING: MailServerCheck.NOT_SIGNED_IN,
+        SmtpStage.SENDING: MailServerCheck.NOT_ACCEPTED,
     }
 )
 
@@ -104,7 +106,7 @@ class OrganizationSmtp:
 
     async def send(self, message: EmailMessage, server: MailServer) -> None:
         """Send an email. Raises: MailRefused."""
-        mime = to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
+        mime = _to_mime(message, server)
         try:
             with trio.fail_after(self._session_deadline):
                 await self._run(server, lambda client: client.deliver(mime, message.to), self._threads)
@@ -113,8 +115,9 @@ class OrganizationSmtp:
         except trio.TooSlowError:
             raise MailRefused(f"the organization's server: not finished within {self._session_deadline:g} s") from None
 
-    async def check_server(self, server: MailServer) -> MailServerCheck:
-        """Connect and authenticate, but send nothing. Return the result."""
+    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+        """Send an email to test the server. Return the result."""
+        mime = _to_mime(message, server)
         # One check at a time per organization: otherwise one organization could use all threads for
         # checks.
         if server.org_id in self._checked_orgs:
@@ -122,7 +125,7 @@ class OrganizationSmtp:
         self._checked_orgs.add(server.org_id)
         try:
             with trio.fail_after(self._check_deadline):
-                await self._run(server, SmtpClient.authenticate_only, self._check_threads)
+                await self._run(server, lambda client: client.deliver(mime, message.to), self._check_threads)
         except TargetRefused:
             # One answer for all reasons: tenants must not learn whether a name exists in our
             # network.
@@ -143,6 +146,10 @@ class OrganizationSmtp:
             await run_session(client, session, threads)
         except (OSError, ValueError) as error:
             raise SmtpFailed(client.stage, error) from None
+
+
+def _to_mime(message: EmailMessage, server: MailServer) -> MimeMessage:
+    return to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
 
 
 def _to_smtp_server(server: MailServer) -> SmtpServer:
@@ -205,5 +212,5 @@ class MailRouter:
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
         await (self._platform.send(message) if server is None else self._organizations.send(message, server))
 
-    async def check_server(self, server: MailServer) -> MailServerCheck:
-        return await self._organizations.check_server(server)
+    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+        return await self._organizations.check_server(server, message)

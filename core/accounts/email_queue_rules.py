@@ -44,6 +44,7 @@ class EmailKind(StrEnum):
     ORGANIZATION_ACTIVATED = "organization_activated"
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
+    MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by

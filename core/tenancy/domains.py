@@ -72,8 +72,9 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
     if pending.verified_at is not None:
         return pending
     # Outside of any transaction, because the look-up may take seconds.
-    if pending.record_value not in await ports.dns.texts(pending.record_name):
-        raise RecordNotFound(pending)
+    found = await ports.dns.texts(pending.record_name)
+    if pending.record_value not in found:
+        raise RecordNotFound(pending, found)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = await tx.domains.by_org(pending.org_id) or refuse(DomainNotSet)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Conflict, Invalid, NotFound
-from core.kernel.values import Domain, DomainInvalid
+from core.kernel.values import Domain, DomainInvalid, to_printable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
@@ -92,11 +93,18 @@ class ForeignInvitation:
     org_name: str
 
 
+SHOWN_RECORDS: Final = 3  # of the records that were found instead of ours
+SHOWN_VALUE: Final = 80  # characters
+
+
 class RecordNotFound(Invalid):
     """The TXT record was not found in the DNS."""
 
-    def __init__(self, claim: DomainClaim) -> None:
-        super().__init__(
-            f"There is no TXT record {claim.record_name} with the expected value. A new record can take a while to become visible. "
-            "Try again later."
-        )
+    def __init__(self, claim: DomainClaim, found: Collection[str]) -> None:
+        """`found` are the values of the TXT records with this name."""
+        if found:
+            values = ", ".join(f'"{to_printable(value)[:SHOWN_VALUE]}"' for value in sorted(found)[:SHOWN_RECORDS])
+            reason = f"The TXT record {claim.record_name} has another value: {values}. Set the expected value."
+        else:
+            reason = f"There is no TXT record {claim.record_name}. Check its name."
+        super().__init__(f"{reason} A change can take a while to become visible. Try again later.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.tenancy import events, mail_server_rules, organizations
-from core.tenancy.mail_server_rules import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from core.tenancy.mail_server_rules import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
@@ -47,13 +47,3 @@ async def remove(ports: Ports, caller: Member) -> None:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)
         tx.record(events.smtp_removed(removed))
-
-
-async def try_out(ports: Ports, caller: Member) -> MailServerCheck:
-    """Connect to the organization's mail server and sign in, without sending an email.
-
-    Raises: MailServerNotSet.
-    """
-    async with ports.storage.reading() as read:
-        server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
-    return await ports.mail.check_server(server)

@@ -76,11 +76,12 @@ class MailServer(SmtpSettings):
 class MailServerCheck(StrEnum):
     """The result of a connection test. It reveals nothing else about the host (security W-7)."""
 
-    GOOD = "The mail server can be used."
+    GOOD = "The mail server works. It accepted an email to your address."
     NO_ADDRESS = "The host has no public address. Use another host, or ask the operator of Gatehouse to allow this one."
     NOT_REACHED = "No mail server answers at this host and port."
     NOT_ENCRYPTED = "The connection could not be encrypted: the server does not offer TLS, or its certificate is not valid for the host."
     NOT_SIGNED_IN = "The mail server does not accept the username and password."
+    NOT_ACCEPTED = "The mail server does not accept an email from this sender's address to yours."
     BUSY = "Another test of this mail server is still running. Wait until it ends."
 
 

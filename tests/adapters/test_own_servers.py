@@ -84,7 +84,7 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
         transport, server = OrganizationSmtp(guard), server_at(sink.port, host)
         with pytest.raises(MailRefused, match=r"^the organization's server: the host is at an address that is not allowed$"):
             await transport.send(MESSAGE, server)
-        assert await transport.check_server(server) is MailServerCheck.NO_ADDRESS
+        assert await transport.check_server(server, MESSAGE) is MailServerCheck.NO_ADDRESS
     assert sink.messages == []
 
 
@@ -92,16 +92,16 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
 async def test_this_machine_can_be_reached_if_the_operator_allows_it(opening: str) -> None:
     with SmtpSink() as sink:
         transport = OrganizationSmtp(Guard(parse_allowed_targets(opening), lookup=LOOKUP))
-        assert await transport.check_server(server_at(sink.port)) is MailServerCheck.NO_ADDRESS
+        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.NO_ADDRESS
         transport = OrganizationSmtp(Guard(parse_allowed_targets(f"{opening},127.0.0.1/32:{sink.port}"), lookup=LOOKUP))
-        assert await transport.check_server(server_at(sink.port)) is MailServerCheck.GOOD
+        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD
 
 
 async def test_a_check_does_not_reveal_whether_a_name_exists() -> None:
     transport = OrganizationSmtp(Guard(lookup=lookup_of({"inside.example": ["10.0.0.1"]})))
     assert (
-        await transport.check_server(server_at(587, "inside.example"))
-        is await transport.check_server(server_at(587, "unknown.example"))
+        await transport.check_server(server_at(587, "inside.example"), MESSAGE)
+        is await transport.check_server(server_at(587, "unknown.example"), MESSAGE)
         is MailServerCheck.NO_ADDRESS
     )
     # The operator's log contains the reason.
@@ -129,7 +129,7 @@ async def test_an_email_is_refused_if_there_is_no_server() -> None:
     with SmtpSink() as sink:
         server = server_at(sink.port)
     assert await send_refused(make_transport(), server) == "it was not reached"
-    assert await make_transport().check_server(server) is MailServerCheck.NOT_REACHED
+    assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_REACHED
 
 
 # Authentication
@@ -139,23 +139,26 @@ async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         right = server_at(sink.port, password=PASSWORD)
         await make_transport().send(MESSAGE, right)
-        assert await make_transport().check_server(right) is MailServerCheck.GOOD
+        assert await make_transport().check_server(right, MESSAGE) is MailServerCheck.GOOD
         wrong = replace(right, password=f"{PASSWORD}x")
         assert await send_refused(make_transport(), wrong) == "it did not accept the user name and the password: 535"
-        assert await make_transport().check_server(wrong) is MailServerCheck.NOT_SIGNED_IN
+        assert await make_transport().check_server(wrong, MESSAGE) is MailServerCheck.NOT_SIGNED_IN
         assert await send_refused(make_transport(), server_at(sink.port)) == "it did not accept the email: 530"
-    assert len(sink.messages) == 1
+    assert len(sink.messages) == 2, "the email and the test"
 
 
 async def test_the_client_does_not_authenticate_if_the_server_does_not_offer_it() -> None:
     with SmtpSink() as sink:
-        assert await make_transport().check_server(server_at(sink.port, password=PASSWORD)) is MailServerCheck.NOT_SIGNED_IN
+        assert await make_transport().check_server(server_at(sink.port, password=PASSWORD), MESSAGE) is MailServerCheck.NOT_SIGNED_IN
 
 
-async def test_a_check_sends_no_email() -> None:
+async def test_a_check_sends_its_email_and_says_if_the_server_refuses_it() -> None:
     with SmtpSink() as sink:
-        assert await make_transport().check_server(server_at(sink.port)) is MailServerCheck.GOOD
-    assert (sink.messages, sink.envelopes) == ([], [])
+        assert await make_transport().check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD
+        [envelope] = sink.envelopes
+        assert envelope.rcpt_tos == [MESSAGE.to]
+        sink.recipient_answer = "550 no such user"
+        assert await make_transport().check_server(server_at(sink.port), MESSAGE) is MailServerCheck.NOT_ACCEPTED
 
 
 # Encryption
@@ -195,14 +198,14 @@ async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_add
     with run_server(encryption, certificate, monkeypatch) as (sink, server, requested_names):
         transport = make_transport(client_context(certificate))
         await transport.send(MESSAGE, server)
-        assert await transport.check_server(server) is MailServerCheck.GOOD
+        assert await transport.check_server(server, MESSAGE) is MailServerCheck.GOOD
         assert requested_names == [HOST, HOST]
         # The certificate does not contain the address.
-        assert await transport.check_server(replace(server, host="127.0.0.1")) is MailServerCheck.NOT_ENCRYPTED
+        assert await transport.check_server(replace(server, host="127.0.0.1"), MESSAGE) is MailServerCheck.NOT_ENCRYPTED
         # The system does not trust its issuer.
-        assert await make_transport().check_server(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
         assert await send_refused(make_transport(), server) == "the connection could not be encrypted"
-    assert len(sink.messages) == 1
+    assert len(sink.messages) == 2, "the email and the test"
 
 
 @both_encryptions
@@ -210,7 +213,7 @@ async def test_a_certificate_for_another_name_is_refused(encryption: str, foreig
     with run_server(encryption, foreign, monkeypatch) as (sink, server, _):
         transport = make_transport(client_context(foreign))
         assert await send_refused(transport, server) == "the connection could not be encrypted"
-        assert await transport.check_server(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await transport.check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
 
@@ -219,7 +222,7 @@ async def test_nothing_is_sent_unencrypted_if_encryption_is_configured() -> None
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         server = server_at(sink.port, tls=True, password=PASSWORD)
         assert await send_refused(make_transport(), server) == "the connection could not be encrypted"
-        assert await make_transport().check_server(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
 
@@ -247,7 +250,7 @@ async def test_a_check_fails_for_a_malformed_greeting(greeting: bytes) -> None:
             await stream.send_all(greeting)
 
     async with server_that(strange) as url:
-        assert await make_transport().check_server(server_of(url)) is MailServerCheck.NOT_REACHED
+        assert await make_transport().check_server(server_of(url), MESSAGE) is MailServerCheck.NOT_REACHED
 
 
 async def test_the_total_size_of_replies_is_limited() -> None:
@@ -273,7 +276,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
         transport = make_transport(session_deadline=0.05, check_deadline=0.05, connections=1)
         for _ in range(2):  # the second email needs the thread of the first one
             assert await send_refused(transport, server_of(url)) == "not finished within 0.05 s"
-            assert await transport.check_server(server_of(url)) is MailServerCheck.NOT_REACHED
+            assert await transport.check_server(server_of(url), MESSAGE) is MailServerCheck.NOT_REACHED
         await eventually(lambda: transport._threads.borrowed_tokens == 0)
 
 
@@ -289,14 +292,14 @@ async def test_an_organization_can_run_one_check_at_a_time_and_blocks_no_other()
         transport, results = make_transport(), []
 
         async def first() -> None:
-            results.append(await transport.check_server(server_of(url)))
+            results.append(await transport.check_server(server_of(url), MESSAGE))
 
         nursery.start_soon(first)
         await wait_begun.wait()
-        assert await transport.check_server(server_of(url)) is MailServerCheck.BUSY
+        assert await transport.check_server(server_of(url), MESSAGE) is MailServerCheck.BUSY
         with SmtpSink() as sink:
-            assert await transport.check_server(replace(server_at(sink.port), org_id=new_id())) is MailServerCheck.GOOD
+            assert await transport.check_server(replace(server_at(sink.port), org_id=new_id()), MESSAGE) is MailServerCheck.GOOD
         release.set()
     assert results == [MailServerCheck.GOOD]
     with SmtpSink() as sink:
-        assert await transport.check_server(server_at(sink.port)) is MailServerCheck.GOOD
+        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD

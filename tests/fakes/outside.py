@@ -38,6 +38,7 @@ class FakeMailTransport:
         self.emails: list[EmailMessage] = []
         self.servers: dict[str, MailServer | None] = {}  # by message id
         self.checked_servers: list[MailServer] = []
+        self.tests: list[EmailMessage] = []  # of these servers
         self.check_result = MailServerCheck.GOOD
         self.attempts: Counter[str] = Counter()  # started deliveries, by address
         self.refusal: str | None = None
@@ -45,9 +46,10 @@ class FakeMailTransport:
         self.stuck_after: set[str] = set()
         self._changed = trio.Event()
 
-    async def check_server(self, server: MailServer) -> MailServerCheck:
+    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
         await trio.lowlevel.checkpoint()
         self.checked_servers.append(server)
+        self.tests.append(message)
         return self.check_result
 
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:

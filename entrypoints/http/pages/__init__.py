@@ -24,6 +24,7 @@ from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
+from ports.outside import EmailMessage
 
 _HERE = Path(__file__).parent
 
@@ -153,6 +154,14 @@ def render(
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
     return _page(
         body, status, f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; form-action {form_action}; {_FIXED}"
+    )
+
+
+def email_page(message: EmailMessage, design: Design) -> Page:
+    """Return the HTML of an email as a page that can do nothing."""
+    images = f"'self' data: {design.logo_origin or ''}".strip()
+    return _page(
+        message.html, 200, f"default-src 'none'; style-src 'unsafe-inline'; img-src {images}; form-action 'none'; sandbox; {_FIXED}"
     )
 
 

@@ -35,7 +35,7 @@ NOTICES: Final = {
     "member-removed": "Member removed.",
     "invited": "Invitations sent: {count}.",
     "invitation-canceled": "Invitation canceled.",
-    "mail-server-saved": "Mail server saved. Test the connection now.",
+    "mail-server-saved": "Mail server saved. Send a test now.",
     "mail-server-removed": "Mail server removed.",
     "siem-saved": "SIEM saved. Send a test now.",
     "siem-removed": "SIEM removed.",

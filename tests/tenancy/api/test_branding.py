@@ -4,10 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import Role
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, run_concurrently, run_during, run_sql
+from tests.support.browser import FakeBrowser
+from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
 from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE
 
@@ -247,3 +250,20 @@ async def test_the_branding_is_deleted_with_the_organization(acme: Tenant, pool:
     await patch_branding(acme, DESIGN)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert await run_sql(pool, "select * from branding") == []
+
+
+async def test_the_preview_of_an_email_has_the_design_and_can_do_nothing(acme: Tenant, app: QuartTrio) -> None:
+    await patch_branding(acme, {"product_name": "<b>Acme</b>", "logo_url": "https://cdn.acme.example/logo.png"})
+    admin = await add_account(acme.ports, "grace@example.com", PASSWORD)
+    await add_member(acme.pool, acme.org, admin.id, Role.ADMIN, confirmed=True)
+    browser = FakeBrowser(app)
+    await browser.sign_in(admin.email, PASSWORD)
+    page = await browser.open("/app/organizations/acme/branding/email/preview")
+    assert page.status == 200
+    assert "&lt;b&gt;Acme&lt;/b&gt;" in page.text
+    assert "https://cdn.acme.example/logo.png" in page.text
+    policy = str(page.headers["Content-Security-Policy"])
+    assert all(
+        part in policy for part in ("default-src 'none'", "sandbox;", "form-action 'none'", "img-src 'self' data: https://cdn.acme.example")
+    )
+    assert "script" not in policy

@@ -127,6 +127,7 @@ async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: Fake
     checked = sent.checked_servers[0]
     assert (checked.org_id, checked.host, checked.port, checked.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
     assert checked.password == PASSWORD
+    assert (sent.tests[0].to, sent.tests[0].subject) == (acme.people["admin"].email, "Your mail server works - Acme")
     assert len(await acme.log()) == 1
 
 
@@ -183,13 +184,13 @@ async def test_only_invitations_use_the_mail_server_of_the_organization(
 ) -> None:
     await put(acme, real_servers.settings())
     assert (await send_test(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
-    assert real_servers.served == []
     response = await acme.invite("grace@example.com")
     await other_tenant.invite("grace@example.com")
     await add_account(acme.ports, "grace@example.com")
     await acme.api.post("/api/auth/forgot-password", {"email": "grace@example.com", "org_slug": acme.slug})
     await real_servers.deliver()
-    [message] = real_servers.served
+    trial, message = real_servers.served
+    assert (trial["Subject"], trial["To"]) == ("Your mail server works - Acme", acme.people["owner"].email)
     assert (str(message["From"]), message["To"]) == ("Acme Post <post@acme.example>", "grace@example.com")
     assert response["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
     assert "reset-password" not in str(message)

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core import sample_emails
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from core.tenancy import branding, organizations
@@ -13,7 +14,7 @@ from core.tenancy.colors import ColorInvalid
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, page_response, ports
-from entrypoints.http.pages import render
+from entrypoints.http.pages import email_page, render
 from entrypoints.http.pages.console import (
     accepts,
     console_page,
@@ -68,13 +69,25 @@ def _or_none(text: str) -> str | None:
     return text.strip() or None
 
 
+@routes.get(f"{PAGE}/email/preview")
+@member_page(Capability.ORGANIZATION_MANAGE)
+@shows(f"PATCH {API}", f"GET {API}")
+async def show_email_preview(org_slug: str) -> Response:
+    """Show an email of an organization as its users see it. Its link does not work."""
+    design = await _design()
+    return page_response(email_page(sample_emails.compose_example(ports(), acting_member(), design), design))
+
+
+async def _design() -> Design:
+    organization = await organizations.get(ports(), acting_member())
+    return Design(organization.name, await branding.get_settings(ports(), acting_member()))
+
+
 @routes.get(f"{PAGE}/preview")
 @member_page(Capability.ORGANIZATION_MANAGE)
 @shows(f"PATCH {API}", f"GET {API}")
 async def show_preview(org_slug: str) -> Response:
     """Show the sign-in page of an organization as its users see it. Its forms send nothing."""
-    organization = await organizations.get(ports(), acting_member())
-    design = Design(organization.name, await branding.get_settings(ports(), acting_member()))
     values: dict[str, Any] = {
         "form_token": "",
         "next": "",
@@ -90,4 +103,4 @@ async def show_preview(org_slug: str) -> Response:
         "sign_up": "/app/sign-up",
         "forgot_password": "/app/forgot-password",
     }
-    return page_response(render("authentication/sign_in.html", design=design, **values))
+    return page_response(render("authentication/sign_in.html", design=await _design(), **values))

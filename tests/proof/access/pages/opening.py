@@ -14,6 +14,8 @@ from tests.proof.access.table import OF_THE_SESSION, REQUESTS
 from tests.proof.access.world import Caller, World
 from tests.support.builders import Answer, run_sql
 
+# An email, which has another structure than a page.
+EMAIL_PREVIEW: Final = "GET /app/organizations/<org_slug>/branding/email/preview"
 IN_CONSOLE: Final = frozenset({"member_page", "platform_page", "page_session"})
 EMPTY: Final = "#empty"  # marks a form that was sent without its fields
 
@@ -41,7 +43,7 @@ def caller_of(world: World, view: object) -> Caller:
 
 def operations(app: QuartTrio) -> dict[str, object]:
     """Return the routes of the console with their views."""
-    return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE}
+    return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE and route != EMAIL_PREVIEW}
 
 
 async def open_all(app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[Opened]:
