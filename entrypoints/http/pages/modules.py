@@ -9,7 +9,17 @@ from typing import Final
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
 from entrypoints.http.pages.applications import access as application_access
-from entrypoints.http.pages.applications import analytics, api_keys, applications, end_users, new_application, overview, plans, search
+from entrypoints.http.pages.applications import (
+    analytics,
+    api_keys,
+    applications,
+    end_users,
+    new_application,
+    overview,
+    plans,
+    providers,
+    search,
+)
 from entrypoints.http.pages.applications import saml as saml_configuration
 from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
@@ -51,6 +61,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (application_access, "Pages: who may use an application, and the test of a sign-in."),
     (api_keys, "Pages: the API keys of an application."),
     (saml_configuration, "Pages: the SAML configuration of an application."),
+    (providers, "Pages: the credentials of an application at identity providers."),
     (plans, "Pages: the plans of an application, and the subscriptions to them."),
     (end_users, "Pages: the users of an organization's applications."),
     (directory, "Pages: the directory of an organization."),

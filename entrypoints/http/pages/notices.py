@@ -66,6 +66,8 @@ NOTICES: Final = {
     "access-saved": "Access saved.",
     "assigned": "User assigned.",
     "unassigned": "Assignment removed.",
+    "provider-saved": "Credentials saved. They apply to new sign-ins.",
+    "provider-removed": "Credentials removed.",
     "key-revoked": "API key revoked.",
     "organization-created": "Organization created.",
     "organization-waits": "Organization created. It waits for the approval of a platform owner, and you get an email.",

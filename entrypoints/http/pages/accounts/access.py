@@ -63,7 +63,7 @@ def _device_values(listed: ListedDevice) -> dict[str, Any]:
 
 @routes.get(DEVICES)
 @page_session
-@describes_page({200: "The list."})
+@describes_page({200: "The list."}, api=["GET /api/user/devices"])
 async def show_devices() -> Response:
     """List your devices.
 
@@ -74,7 +74,10 @@ async def show_devices() -> Response:
 
 @routes.get("/app/account/devices/<device_id>")
 @page_session
-@describes_page({200: "The page.", 403: "The device belongs to another user."})
+@describes_page(
+    {200: "The page.", 403: "The device belongs to another user."},
+    api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
+)
 async def show_device(device_id: str) -> Response:
     """Show one of your devices.
 
@@ -165,7 +168,10 @@ async def _identities_values() -> dict[str, Any]:
 
 @routes.get(IDENTITIES_PATH)
 @page_session
-@describes_page({200: "The list."})
+@describes_page(
+    {200: "The list."},
+    api=["GET /api/user/identities", "POST /api/user/identities/<provider>/link", "DELETE /api/user/identities/<provider>"],
+)
 async def show_identities() -> Response:
     """List your linked accounts.
 
@@ -216,7 +222,7 @@ async def unlink_identity(provider: str) -> Response:
 
 @routes.get(ORGANIZATIONS)
 @page_session
-@describes_page({200: "The list."})
+@describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
     """List the organizations that you are a member of.
 
@@ -266,7 +272,7 @@ async def leave_organization(org_slug: str) -> Response:
 
 @routes.get(APPLICATIONS)
 @page_session
-@describes_page({200: "The list."})
+@describes_page({200: "The list."}, api=["GET /api/user/applications"])
 async def show_applications() -> Response:
     """List the applications that you may use.
 

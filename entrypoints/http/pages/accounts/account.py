@@ -60,7 +60,7 @@ async def recent_devices() -> Sequence[ListedDevice]:
 
 @routes.get(ACCOUNT_PATH)
 @page_session
-@describes_page({200: "The page."})
+@describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
 async def show_account() -> Response:
     """Show the overview of your account.
 
@@ -122,7 +122,7 @@ async def _password_values() -> dict[str, Any]:
 
 @routes.get(PASSWORD)
 @page_session
-@describes_page({200: "The form."})
+@describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
 async def show_password() -> Response:
     """Show the form to change your password, or to set the first one.
 
@@ -173,7 +173,16 @@ def _setup_values(setup: MfaSetup) -> dict[str, Any]:
 
 @routes.get(TWO_FACTOR)
 @page_session
-@describes_page({200: "The page."})
+@describes_page(
+    {200: "The page."},
+    api=[
+        "GET /api/user/mfa/status",
+        "POST /api/user/mfa/setup",
+        "POST /api/user/mfa/verify",
+        "POST /api/user/mfa/backup-codes/regenerate",
+        "DELETE /api/user/mfa",
+    ],
+)
 async def show_two_factor() -> Response:
     """Show the status of your two-factor authentication.
 

@@ -39,7 +39,7 @@ async def _values() -> dict[str, Any]:
 
 @routes.get(EMAIL_PATH)
 @page_session
-@describes_page({200: "The form."})
+@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user", "POST /api/auth/resend-verification"])
 async def show_email() -> Response:
     """Show the form to change your email address.
 

@@ -54,7 +54,7 @@ def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[
 
 @routes.get(PROFILE)
 @page_session
-@describes_page({200: "The form."})
+@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user"])
 async def show_profile() -> Response:
     """Show the form to change your profile.
 
@@ -106,7 +106,7 @@ async def _deletion_values() -> dict[str, Any]:
 
 @routes.get(DELETE)
 @page_session
-@describes_page({200: "The page."})
+@describes_page({200: "The page."}, api=["DELETE /api/user"])
 async def show_deletion() -> Response:
     """Show what the deletion of your account does.
 

@@ -40,7 +40,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
 
 @routes.get(SUBSCRIPTIONS)
 @page_session
-@describes_page({200: "The list."})
+@describes_page({200: "The list."}, api=["GET /api/subscription"])
 async def show_subscriptions() -> Response:
     """List your subscriptions.
 
@@ -52,7 +52,7 @@ async def show_subscriptions() -> Response:
 
 @routes.get(f"{SUBSCRIPTIONS}/<subscription_id>")
 @page_session
-@describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."})
+@describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
 async def show_subscription(subscription_id: str) -> Response:
     """Show what the cancellation of one of your subscriptions does.
 

@@ -32,7 +32,7 @@ def _values(consent: Consent) -> dict[str, Any]:
 
 @routes.get(CONSENTS)
 @page_session
-@describes_page({200: "The list."})
+@describes_page({200: "The list."}, api=["GET /api/user/consents"])
 async def show_consents() -> Response:
     """List the applications that you allowed to see parts of your account.
 
@@ -44,7 +44,7 @@ async def show_consents() -> Response:
 
 @routes.get(f"{CONSENTS}/<service_id>")
 @page_session
-@describes_page({200: "The page.", 404: NOT_SHARED})
+@describes_page({200: "The page.", 404: NOT_SHARED}, api=["GET /api/user/consents", "DELETE /api/user/consents/<service_id>"])
 async def show_consent(service_id: str) -> Response:
     """Show the data that an application can see.
 
