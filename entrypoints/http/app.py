@@ -1,7 +1,7 @@
 """The Quart application: its blueprints, its edge, and the checks at start."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
@@ -46,7 +46,7 @@ from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import LazyBodyConnection
-from entrypoints.http.edge.context import AppContext, bind_context
+from entrypoints.http.edge.context import AppContext, app_context, bind_context
 from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.directory_log import DirectoryLog
 from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
@@ -170,6 +170,7 @@ def create_app(
     """
     app = build_routes()
     configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
+    app.while_serving(partial(_log_in_background, app))
     return app
 
 
@@ -253,6 +254,13 @@ def build_routes() -> Application:
     check_every_route(app)
     check_hooks(app)
     return app
+
+
+async def _log_in_background(app: Application) -> AsyncGenerator[None]:
+    directory_log = app_context(app).directory_log
+    directory_log.background = app.nursery
+    yield
+    directory_log.background = None
 
 
 class RouteTable:

@@ -62,13 +62,23 @@ class DirectoryLog:
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
         self._unwritten: dict[UUID, deque[ScimRequest]] = {}
+        # Of the running server. Without it, `write` returns once the request is stored. Otherwise the
+        # next request on the same connection would wait.
+        self.background: trio.Nursery | None = None
 
     async def write(self, org_id: UUID, entry: ScimRequest) -> None:
         """Store a request, or leave it to the task that stores requests of the organization already. An outage of the database loses it."""
         if org_id in self._unwritten:
             self._unwritten[org_id].append(entry)
             return
-        waiting = self._unwritten[org_id] = deque([entry], MAX_ENTRIES)
+        self._unwritten[org_id] = deque([entry], MAX_ENTRIES)
+        if self.background is None:
+            await self._write_all(org_id)
+        else:
+            self.background.start_soon(self._write_all, org_id)
+
+    async def _write_all(self, org_id: UUID) -> None:
+        waiting = self._unwritten[org_id]
         try:
             while waiting:
                 batch = list(waiting)

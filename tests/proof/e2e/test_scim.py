@@ -43,6 +43,13 @@ def test_all_checks_pass_except_those_that_the_guide_explains(running: Service) 
     checks = scim_checks.run_checks(running.address, created.json()["token"])
     assert Counter(name for name, passed in checks if not passed) == dict.fromkeys(EXPLAINED, 1)
     assert sum(passed for _, passed in checks) > 40
+    asked = running.get("/scim/v2/ServiceProviderConfig", token=created.json()["token"])
+    assert asked.status_code == 200
+    assert running.stop() == 0
+    running.start()
+    logged = running.get("/api/organizations/acme/scim-requests", token=running.login(ADA, PASSWORD)["access_token"]).json()["requests"]
+    assert len(logged) == 100
+    assert logged[0]["path"] == "/scim/v2/ServiceProviderConfig", "the last request before the stop is stored"
     guide = GUIDE.read_text("utf-8")
     for check in EXPLAINED:
         assert f"`{check.partition(' ')[2]}`" in guide, check
