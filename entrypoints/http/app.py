@@ -1,7 +1,7 @@
 """The Quart application: its blueprints, its edge, and the checks at start."""
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
@@ -170,7 +170,6 @@ def create_app(
     """
     app = build_routes()
     configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
-    app.while_serving(partial(_log_in_background, app))
     return app
 
 
@@ -251,16 +250,19 @@ def build_routes() -> Application:
     handle_errors(app)
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.before_serving(partial(_log_in_background, app))
+    app.after_serving(partial(_log_at_once, app))
     check_every_route(app)
     check_hooks(app)
     return app
 
 
-async def _log_in_background(app: Application) -> AsyncGenerator[None]:
-    directory_log = app_context(app).directory_log
-    directory_log.background = app.nursery
-    yield
-    directory_log.background = None
+async def _log_in_background(app: Application) -> None:
+    app_context(app).directory_log.background = app.nursery
+
+
+async def _log_at_once(app: Application) -> None:
+    app_context(app).directory_log.background = None
 
 
 class RouteTable:
