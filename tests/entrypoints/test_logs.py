@@ -26,21 +26,7 @@ RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 Written = Callable[[], str]
 
 
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    """Restore the logging configuration after each test."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-    structlog.contextvars.clear_contextvars()
-    logs._access = logs._log_access
-    root = logging.getLogger()
-    for handler in root.handlers[:]:
-        if isinstance(handler, logs._ToStructlog):
-            root.removeHandler(handler)
-    root.setLevel(logging.WARNING)
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 @pytest.fixture

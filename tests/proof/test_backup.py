@@ -37,6 +37,8 @@ from tests.support import database
 from tests.support.builders import make_ports
 from tests.support.storage_fixtures import *  # noqa: F403
 
+pytestmark = pytest.mark.usefixtures("restored_logging")
+
 KEYS: Final = f"test:{base64.b64encode(bytes(range(32))).decode()}"  # of the vault of `make_ports`
 OTHER_KEYS: Final = f"test:{base64.b64encode(bytes(32)).decode()}"
 

@@ -1,10 +1,12 @@
-"""Fixtures for HTTP tests: accounts, tenants, a platform owner, an impersonator, and browsers."""
+"""Fixtures for HTTP tests: accounts, tenants, a platform owner, an impersonator, browsers, and the logs."""
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 import pytest
+import structlog
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -12,6 +14,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from entrypoints import logs
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -137,3 +140,20 @@ def outage_after_commit(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> Callab
         monkeypatch.setattr(storage, "reading", down)
 
     return lambda: monkeypatch.setattr(storage, "transaction", last_transaction)
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Restore the logging configuration after a test in which the service configures it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+    structlog.contextvars.clear_contextvars()
+    logs._access = logs._log_access
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, logs._ToStructlog):
+            root.removeHandler(handler)
+    root.setLevel(logging.WARNING)
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.NOTSET)

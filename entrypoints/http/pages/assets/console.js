@@ -18,6 +18,9 @@ for (const select of document.querySelectorAll("select[data-submits]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// After a change, screen readers read the message about it first.
+document.querySelector(".notice-good")?.focus({ preventScroll: true });
+
 // A menu closes when the user goes elsewhere.
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.drop[open]")) {
