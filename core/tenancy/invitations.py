@@ -14,7 +14,7 @@ from core.accounts import accounts, mailbox
 from core.accounts.accounts_rules import EmailNotFree
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
-from core.kernel.values import digest, new_id
+from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, members_rules, organizations
 from core.tenancy.invitations_rules import (
@@ -54,13 +54,17 @@ if TYPE_CHECKING:
 # Members
 
 
-async def list_page(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> PageResult[ListedInvitation]:
+async def list_page(
+    ports: Ports, caller: Member, status: InvitationStatus | None, page: Page, *, search: str | None = None
+) -> PageResult[ListedInvitation]:
     """Return one page of the organization's invitations with this status, newest first.
 
-    A pending invitation that has passed its expiry has the status expired.
+    A pending invitation that has passed its expiry has the status expired. `search` matches any part
+    of an email address, as for members.
     """
+    text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now())
+        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text)
 
 
 async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:

@@ -194,10 +194,12 @@ class InvitationsRead(Protocol):
     expiry as expired. The other methods return the stored status.
     """
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
+    async def page(
+        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+    ) -> PageResult[ListedInvitation]:
         """Return the organization's invitations with this status, newest first.
 
-        None means any status.
+        None means any status. `search` is a part of the email address, in lower case.
         """
         ...
 

@@ -68,8 +68,12 @@ class Invitations(Repository):
 
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
-        rows = await self._all(lambda row: row, _page(STORED[status]), org_id=org_id, limit=page.limit, offset=page.offset, now=now)
+    async def page(
+        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+    ) -> PageResult[ListedInvitation]:
+        matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
+        statement = _page([f"{condition}{matching}" for condition in STORED[status]])
+        rows = await self._all(lambda row: row, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search)
         return PageResult([to_listed_invitation(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:

@@ -26,8 +26,9 @@ INSERTS: Final = """
     insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
     select md5('o' || n)::uuid, 'o' || n, 'O', 'active', tiers.id, now(), now()
     from generate_series(1, %(size)s / 10) n, tiers where tiers.name = 'free';
-    insert into memberships (id, org_id, user_id, role, created_at)
-    select gen_random_uuid(), md5('o' || 1 + mod(n, %(size)s / 10))::uuid, md5('u' || n)::uuid, 'member', now()
+    insert into memberships (id, org_id, user_id, email, role, created_at)
+    select gen_random_uuid(), md5('o' || 1 + mod(n, %(size)s / 10))::uuid, md5('u' || n)::uuid,
+           'person-' || n || '@example.com', 'member', now()
     from generate_series(1, %(size)s) n;
     insert into mfa_events (id, user_id, event_type, success, created_at)
     select gen_random_uuid(), md5('u' || 1 + mod(n, %(size)s))::uuid,

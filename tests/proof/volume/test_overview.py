@@ -24,8 +24,9 @@ SIZE: Final = 20_000
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, member_count, created_at, updated_at)
     values (%(org)s, 'acme', 'Acme', 'active', %(size)s, %(now)s, %(now)s);
-    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-    select gen_random_uuid(), %(org)s, md5('u' || n)::uuid, case when n <= 3 then 'admin' else 'member' end, %(now)s, %(now)s
+    insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
+    select gen_random_uuid(), %(org)s, md5('u' || n)::uuid, n || '@example.com',
+           case when n <= 3 then 'admin' else 'member' end, %(now)s, %(now)s
     from generate_series(1, %(size)s) n;
     insert into mfa (user_id, secret, setup_at, last_step)
     select md5('u' || n)::uuid, '', %(now)s, 1 from generate_series(2, %(size)s) n;

@@ -108,16 +108,16 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
                        %s - n * interval '1 minute', now()
                 from generate_series(1, 10000) n, tiers where tiers.name = 'free'
                 returning id, slug)
-            insert into memberships (id, org_id, user_id, role, created_at)
-            select gen_random_uuid(), added.id, u.id, 'owner', now()
+            insert into memberships (id, org_id, user_id, email, role, created_at)
+            select gen_random_uuid(), added.id, u.id, u.email, 'owner', now()
             from added join users u on u.email = substr(added.slug, 2) || '@example.com'""",
             (NOW,),
         )
         # One organization is large.
         await connection.execute(
             """
-            insert into memberships (id, org_id, user_id, role, created_at)
-            select gen_random_uuid(), o.id, u.id, 'member', now()
+            insert into memberships (id, org_id, user_id, email, role, created_at)
+            select gen_random_uuid(), o.id, u.id, u.email, 'member', now()
             from organizations o, users u where o.slug = 'o1' and u.email <> '1@example.com'"""
         )
     await run_sql(pool, "analyze users, organizations, memberships, tiers")

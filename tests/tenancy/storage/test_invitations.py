@@ -192,6 +192,16 @@ async def test_pages_are_newest_first_and_have_the_total(storage: Postgres, pool
             assert ([item.invitation for item in result.items], result.total) == (expected, 5)
 
 
+async def test_a_search_looks_at_the_addresses_of_one_organization(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
+    grace, ada = invitation(org, "grace@example.com"), invitation(org, "ada@example.com", expires_at=NOW)
+    await invite(storage, grace, ada, invitation(other, "grace@example.org"))
+    async with storage.reading() as read:
+        for search, status, expected in (("grace", None, [grace]), ("ada", PENDING, []), ("ada@", EXPIRED, [ada]), ("100%", None, [])):
+            result = await read.invitations.page(org, status, ALL, NOW, search=search)
+            assert ([item.invitation.id for item in result.items], result.total) == ([one.id for one in expected], len(expected))
+
+
 async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     invitations = [invitation(org, f"{number}@example.com") for number in range(5)]

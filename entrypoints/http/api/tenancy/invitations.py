@@ -143,9 +143,10 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
 
 
 class InvitationsQuery(PageQuery):
-    """The page of the list, and a filter by status."""
+    """The page of the list, and the filters."""
 
     status: InvitationStatus | None = Field(None, description="Return only invitations with this status.")
+    search: Text | None = Field(default=None, description="Return only invitations with this text in their email address. Case is ignored.")
 
 
 @routes.get("/api/organizations/<org_slug>/invitations")
@@ -158,7 +159,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
     The newest come first. The header X-Total-Count has the number of all invitations that match.
     """
-    listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.page_request())
+    listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.page_request(), search=query_args.search)
     # Keep the status 200: without it, quart-schema drops the headers.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 

@@ -11,10 +11,11 @@ from core.kernel.principals import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.invitations_rules import InvitationStatus
+from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -40,21 +41,19 @@ MOST_SHOWN: Final = 5  # lines in an error
 SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 
-class InvitationsQuery(ListQuery, PageQuery):
-    """The page of the list, and the filter by state."""
-
-    status: InvitationStatus | None = None
+class InvitationListQuery(ListQuery, InvitationsQuery):
+    """The page of the list, and the filters."""
 
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
 @refuses(400)
-@validate_querystring(InvitationsQuery)
+@validate_querystring(InvitationListQuery)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>")
-async def show_invitations(org_slug: str, query_args: InvitationsQuery) -> Response:
+async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
     """List the invitations of an organization."""
     page = query_args.page_request()
-    listed = await invitations.list_page(ports(), acting_member(), query_args.status, page)
+    listed = await invitations.list_page(ports(), acting_member(), query_args.status, page, search=query_args.search)
     return await console_page(
         "tenancy/invitations.html",
         root=f"/app/organizations/{org_slug}",

@@ -26,6 +26,7 @@ OWN_PAGES: Final = {
     "member": [DEMO, f"{DEMO}/members"],
     "platform_owner": ["/app/platform/organizations", "/app/platform/people", "/app/platform/health"],
     "impersonator": [f"{DEMO}/webhooks", f"{DEMO}/audit-log"],
+    "stranger": ["/app/account", "/app/account/applications"],
 }
 NOT_FOR: Final = {
     "member": [f"{DEMO}/webhooks", f"{DEMO}/audit-log", f"{DEMO}/applications/new"],
@@ -33,6 +34,7 @@ NOT_FOR: Final = {
     "owner": ["/app/platform/organizations"],
     "admin": ["/app/platform/people"],
     "impersonator": ["/app/platform/people"],
+    "stranger": [DEMO, f"{DEMO}/members", f"{DEMO}/applications", "/app/platform/people"],
 }
 
 
@@ -87,6 +89,7 @@ def walk(browser: Browser, address: str) -> dict[str, str]:
 
 def test_each_role_reaches_its_pages_and_no_others(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
     running, people = demo
+    people["stranger"] = people["other_organization"]["member"]
     for role, own in OWN_PAGES.items():
         if role == "impersonator":
             impersonate(browser, running, people)

@@ -40,6 +40,17 @@ async def test_members_are_found_by_a_part_of_the_address_and_sorted(admin: Fake
     assert (await admin.open(f"{MEMBERS}?sort=age")).status == 400
 
 
+async def test_invitations_are_found_by_a_part_of_the_address(admin: FakeBrowser) -> None:
+    path = "/app/organizations/acme/invitations"
+    assert "No invitations yet." in (await admin.open(path)).text
+    sent = await admin.submit(f"{path}/new", f"{path}/new", addresses="new@example.com, other@example.com", role="member")
+    assert sent.status in (200, 303)
+    found = (await admin.open(f"{path}?search=NEW@")).text
+    assert "new@example.com" in found
+    assert "other@example.com" not in found
+    assert "No invitation matches these filters." in (await admin.open(f"{path}?search=nothing&status=pending")).text
+
+
 async def test_the_search_finds_members_and_says_if_nothing_matches(admin: FakeBrowser) -> None:
     assert f'href="{MEMBERS}/' in (await admin.open(f"{SEARCH}?search=zoe")).text
     assert f'href="{MEMBERS}"' in (await admin.open(f"{SEARCH}?search=memb")).text
