@@ -211,6 +211,18 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
         reason = detail["msg"].removeprefix("Value error, ")
         message = "Enter a value." if detail["type"] == "missing" else f"{reason[0].upper()}{reason[1:]}."
         raise FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "") from None
+    except Invalid as refusal:  # of a value of the core, such as an email address
+        raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None
+
+
+def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
+    try:
+        model.model_validate({name: value})
+    except ValidationError:  # the other fields are missing
+        return False
+    except Invalid:
+        return True
+    return False
 
 
 def to_lines(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.principals import Capability, Role
-from core.kernel.values import Email
+from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
 from core.tenancy.invitations_rules import InvitationStatus
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
@@ -116,7 +116,11 @@ def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
     """
     found: dict[Email, str] = {}
     wrong = []
-    for row in csv.reader(text.splitlines()):
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error:  # a cell without end
+        raise FieldInvalid("This is not a CSV file. Check the quotation marks.", "addresses") from None
+    for row in rows:
         cells = [part for cell in row for part in SEPARATORS.split(cell) if part]
         own_role = next((cell.lower() for cell in cells if cell.lower() in (Role.ADMIN, Role.MEMBER)), role)
         for cell in cells:
@@ -124,7 +128,7 @@ def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
                 continue
             try:
                 found[Email(Email.parse(cell.strip("<>\"'")))] = own_role
-            except ValueError:
+            except EmailInvalid:
                 wrong.append(cell)
     if wrong:
         shown = ", ".join(wrong[:MOST_SHOWN]) + (f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else "")

@@ -1,0 +1,85 @@
+"""How the console reads its forms: pasted addresses, the models of the API, and names that become slugs."""
+
+from contextlib import suppress
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.kernel.values import Slug
+from entrypoints.http.api.tenancy.mail_server import MailServerRequest
+from entrypoints.http.pages.console import FieldInvalid, is_checked, to_model, to_number
+from entrypoints.http.pages.tenancy.invitations import MOST, parse_addresses
+
+ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ada@example.com, eve@example.com", [ADA, EVE]),
+        ("ada@example.com;eve@example.com\n\n", [ADA, EVE]),
+        ("Ada Lovelace <ada@example.com>\nEve <EVE@example.com>", [ADA, EVE]),
+        ("email,role\nada@example.com,Admin\neve@example.com,", [("ada@example.com", "admin"), EVE]),
+        ('"Lovelace, Ada","ada@example.com"\r\n"Eve","eve@example.com","member"', [ADA, EVE]),
+        ("ada@example.com\nADA@example.com", [ADA]),
+    ],
+)
+def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[tuple[str, str]]) -> None:
+    assert parse_addresses(text, "member") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "at least one"),
+        ("Ada, Eve", "at least one"),
+        ("ada@example.com, eve@, @x", "no email addresses: eve@, @x."),
+        ("\n".join(f"{n}@" for n in range(7)), "4@ and 2 more"),
+        ("\n".join(f"{n}@example.com" for n in range(MOST + 1)), f"at most {MOST} addresses"),
+        (f'"{"x" * 200_000}', "not a CSV"),
+    ],
+)
+def test_a_refusal_of_addresses_says_what_to_change(text: str, reason: str) -> None:
+    with pytest.raises(FieldInvalid, match=reason) as refusal:
+        parse_addresses(text, "member")
+    assert refusal.value.field == "addresses"
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(FieldInvalid):
+        assert parse_addresses(text, "member")
+
+
+@given(st.text())
+def test_any_name_suggests_valid_slugs(name: str) -> None:
+    suggested = list(islice(Slug.suggest(name), 3))
+    assert [Slug.parse(slug) for slug in suggested] == suggested
+    assert len(set(suggested)) == 3
+
+
+def test_slugs_resemble_the_name() -> None:
+    assert list(islice(Slug.suggest("Zo\u00eb & S\u00f6hne"), 2)) == ["zoe-sohne", "zoe-sohne-2"]
+
+
+def test_a_form_is_read_with_the_model_of_the_api() -> None:
+    form = {"host": " mail.example.com ", "from_email": "post@example.com", "port": "2525", "username": " ", "form_token": "x"}
+    data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
+    assert (data.host, data.port, data.username, data.tls) == ("mail.example.com", 2525, None, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"host": " "}, "host", "Enter a value."),
+        ({"from_email": "post"}, "from_email", "email address is not valid"),
+        ({"port": "many"}, "port", "Input should be a valid integer"),
+    ],
+)
+def test_a_refused_field_is_named_with_the_reason(changes: dict[str, str], field: str, message: str) -> None:
+    form = {"host": "mail.example.com", "from_email": "post@example.com", "port": "25"} | changes
+    with pytest.raises(FieldInvalid, match=message) as refusal:
+        to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
+    assert refusal.value.field == field
