@@ -35,7 +35,7 @@ class OwnerNotInvitable(Invalid):
 
 
 class InvitationAlreadySent(Invalid):
-    """There is already a pending invitation for this address. Cancel it before you send another one."""
+    """There is already a pending invitation for this address. Send that one again, or cancel it."""
 
 
 class TooManyInvitations(Limited):
@@ -48,7 +48,7 @@ class TooManyInvitations(Limited):
 
 
 class InvitationNotFound(NotFound):
-    """There is no pending invitation with this id."""
+    """There is no such invitation, or it has been answered or canceled."""
 
 
 class InvitationNotPending(Invalid):

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.kernel.errors import refuse
 from core.kernel.principals import Capability, NotWhileImpersonating, Role
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
@@ -16,6 +17,7 @@ from core.tenancy.invitations_rules import (
     BulkInvitation,
     Invitation,
     InvitationAlreadySent,
+    InvitationNotFound,
     InvitationStatus,
     InviteeBlocked,
     ListedInvitation,
@@ -100,6 +102,31 @@ async def invite_many(ports: Ports, caller: Member, invitees: Sequence[tuple[Ema
             invitation, _ = await _send(ports, tx, organization.id, inviter, email, role, now, hide_token=hide_token)
             results.append(BulkInvitation(email, ListedInvitation(invitation, inviter), None))
     return results
+
+
+async def resend(ports: Ports, caller: Member, invitation_id: UUID) -> ListedInvitation:
+    """Replace a pending or expired invitation by a new one for the same address and role, and return the new one.
+
+    The links of the old one stop working.
+
+    Raises: InvitationNotFound; the errors of `invite`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
+        if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
+            raise InvitationNotFound
+        require_grantable(_parse_role(caller, earlier.role), membership)
+        if earlier.is_pending and not await expire_if_due(tx, earlier, now):
+            await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
+            tx.record(events.invitation_revoked(earlier))
+        await _require_below_daily_limit(ports, tx, organization.id, 1, now)
+        await _require_invitable(tx, organization.id, earlier.email, now)
+        inviter = await _load_inviter(tx, caller)
+        hide_token = await tx.smtp.settings(organization.id) is None
+        invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, earlier.role, now, hide_token=hide_token)
+    return ListedInvitation(invitation, inviter)
 
 
 def _parse_role(caller: Member, name: str) -> Role:

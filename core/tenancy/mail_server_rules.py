@@ -40,8 +40,12 @@ class MailCredentialsIncomplete(Invalid):
     """Send both username and password, or neither. A password from an earlier request is not kept."""
 
 
-class MailCredentialsInvalid(Invalid):
-    """The username and the password may contain only printable ASCII characters. Mail servers accept no others."""
+class MailUsernameInvalid(Invalid):
+    """The username may contain only printable ASCII characters. Mail servers accept no others."""
+
+
+class MailPasswordInvalid(Invalid):
+    """The password may contain only printable ASCII characters. Mail servers accept no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +92,16 @@ class MailServerCheck(StrEnum):
 def validate(server: MailServer) -> MailServer:
     """Return the server with its host in canonical form.
 
-    Raises: MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailCredentialsInvalid.
+    Raises: MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailUsernameInvalid, MailPasswordInvalid.
     """
     if server.port not in _LOW_PORTS and not 1024 <= server.port <= 65535:
         raise MailPortInvalid
     if (server.username is None) != (server.password is None):
         raise MailCredentialsIncomplete
-    if not all(text is None or _PRINTABLE.fullmatch(text) for text in (server.username, server.password)):
-        raise MailCredentialsInvalid
+    if server.username is not None and not _PRINTABLE.fullmatch(server.username):
+        raise MailUsernameInvalid
+    if server.password is not None and not _PRINTABLE.fullmatch(server.password):
+        raise MailPasswordInvalid
     return replace(server, host=parse_host(server.host))
 
 

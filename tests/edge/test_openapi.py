@@ -209,6 +209,7 @@ POST   {org}/invitations                                          429
 POST   {org}/invitations/bulk                                     429
 GET    {org}/invitations                                          400
 POST   {org}/invitations/{invitation_id}/accept                   400
+POST   {org}/invitations/{invitation_id}/resend                   400 429
 GET    /app/invitations/accept                                    400 403
 GET    /invitations/accept                                        400
 POST   /app/invitations/accept                                    400 403 413 415

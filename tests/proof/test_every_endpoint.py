@@ -110,6 +110,7 @@ ADDITIONS: Final = {
     "GET /api/organizations/{}/members/{}": "security R-9: the member's page of the console",
     "DELETE /api/organizations/{}/members/{}/sessions": "security R-9: admins end the sessions of a member",
     "POST /api/organizations/{}/invitations/bulk": "the console invites pasted addresses",
+    "POST /api/organizations/{}/invitations/{}/resend": "decision 273",
     "POST /api/organizations/{}/members/{}/password-reset": "security R-8: admins help members who cannot sign in",
     "GET /api/organizations/{}/directory-blocks": "decision 132",
     "DELETE /api/organizations/{}/directory-blocks/{}": "decision 132",

@@ -35,6 +35,7 @@ NOTICES: Final = {
     "member-removed": "Member removed.",
     "invited": "Invitations sent: {count}.",
     "invitation-canceled": "Invitation canceled.",
+    "invitation-resent": "A new invitation is on its way. The links of the earlier one no longer work.",
     "mail-server-saved": "Mail server saved. Send a test now.",
     "mail-server-removed": "Mail server removed.",
     "siem-saved": "SIEM saved. Send a test now.",

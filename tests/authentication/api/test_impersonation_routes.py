@@ -124,6 +124,7 @@ ALLOWED = {
             ("GET POST", "invitations"),
             ("POST", "invitations/bulk"),
             ("POST", "invitations/<invitation_id>"),
+            ("POST", "invitations/<invitation_id>/resend"),
             ("GET", "services"),
             ("GET", "services/<service_slug>"),
             ("GET", "services/<service_slug>/access"),

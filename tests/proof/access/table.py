@@ -161,6 +161,7 @@ POST   {org}/invitations                      401  403  403  403  403  200  200 
 POST   {org}/invitations/bulk                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}/resend                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}/accept                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    /api/invitations                       401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 POST   /api/invitations/accept                200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403  401  400
@@ -773,6 +774,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
     f"POST {PAGES_OF_ORG}/invitations/new": Request(form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "member"}),
     f"POST {PAGES_OF_ORG}/invitations/<invitation_id>/cancel": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/invitations/<invitation_id>/resend": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),

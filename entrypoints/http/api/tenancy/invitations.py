@@ -176,6 +176,20 @@ async def cancel(org_slug: str, invitation_id: str) -> Empty:
     return Empty()
 
 
+@routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/resend")
+@member(Capability.MEMBERS_MANAGE, outlives=False)
+@refuses(400, 429)
+@returns(ListedInvitationResponse)
+async def resend(org_slug: str, invitation_id: str) -> ListedInvitationResponse:
+    """Send a pending or expired invitation again.
+
+    This cancels a pending invitation, so its links stop working, and sends a new one to the same address with
+    the same role. 404 if the invitation was answered or canceled. 429 if the organization has reached its daily
+    limit of invitations.
+    """
+    return _to_listed_response(await inviting.resend(ports(), acting_member(), path_id(invitation_id)))
+
+
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)

@@ -14,7 +14,7 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import accounts, devices, email_changes, mfa
-from core.accounts.accounts_rules import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
+from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet, PasswordTooLong
 from core.accounts.devices_rules import ListedDevice
 from core.accounts.mfa_rules import MfaSetup
 from core.applications import own_applications
@@ -152,8 +152,10 @@ async def change_password() -> Response:
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
     except (Invalid, CurrentPasswordWrong, Limited) as refusal:
-        about_current = not isinstance(refusal, Invalid)
-        return await refused_console_page(refusal, "accounts/password.html", about_current=about_current, **await _password_values())
+        is_new_one = isinstance(refusal, Invalid) and not (
+            isinstance(refusal, PasswordTooLong) and len(new_password) <= MAX_PASSWORD_LENGTH
+        )
+        return await refused_console_page(refusal, "accounts/password.html", about_current=not is_new_one, **await _password_values())
     return redirect_with_notice("first-password", ACCOUNT_PATH)
 
 

@@ -36,6 +36,7 @@ from entrypoints.http.pages.console import (
 routes = Blueprint("saml_configuration_pages", __name__)
 
 PAGE: Final = f"{APPLICATION}/saml"
+MAPPING: Final = "attribute_mapping"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.EntityIdMissing: "entity_id",
     rules.EntityIdInvalid: "entity_id",
@@ -43,7 +44,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.AcsUrlInvalid: "acs_url",
     rules.SloUrlInvalid: "slo_url",
     rules.SloCertificateInvalid: "slo_certificate",
-    rules.AttributeNameInvalid: "email_attribute",
+    rules.AttributeNameInvalid: MAPPING,
     rules.SignatureRequired: "sign_assertions",
 }
 FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
@@ -107,6 +108,11 @@ async def _refused(refusal: Refusal, service: Service, sent: Mapping[str, str], 
     return await refused_console_page(refusal, "applications/saml.html", **values)
 
 
+def _wrong_attribute(mapping: Mapping[str, str]) -> str:
+    wrong = (source for source, name in mapping.items() if not rules.is_name(name, rules.MAX_ATTRIBUTE_NAME_LENGTH))
+    return f"{next(wrong, 'email')}_attribute"  # or both have the same name
+
+
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
@@ -132,7 +138,8 @@ async def configure(org_slug: str, service_slug: str) -> Response:
         )
         await saml.configure(ports(), acting_member(), service_slug, configuration)
     except Refusal as refusal:
-        return await _refused(refusal, service, sent, wrong_field(refusal, FIELDS))
+        wrong = wrong_field(refusal, FIELDS)
+        return await _refused(refusal, service, sent, _wrong_attribute(mapping or {}) if wrong == MAPPING else wrong)
     return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
 
 

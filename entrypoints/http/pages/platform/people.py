@@ -102,16 +102,21 @@ async def show_person(user_id: str) -> Response:
     return await console_page("platform/person.html", problem=None, wrong=None, typed={}, **await _values(user_id))
 
 
-async def _act(user_id: str, action: Action, notice: str) -> Response:
-    """Do what a form with a reason asks for."""
+async def _act(user_id: str, form: str, action: Action, notice: str) -> Response:
+    """Do what the form with this name asks for, which has a reason."""
     sent = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
     try:
         await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, sent).reason)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), "typed": sent, **await _values(user_id)}
+        values = {"wrong": _field_of(form, refusal), "typed": sent, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
     return redirect_with_notice(notice, f"{LIST}/{account.id}")
+
+
+def _field_of(form: str, refusal: Refusal) -> str | None:
+    field = wrong_field(refusal, {})
+    return None if field is None else f"{form}-{field}"
 
 
 @routes.post(f"{ONE}/end-sessions")
@@ -119,7 +124,7 @@ async def _act(user_id: str, action: Action, notice: str) -> Response:
 @accepts(f"POST {API}/end-sessions")
 async def end_sessions(user_id: str) -> Response:
     """End all sessions of a person."""
-    return await _act(user_id, user_access.end_sessions, "all-sessions-ended")
+    return await _act(user_id, "end-sessions", user_access.end_sessions, "all-sessions-ended")
 
 
 @routes.post(f"{ONE}/password-reset")
@@ -127,7 +132,7 @@ async def end_sessions(user_id: str) -> Response:
 @accepts(f"POST {API}/password-reset")
 async def send_password_reset(user_id: str) -> Response:
     """Send a person a link to set a new password."""
-    return await _act(user_id, user_access.send_password_reset, "reset-sent")
+    return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-sent")
 
 
 @routes.post(f"{ONE}/second-factor")
@@ -135,7 +140,7 @@ async def send_password_reset(user_id: str) -> Response:
 @accepts(f"DELETE {API}/mfa")
 async def remove_second_factor(user_id: str) -> Response:
     """Remove the second factor of a person."""
-    return await _act(user_id, platform_users.remove_mfa, "second-factor-removed")
+    return await _act(user_id, "second-factor", platform_users.remove_mfa, "second-factor-removed")
 
 
 @routes.post(f"{ONE}/deactivate")
@@ -143,7 +148,7 @@ async def remove_second_factor(user_id: str) -> Response:
 @accepts(f"POST {API}/deactivate")
 async def deactivate(user_id: str) -> Response:
     """Deactivate the account of a person."""
-    return await _act(user_id, platform_users.deactivate, "account-deactivated")
+    return await _act(user_id, "deactivate", platform_users.deactivate, "account-deactivated")
 
 
 @routes.post(f"{ONE}/reactivate")
@@ -151,7 +156,7 @@ async def deactivate(user_id: str) -> Response:
 @accepts(f"POST {API}/reactivate")
 async def reactivate(user_id: str) -> Response:
     """Undo the deactivation of an account."""
-    return await _act(user_id, platform_users.reactivate, "account-reactivated")
+    return await _act(user_id, "reactivate", platform_users.reactivate, "account-reactivated")
 
 
 @routes.post(f"{ONE}/impersonate")
@@ -168,7 +173,7 @@ async def start_impersonation(user_id: str) -> Response:
         data = to_model(ImpersonationRequest, sent)
         await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), "typed": sent, **await _values(user_id)}
+        values = {"wrong": _field_of("impersonate", refusal), "typed": sent, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
     return redirect(HOME_PATH)
 

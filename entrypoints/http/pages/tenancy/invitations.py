@@ -49,7 +49,7 @@ class InvitationListQuery(ListQuery, InvitationsQuery):
 @member_page(Capability.MEMBERS_MANAGE)
 @refuses(400)
 @validate_querystring(InvitationListQuery)
-@shows(f"GET {API}", f"POST {API}/<invitation_id>")
+@shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
     """List the invitations of an organization."""
     page = query_args.page_request()
@@ -72,6 +72,16 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
     await read_console_form()
     await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
     return redirect_with_notice("invitation-canceled", f"/app/organizations/{org_slug}/invitations")
+
+
+@routes.post(f"{LIST}/<invitation_id>/resend")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"POST {API}/<invitation_id>/resend")
+async def resend(org_slug: str, invitation_id: str) -> Response:
+    """Send a pending or expired invitation again."""
+    await read_console_form()
+    await inviting.resend(ports(), acting_member(), path_id(invitation_id))
+    return redirect_with_notice("invitation-resent", f"/app/organizations/{org_slug}/invitations")
 
 
 @routes.get(f"{LIST}/new")

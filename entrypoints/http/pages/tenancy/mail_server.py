@@ -37,7 +37,8 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.MailHostInvalid: "host",
     rules.MailPortInvalid: "port",
     rules.MailCredentialsIncomplete: "password",
-    rules.MailCredentialsInvalid: "username",
+    rules.MailUsernameInvalid: "username",
+    rules.MailPasswordInvalid: "password",
 }
 TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
 

@@ -26,9 +26,9 @@ async def test_each_address_has_a_result_and_only_the_invitable_ones_are_invited
     assert [(item["email"], item["invitation"] is not None, item["error"]) for item in answer.json["results"]] == [
         ("new@example.com", True, None),
         ("known@example.com", False, "This user is already a member of the organization."),
-        ("pending@example.com", False, "There is already a pending invitation for this address. Cancel it before you send another one."),
+        ("pending@example.com", False, "There is already a pending invitation for this address. Send that one again, or cancel it."),
         ("other@example.com", True, None),
-        ("new@example.com", False, "There is already a pending invitation for this address. Cancel it before you send another one."),
+        ("new@example.com", False, "There is already a pending invitation for this address. Send that one again, or cancel it."),
     ]
     assert answer.json["invited"] == 2
     assert await acme.statuses() == dict.fromkeys(("pending@example.com", "new@example.com", "other@example.com"), "pending")

@@ -1,12 +1,14 @@
 """The pages of members and the search of the console: what an admin finds, and what the pages say without results."""
 
+import re
+
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import Role
 from ports import Ports
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization
 
 MEMBERS, SEARCH = "/app/organizations/acme/members", "/app/organizations/acme/search"
@@ -49,6 +51,17 @@ async def test_invitations_are_found_by_a_part_of_the_address(admin: FakeBrowser
     assert "new@example.com" in found
     assert "other@example.com" not in found
     assert "No invitation matches these filters." in (await admin.open(f"{path}?search=nothing&status=pending")).text
+
+
+async def test_an_invitation_is_sent_again_with_a_button(admin: FakeBrowser) -> None:
+    path = "/app/organizations/acme/invitations"
+    await admin.submit(f"{path}/new", f"{path}/new", addresses="new@example.com", role="member")
+    [button] = re.findall(rf'action="({path}/[^"/]+/resend)"', (await admin.open(path)).text)
+    assert leads_to(await admin.submit(button)) == path
+    page = (await admin.open(path)).text
+    assert "A new invitation is on its way." in page
+    assert page.count(">Pending</span>") == 1
+    assert button not in page
 
 
 async def test_the_search_finds_members_and_says_if_nothing_matches(admin: FakeBrowser) -> None:

@@ -1,0 +1,85 @@
+"""What every form does with a value that no field takes: it changes nothing, and marks the field."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+from lxml import html
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from adapters.postgres.engine.pool import Pool
+from tests.proof.access.calls import Request, call, prepare, routes
+from tests.proof.access.pages.opening import caller_of, open_all, operations
+from tests.proof.access.state import Changes, changes_since, mark, undo
+from tests.proof.access.table import REQUESTS
+from tests.proof.access.world import World
+from tests.support.builders import Answer, run_sql
+
+pytestmark = pytest.mark.slow
+
+WRONG: Final = {"too many characters": "x" * 70_000, "a NUL character": "a\x00b"}
+REFUSED: Final = (400, 401)  # a wrong password is a 401
+NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of a page: the route that it posts to, its hidden fields, and the others with their values."""
+
+    route: str
+    hidden: Mapping[str, str]
+    fields: Mapping[str, str]
+
+
+async def test_every_field_refuses_what_it_cannot_take(app: QuartTrio, pool: Pool, world: World) -> None:
+    views, found = operations(app), []
+    forms = await forms_of_pages(app, pool, world)
+    for form in forms:
+        request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, views[form.route])
+        for field in form.fields:
+            for name, value in WRONG.items():
+                sent = {**form.fields, **(request.form or {}), **form.hidden, field: value}
+                await run_sql(pool, "delete from rates")
+                await prepare(pool, request, caller)
+                start = await mark(pool)
+                answer = await call(app, form.route, Request(form=sent, things=request.things), caller)
+                finding = what_is_wrong(answer, field, await changes_since(pool, start))
+                await undo(pool)
+                if finding:
+                    found.append(f"{form.route} {field} with {name}: {finding}")
+    assert not found, "\n".join(found)
+    assert len(forms) > 30
+
+
+def what_is_wrong(answer: Answer, field: str, changes: Changes) -> str | None:
+    if answer.status not in REFUSED or changes:
+        return f"{answer.status} {changes}"
+    document = html.document_fromstring(answer.text)
+    marked = document.xpath("//*[@aria-invalid='true']/@name")
+    reason = document.xpath("string(//*[@role='alert'])")
+    return None if marked == [field] else f"the page marks {marked}: {reason}"
+
+
+async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]:
+    """Return the forms with texts that the user types, each once."""
+    found: dict[tuple[str, ...], Form] = {}
+    adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
+    async for page in open_all(app, pool, world):
+        for form in html.document_fromstring(page.answer.text).xpath("//form[@method='post']"):
+            try:
+                endpoint, _ = adapter.match(form.get("action").partition("?")[0], method="POST")
+            except HTTPException:
+                continue
+            route = names[id(app.view_functions[endpoint])]
+            hidden = {each.get("name"): each.get("value") for each in form.xpath(".//input[@type='hidden'][@name!='form_token']")}
+            inputs = form.xpath(f".//textarea | .//input[not(contains('hidden checkbox radio file submit', @type)) and not({NOT_TYPED})]")
+            fields = {each.get("name"): as_template(each.text or each.get("value") or "") for each in inputs}
+            if fields and route in operations(app):
+                found.setdefault((route, *hidden.values()), Form(route, hidden, fields))
+    return list(found.values())
+
+
+def as_template(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
