@@ -82,7 +82,12 @@ class MembersPage(TenantPage):
     def comparisons(self, seconds: int) -> Mapping[str, Sample]:
         large, of_role = self.tenants.large, {"role": "member"}
         self.check(self.request(large, of_role), large.members_of_role)
-        return {f"the large one's {large.members_of_role:,} with the role member": self.measure_page(large, of_role, seconds)}
+        named = {"search": "member-99@"}
+        self.check(self.request(large, named), 1)
+        return {
+            f"the large one's {large.members_of_role:,} with the role member": self.measure_page(large, of_role, seconds),
+            "the large one's one with a certain part in the address": self.measure_page(large, named, seconds),
+        }
 
 
 class AuditPage(TenantPage):
@@ -102,6 +107,8 @@ class AuditPage(TenantPage):
 class InConsole(TenantPage):
     """The same list as a page of the console."""
 
+    page_name: ClassVar[str | None] = None  # the last part of its path, unless it is `resource`
+
     def prepare(self, seconds: int, rounds: int) -> None:
         super().prepare(seconds, rounds)
         self.cookies = [f"gatehouse-session={secret}" for secret in people.add_browser_sessions(self.service)]
@@ -110,7 +117,7 @@ class InConsole(TenantPage):
 
     def page(self, tenant: Tenant) -> Request:
         cookie = self.cookies[0 if tenant is self.tenants.large else 1]
-        return Request("GET", f"/app/organizations/{tenant.slug}/{self.resource}", cookie=cookie)
+        return Request("GET", f"/app/organizations/{tenant.slug}/{self.page_name or self.resource}", cookie=cookie)
 
     def measure_page(self, tenant: Tenant, filters: Mapping[str, str], seconds: int) -> Sample:
         return measure_sequentially(self.service, self.page(tenant), seconds)
@@ -127,6 +134,24 @@ class MembersInConsole(InConsole, MembersPage):
 class AuditInConsole(InConsole, AuditPage):
     name = "audit-page-html"
     description = "p50 of the page of the audit log in the console, in the large organization / in the small one"
+
+
+class ApplicationsInConsole(InConsole):
+    name = "applications-page-html"
+    description = "p50 of the page of applications in the console, in the large organization / in the small one"
+    resource = listed = "services"
+    page_name = "applications"
+
+    def total(self, tenant: Tenant) -> int:
+        return tenant.services
+
+    def filters(self, tenant: Tenant) -> Mapping[str, str]:
+        return {"limit": str(PAGE)}
+
+    def check(self, request: Request, total: int) -> int:
+        shown = ask(self.service, request)
+        check_equal(f"The total of {request.path}", shown["usage"]["current_services"], total)
+        return len(shown[self.listed])
 
 
 class AuditPageByTarget(AuditPage):

@@ -5,6 +5,7 @@ from typing import Final
 
 from ops.bench.browser_rows import Keys, Metadata, OverviewPage, SamlSignOn, SignInForm, SignInPage, UnknownPath
 from ops.bench.page_rows import (
+    ApplicationsInConsole,
     AuditInConsole,
     AuditPage,
     AuditPageByAction,
@@ -47,7 +48,7 @@ ROWS: Final[Sequence[type[Row]]] = (
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,
     ScimCreate, ScimFilter, ScimPage, ScimGroup,
-    MembersPage, MembersInConsole, AuditPage, AuditInConsole, AuditPageByTarget, AuditPageByAction,
+    MembersPage, MembersInConsole, AuditPage, AuditInConsole, ApplicationsInConsole, AuditPageByTarget, AuditPageByAction,
     UserReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchAll,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
 )  # fmt: skip

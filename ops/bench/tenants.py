@@ -18,6 +18,8 @@ from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_MEMBERS: Final = 50
 SMALL_ENTRIES: Final = 1000
+LARGE_SERVICES: Final = 1000
+SMALL_SERVICES: Final = 50
 OTHER_MEMBERS: Final = 50
 # Audit log entries per object in every organization. An organization and its services have many
 # more.
@@ -36,6 +38,11 @@ _DETAILS: Final = {
     "security.password.changed": '{"method": "change"}',
     "organization.updated": '{"changed": ["name"]}',
 }
+_ADD_SERVICES: Final = """
+    insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at)
+    select md5(%(org)s || n)::uuid, %(org)s::uuid, 'service-' || n, 'Service ' || n, 'mobile', md5('client' || %(org)s || n)::uuid, '{}',
+           %(at)s, %(at)s
+    from generate_series(1, %(count)s) n"""
 _AGENTS: Final = tuple(
     f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{version}.0.0.0 Safari/537.36"
     for version in range(120, 128)
@@ -70,7 +77,7 @@ class Scale:
         return (
             f"{self.organizations:,} organizations, {sum(self.members_of_each):,} members, {self.entries:,} audit entries; "
             f"of them {self.large_members:,} and {self.large_entries:,} in the large one, "
-            f"{SMALL_MEMBERS} and {SMALL_ENTRIES:,} in the small one"
+            f"{SMALL_MEMBERS} and {SMALL_ENTRIES:,} in the small one, with {LARGE_SERVICES:,} and {SMALL_SERVICES} services"
         )
 
 
@@ -90,6 +97,7 @@ class Tenant:
     person: str  # a user with PER_TARGET entries
     entries_of_people: int
     entries_of_itself: int
+    services: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Repor
         copy(connection, f"copy users ({columns})", _accounts(people, {str(owner) for owner in owners}))
         columns = "id, org_id, user_id, role, created_at, confirmed_at"
         copy(connection, f"copy memberships ({columns})", _memberships(draw, scale, organizations, people, firsts))
+        for org_id, count in zip(organizations, (LARGE_SERVICES, SMALL_SERVICES), strict=False):
+            connection.execute(_ADD_SERVICES, {"org": org_id, "count": count, "at": _BEGIN})
         connection.execute("truncate audit_log")  # allows COPY to write frozen rows, as a vacuum would leave them
         with without_indexes(connection, "audit_log", report):
             columns = "id, org_id, action, target_type, target_id, actor_id, address, agent, details, created_at"
@@ -235,6 +245,7 @@ class _Log:
             person=self._people[self._firsts[number] + self._targets[number] - 1],
             entries_of_people=_user_entries(entries),
             entries_of_itself=(entries // 5 + 1) // 4,
+            services=LARGE_SERVICES if number == 0 else SMALL_SERVICES,
         )
 
 

@@ -18,7 +18,7 @@ from ops.bench.tenants import QUICK
 @pytest.mark.parametrize(
     ("rows", "database_content"),
     [
-        (["members-page", "audit-page", "audit-page-by-target"], f"{QUICK.organizations} organizations"),
+        (["members-page", "audit-page", "audit-page-by-target", "applications-page-html"], f"{QUICK.organizations} organizations"),
         (["service-users-page", "end-users-page", "service-analytics"], f"{end_users.QUICK.organizations} organizations"),
     ],
     ids=["organizations", "end users"],
