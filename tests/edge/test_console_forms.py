@@ -24,6 +24,7 @@ ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
         ("email,role\nada@example.com,Admin\neve@example.com,", [("ada@example.com", "admin"), EVE]),
         ('"Lovelace, Ada","ada@example.com"\r\n"Eve","eve@example.com","member"', [ADA, EVE]),
         ("ada@example.com\nADA@example.com", [ADA]),
+        ("\"ada@example.com,admin\"\n'eve@example.com'", [("ada@example.com", "admin"), EVE]),
     ],
 )
 def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[tuple[str, str]]) -> None:
@@ -34,11 +35,14 @@ def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[t
     ("text", "reason"),
     [
         ("", "at least one"),
-        ("Ada, Eve", "at least one"),
+        ("email,role", "at least one"),
+        ("Ada, Eve", "no email addresses: Ada, Eve."),
+        ("ada@example.com\neve.example.com\nbad one", "no email addresses: eve.example.com, bad one."),
+        ('"a,b"@example.com', "no email addresses: @example.com."),
         ("ada@example.com, eve@, @x", "no email addresses: eve@, @x."),
         ("\n".join(f"{n}@" for n in range(7)), "4@ and 2 more"),
         ("\n".join(f"{n}@example.com" for n in range(MOST + 1)), f"at most {MOST} addresses"),
-        (f'"{"x" * 200_000}', "not a CSV"),
+        (f'"{"x" * 200_000}', 'no email addresses: "x{59}\\.'),
     ],
 )
 def test_a_refusal_of_addresses_says_what_to_change(text: str, reason: str) -> None:
@@ -75,7 +79,7 @@ def test_a_form_is_read_with_the_model_of_the_api() -> None:
     [
         ({"host": " "}, "host", "Enter a value."),
         ({"from_email": "post"}, "from_email", "email address is not valid"),
-        ({"port": "many"}, "port", "Input should be a valid integer"),
+        ({"port": "many"}, "port", "Enter a whole number."),
     ],
 )
 def test_a_refused_field_is_named_with_the_reason(changes: dict[str, str], field: str, message: str) -> None:

@@ -288,7 +288,9 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "tenancy/own_organizations.html": {
         **ACCOUNT,
-        "organizations": [{"slug": "acme", "name": "Acme & Sons", "role": "member", "since": TIME, "is_confirmed": False}],
+        "organizations": [
+            {"slug": "acme", "name": "Acme & Sons", "role": "member", "state": "pending", "since": TIME, "is_confirmed": False}
+        ],
     },
     "accounts/sessions.html": {
         **ACCOUNT,

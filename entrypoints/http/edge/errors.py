@@ -182,6 +182,7 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
     return for_people and accepted.best_match(["text/html", "application/json"]) != "application/json"
 
 
+_WITH_LISTS: Final = ("/app/organizations/", "/app/platform/", "/app/account/")
 _FOR_PROGRAMS: Final = (
     "/api/",
     "/webhooks/",
@@ -201,10 +202,12 @@ def _is_for_people(path: str) -> bool | None:
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
 
-def error_page(status: int, message: str, request_id: str, support: SupportContact | None) -> Page:
-    """Return the page for an error."""
+def error_page(status: int, message: str, request_id: str, support: SupportContact | None, without_query: str | None = None) -> Page:
+    """Return the page for an error. It leads to `without_query`, if given: the same page without its query."""
     title = TITLES.get(status, TITLES[400])
-    return render("error.html", status=status, support=support, title=title, message=message, request_id=request_id)
+    return render(
+        "error.html", status=status, support=support, title=title, message=message, request_id=request_id, without_query=without_query
+    )
 
 
 async def respond(error: Exception) -> Response:
@@ -219,7 +222,9 @@ async def respond(error: Exception) -> Response:
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
-        page = error_page(answer.status, answer.message, request_record().request_id, app_context().ports.policy.support)
+        is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
+        support, without_query = app_context().ports.policy.support, request.path if is_list else None
+        page = error_page(answer.status, answer.message, request_record().request_id, support, without_query)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
     if is_oauth(_view()):

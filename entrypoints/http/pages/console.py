@@ -17,7 +17,7 @@ from quart import Response, current_app, request
 from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.errors import Invalid, Refusal, refuse
-from core.kernel.principals import Capability, Member, has_capability
+from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
 from core.kernel.values import Page
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies
@@ -39,6 +39,7 @@ ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
 MOMENTS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
 DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
 M = TypeVar("M", bound=RequestModel)
 
 
@@ -124,9 +125,9 @@ async def _frame() -> dict[str, Any]:
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
             (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role.value)
-            for organization, membership in memberships[:SWITCHER_SIZE]
-            if organization.slug != slug and membership.confirmed_at is not None
-        ],
+            for organization, membership in memberships
+            if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
+        ][:SWITCHER_SIZE],
         "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
     }
     token = browser.form_token(session_secret(), _impersonation())
@@ -209,7 +210,7 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
     except ValidationError as error:
         detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
         reason = detail["msg"].removeprefix("Value error, ")
-        message = "Enter a value." if detail["type"] == "missing" else f"{reason[0].upper()}{reason[1:]}."
+        message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
         raise FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "") from None
     except Invalid as refusal:  # of a value of the core, such as an email address
         raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None

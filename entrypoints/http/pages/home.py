@@ -3,7 +3,7 @@
 from quart import Blueprint, Response
 
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
-from core.kernel.principals import Role
+from core.kernel.principals import OrganizationStatus, Role
 from core.tenancy import organizations
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
@@ -21,13 +21,18 @@ routes = Blueprint("home", __name__)
 async def show_home() -> Response:
     """Go to your start page.
 
-    Admins and owners start in their first organization, platform owners without one create it, and all
-    others start with their applications.
+    Admins and owners start in their first active organization, or with the list of their organizations if none is
+    active. Platform owners without one create it, and all others start with their applications.
     """
     memberships = await organizations.list_own(ports(), signed_in())
-    administered = next((organization for organization, membership in memberships if membership.role is not Role.MEMBER), None)
+    administered = [
+        organization
+        for organization, membership in memberships
+        if membership.role is not Role.MEMBER and membership.confirmed_at is not None
+    ]
     if not memberships and signed_in().is_platform_owner:
         return redirect(NEW)
-    if administered is None:
+    if not administered:
         return redirect(f"{ACCOUNT_PATH}/applications")
-    return redirect(ORGANIZATION_PATH.format(slug=administered.slug))
+    active = next((each for each in administered if each.status is OrganizationStatus.ACTIVE), None)
+    return redirect(f"{ACCOUNT_PATH}/organizations" if active is None else ORGANIZATION_PATH.format(slug=active.slug))

@@ -235,6 +235,7 @@ async def show_organizations() -> Response:
             "role": membership.role.value,
             "since": format_utc(membership.created_at),
             "is_confirmed": membership.confirmed_at is not None,
+            "state": organization.status.value,
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]

@@ -1,6 +1,5 @@
 """The pages of invitations: the list, and the form that invites many addresses at once."""
 
-import csv
 import re
 from typing import Final
 
@@ -38,7 +37,10 @@ BULK: Final = f"POST {API}/bulk"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
 MOST: Final = 100  # addresses in one form, as in the API
 MOST_SHOWN: Final = 5  # lines in an error
-SEPARATORS: Final = re.compile(r"[,;\s]+")
+LONGEST_SHOWN: Final = 60  # characters of a line in an error
+SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
+HEADS: Final = frozenset({"email", "e-mail", "mail", "address"})  # of a column with addresses
+INVITABLE: Final = (Role.ADMIN, Role.MEMBER)
 
 
 class InvitationListQuery(ListQuery, InvitationsQuery):
@@ -120,29 +122,28 @@ async def invite(org_slug: str) -> Response:
 
 
 def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
-    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` beside an address is its role.
+    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` in its line is its role.
 
-    Raises: FieldInvalid if there is none, too many, or one that is not valid.
+    Raises: FieldInvalid if there is none, too many, one that is not valid, or a line without one, except the head of a CSV.
     """
     found: dict[Email, str] = {}
     wrong = []
-    try:
-        rows = list(csv.reader(text.splitlines()))
-    except csv.Error:  # a cell without end
-        raise FieldInvalid("This is not a CSV file. Check the quotation marks.", "addresses") from None
-    for row in rows:
-        cells = [part for cell in row for part in SEPARATORS.split(cell) if part]
-        own_role = next((cell.lower() for cell in cells if cell.lower() in (Role.ADMIN, Role.MEMBER)), role)
-        for cell in cells:
-            if "@" not in cell:
-                continue
+    for line in text.splitlines():
+        cells = [cell for cell in SEPARATORS.split(line) if cell]
+        words = {cell.lower() for cell in cells}
+        own_role = next((each.value for each in INVITABLE if each in words), role)
+        addresses = [cell.strip("'") for cell in cells if "@" in cell]
+        if words and not addresses and not words & HEADS:
+            wrong.append(line.strip())
+        for address in addresses:
             try:
-                found[Email(Email.parse(cell.strip("<>\"'")))] = own_role
+                found[Email(Email.parse(address))] = own_role
             except EmailInvalid:
-                wrong.append(cell)
+                wrong.append(address)
     if wrong:
-        shown = ", ".join(wrong[:MOST_SHOWN]) + (f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else "")
-        raise FieldInvalid(f"These are no email addresses: {shown}. Correct or remove them.", "addresses")
+        shown = ", ".join(each[:LONGEST_SHOWN] for each in wrong[:MOST_SHOWN])
+        more = f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
+        raise FieldInvalid(f"These are no email addresses: {shown}{more}. Correct or remove them.", "addresses")
     if not found:
         raise FieldInvalid("Enter at least one email address.", "addresses")
     if len(found) > MOST:
