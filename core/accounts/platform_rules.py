@@ -32,7 +32,7 @@ class CannotDemoteYourself(Invalid):
 
 
 class LastPlatformOwner(Invalid):
-    """This is the last platform owner. Add another one first with POST /api/platform/owners."""
+    """This is the last platform owner. Add another one first."""
 
 
 @dataclass(frozen=True, slots=True)

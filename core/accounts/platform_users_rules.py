@@ -34,7 +34,7 @@ SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)
 
 
 class CannotRemoveOwnMfa(Invalid):
-    """This is your own account. Turn two-factor authentication off with DELETE /api/user/mfa, or ask another platform owner."""
+    """This is your own account. Turn two-factor authentication off on its page, or ask another platform owner."""
 
 
 class CannotDeactivateSelf(Invalid):
@@ -42,7 +42,7 @@ class CannotDeactivateSelf(Invalid):
 
 
 class PlatformOwnerNotDeactivated(Invalid):
-    """This user is a platform owner. Revoke their rights first with DELETE /api/platform/owners/{user_id}."""
+    """This user is a platform owner. Take this role from them first."""
 
 
 class AccountAnonymized(Invalid):

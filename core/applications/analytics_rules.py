@@ -18,7 +18,7 @@ DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without 
 
 
 class DateRangeReversed(Invalid):
-    """The range ends before it begins. Send an end_date that is not before start_date. Without end_date, the range ends today (UTC)."""
+    """The range ends before it begins. Choose an end that is not before the start. Without an end, the range ends today (UTC)."""
 
 
 @dataclass(frozen=True, slots=True)

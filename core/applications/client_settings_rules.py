@@ -46,7 +46,7 @@ class ClientKeysUriInvalid(Invalid):
 
 
 class ClientKeysTwice(Invalid):
-    """An application has either jwks or jwks_uri. Set the other one to null."""
+    """An application has either jwks or jwks_uri. Remove the other one."""
 
 
 class PublicClientHasKeys(Invalid):

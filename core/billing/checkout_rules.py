@@ -24,7 +24,7 @@ class CheckoutPlanOfAnotherService(Invalid):
 
 
 class PlanWithoutPrice(Invalid):
-    """This plan cannot be bought because it has no price at the payment provider. Set its billing_price_id first."""
+    """This plan cannot be bought because it has no price at the payment provider. Set that first."""
 
 
 class HasLiveSubscription(Invalid):

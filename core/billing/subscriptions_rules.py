@@ -47,7 +47,7 @@ class AlreadySubscribed(Invalid):
 
 
 class PlanRemoved(Invalid):
-    """The plan of this subscription was deleted. Send the plan_id of another plan to reactivate the subscription."""
+    """The plan of this subscription was deleted. Choose another plan to reactivate the subscription."""
 
 
 class EmptySubscriptionUpdate(Invalid):

@@ -63,7 +63,7 @@ class NoWebhookChanges(Invalid):
 
 
 class WebhookInactive(Invalid):
-    """The webhook is not active, so nothing is sent to it. Set is_active to true first."""
+    """The webhook is not active, so nothing is sent to it. Turn it on first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class CannotChangeOwnerRole(Invalid):
 
 
 class CannotRemoveSelf(Invalid):
-    """You cannot remove yourself. To leave, send POST /api/organizations/{slug}/leave, or use the page of your account."""
+    """You cannot remove yourself. Leave the organization on the page of your account."""
 
 
 class OwnerCannotLeave(Invalid):

@@ -1,16 +1,19 @@
-"""The rows about browsers and public documents: pages, SAML sign-on with a browser session, keys, metadata and unknown paths."""
+"""The rows about browsers and public documents: pages, the console, SAML sign-on with a browser session, keys, metadata and unknown paths."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from core.authentication.browser import form_token
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.values import new_secret
 from ops.bench import people
+from ops.bench.page_rows import AuditPage, MembersPage, TenantPage
 from ops.bench.request_rows import SamlResponses
-from ops.bench.row import ACCOUNTS, READERS, REQUESTS, BareAppRow, check_body, measure
+from ops.bench.row import ACCOUNTS, PAGE, READERS, REQUESTS, BareAppRow, ask, check_body, check_equal, measure, measure_sequentially
 from ops.bench.service import access_tokens, add_accounts, email_of, password_of
 from ops.bench.sign_in_rows import LOGINS, LoginsOnBuild
 from ops.bench.table import Goal, Sample
+from ops.bench.tenants import Tenant
 from ops.bench.wrk import Request, Wrk
 
 UNKNOWN: Final = Wrk(connections=REQUESTS.connections, refused=True)
@@ -117,3 +120,53 @@ class OverviewPage(BareAppRow):
 
     def ours(self, seconds: int) -> Sample:
         return measure(self.service, REQUESTS, self.requests, seconds)
+
+
+class InConsole(TenantPage):
+    """The same list as a page of the console."""
+
+    page_name: ClassVar[str | None] = None  # the last part of its path, unless it is `resource`
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        self.cookies = [f"gatehouse-session={secret}" for secret in people.add_browser_sessions(self.service)]
+        for tenant in (self.tenants.small, self.tenants.large):
+            check_body(self.service, self.page(tenant), 'class="list"')
+
+    def page(self, tenant: Tenant) -> Request:
+        cookie = self.cookies[0 if tenant is self.tenants.large else 1]
+        return Request("GET", f"/app/organizations/{tenant.slug}/{self.page_name or self.resource}", cookie=cookie)
+
+    def measure_page(self, tenant: Tenant, filters: Mapping[str, str], seconds: int) -> Sample:
+        return measure_sequentially(self.service, self.page(tenant), seconds)
+
+
+class MembersInConsole(InConsole, MembersPage):
+    name = "members-page-html"
+    description = "p50 of the page of members in the console, in the large organization / in the small one"
+
+    def comparisons(self, seconds: int) -> Mapping[str, Sample]:
+        return {}
+
+
+class AuditInConsole(InConsole, AuditPage):
+    name = "audit-page-html"
+    description = "p50 of the page of the audit log in the console, in the large organization / in the small one"
+
+
+class ApplicationsInConsole(InConsole):
+    name = "applications-page-html"
+    description = "p50 of the page of applications in the console, in the large organization / in the small one"
+    resource = listed = "services"
+    page_name = "applications"
+
+    def total(self, tenant: Tenant) -> int:
+        return tenant.services
+
+    def filters(self, tenant: Tenant) -> Mapping[str, str]:
+        return {"limit": str(PAGE)}
+
+    def check(self, request: Request, total: int) -> int:
+        shown = ask(self.service, request)
+        check_equal(f"The total of {request.path}", shown["usage"]["current_services"], total)
+        return len(shown[self.listed])

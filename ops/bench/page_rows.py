@@ -8,11 +8,10 @@ from urllib.parse import urlencode
 
 import psycopg
 
-from ops.bench import people
 from ops.bench.end_users import DOMAIN, LIFE, Application
 from ops.bench.plans import UNTIL_PLANNED, plans_of, renew
 from ops.bench.processes import MeasurementFailed
-from ops.bench.row import PAGE, Row, ask, check_body, check_equal, measure_sequentially, reads
+from ops.bench.row import PAGE, Row, ask, check_equal, measure_sequentially, reads
 from ops.bench.service import access_tokens, add_accounts
 from ops.bench.table import Goal, Sample
 from ops.bench.tenants import PER_TARGET, Tenant
@@ -102,56 +101,6 @@ class AuditPage(TenantPage):
         """Return the number of entries about sign-ins of this benchmark."""
         shown = ask(self.service, self.request(tenant, {"action": "user.login.success"}))
         return int(shown["pagination"]["total"])
-
-
-class InConsole(TenantPage):
-    """The same list as a page of the console."""
-
-    page_name: ClassVar[str | None] = None  # the last part of its path, unless it is `resource`
-
-    def prepare(self, seconds: int, rounds: int) -> None:
-        super().prepare(seconds, rounds)
-        self.cookies = [f"gatehouse-session={secret}" for secret in people.add_browser_sessions(self.service)]
-        for tenant in (self.tenants.small, self.tenants.large):
-            check_body(self.service, self.page(tenant), 'class="list"')
-
-    def page(self, tenant: Tenant) -> Request:
-        cookie = self.cookies[0 if tenant is self.tenants.large else 1]
-        return Request("GET", f"/app/organizations/{tenant.slug}/{self.page_name or self.resource}", cookie=cookie)
-
-    def measure_page(self, tenant: Tenant, filters: Mapping[str, str], seconds: int) -> Sample:
-        return measure_sequentially(self.service, self.page(tenant), seconds)
-
-
-class MembersInConsole(InConsole, MembersPage):
-    name = "members-page-html"
-    description = "p50 of the page of members in the console, in the large organization / in the small one"
-
-    def comparisons(self, seconds: int) -> Mapping[str, Sample]:
-        return {}
-
-
-class AuditInConsole(InConsole, AuditPage):
-    name = "audit-page-html"
-    description = "p50 of the page of the audit log in the console, in the large organization / in the small one"
-
-
-class ApplicationsInConsole(InConsole):
-    name = "applications-page-html"
-    description = "p50 of the page of applications in the console, in the large organization / in the small one"
-    resource = listed = "services"
-    page_name = "applications"
-
-    def total(self, tenant: Tenant) -> int:
-        return tenant.services
-
-    def filters(self, tenant: Tenant) -> Mapping[str, str]:
-        return {"limit": str(PAGE)}
-
-    def check(self, request: Request, total: int) -> int:
-        shown = ask(self.service, request)
-        check_equal(f"The total of {request.path}", shown["usage"]["current_services"], total)
-        return len(shown[self.listed])
 
 
 class AuditPageByTarget(AuditPage):

@@ -3,10 +3,19 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ops.bench.browser_rows import Keys, Metadata, OverviewPage, SamlSignOn, SignInForm, SignInPage, UnknownPath
-from ops.bench.page_rows import (
+from ops.bench.browser_rows import (
     ApplicationsInConsole,
     AuditInConsole,
+    Keys,
+    MembersInConsole,
+    Metadata,
+    OverviewPage,
+    SamlSignOn,
+    SignInForm,
+    SignInPage,
+    UnknownPath,
+)
+from ops.bench.page_rows import (
     AuditPage,
     AuditPageByAction,
     AuditPageByTarget,
@@ -14,7 +23,6 @@ from ops.bench.page_rows import (
     LoginsByProvider,
     LoginsByService,
     LoginTrends,
-    MembersInConsole,
     MembersPage,
     RecentLogins,
     Search,

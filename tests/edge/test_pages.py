@@ -297,7 +297,13 @@ PAGES: dict[str, dict[str, object]] = {
         "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": TIME, "is_current": False}],
         "total": 2,
     },
-    "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
+    "error.html": {
+        "status": 404,
+        "title": "Not Found",
+        "message": "There is nothing here.",
+        "request_id": "q3f8cW0nT1y5",
+        "without_query": None,
+    },
 }
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
@@ -413,7 +419,13 @@ def test_hostile_names_of_devices_are_escaped(key: str) -> None:
 
 
 def test_a_page_has_the_given_status() -> None:
-    page = pages.render("error.html", status=429, title="Too many requests", message="Try again in 27 s.", request_id="q3f8cW0nT1y5")
+    values: dict[str, Any] = {
+        "title": "Too many requests",
+        "message": "Try again in 27 s.",
+        "request_id": "q3f8cW0nT1y5",
+        "without_query": None,
+    }
+    page = pages.render("error.html", status=429, **values)
     assert page.status == 429
     assert "Error 429" in page.body
     assert "q3f8cW0nT1y5" in page.body

@@ -27,27 +27,27 @@ MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
 
 
 class EntityIdMissing(Invalid):
-    """To enable SAML, send the entity_id of the application."""
+    """SAML needs the entity id of the application."""
 
 
 class EntityIdInvalid(Invalid):
-    """The entity_id must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
+    """The entity id must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
 
 
 class AcsUrlMissing(Invalid):
-    """To enable SAML, send the acs_url of the application, which receives the SAML responses."""
+    """SAML needs the URL of the application that receives responses (ACS)."""
 
 
 class AcsUrlInvalid(Invalid):
-    """The acs_url is not valid. It must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+    """The URL for responses (ACS) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
 class SloUrlInvalid(Invalid):
-    """The slo_url is not valid. It must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+    """The URL for logouts (SLO) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
 class SloCertificateInvalid(Invalid):
-    """The slo_certificate must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits. Send no private key."""
+    """The certificate for logouts must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits, without a private key."""
 
 
 class NameIdFormatUnknown(Invalid):
@@ -59,11 +59,11 @@ class AttributeSourceUnknown(Invalid):
 
 
 class AttributeNameInvalid(Invalid):
-    """The names in the attribute_mapping must be different and have 1 to 256 characters, without spaces at the start or the end."""
+    """The attribute names must be different and have 1 to 256 characters, without spaces at the start or the end."""
 
 
 class SignatureRequired(Invalid):
-    """Responses must be signed. Leave sign_assertions or sign_response true."""
+    """Responses must be signed. Sign assertions, responses or both."""
 
 
 class SamlNotEnabled(Invalid):

@@ -176,7 +176,7 @@ async def test_an_inactive_webhook_gets_no_test_and_no_replay(acme: Tenant) -> N
     for path in ("test", f"deliveries/{delivery['id']}/replay"):
         answer = await call(acme, "POST", f"/{webhook['id']}/{path}")
         assert refusal(answer) == BAD
-        assert "is_active" in answer.json["error"]
+        assert "Turn it on first" in answer.json["error"]
     assert (await list_deliveries(acme, webhook))["pagination"]["total"] == 1
 
 

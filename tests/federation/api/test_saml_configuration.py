@@ -208,7 +208,7 @@ async def test_a_logout_certificate_is_one_x509_certificate_with_an_rsa_key_of_2
         "too long": "x" * 16384 + pem,
     }
     answers = {case: await shop.configure({**PLAIN, "slo_certificate": text}) for case, text in refused.items()}
-    assert {case: (answer.status, "slo_certificate" in answer.text) for case, answer in answers.items()} == dict.fromkeys(
+    assert {case: (answer.status, "certificate for logouts" in answer.text) for case, answer in answers.items()} == dict.fromkeys(
         refused, (400, True)
     )
     assert not any("PRIVATE" in answer.text for answer in answers.values())
