@@ -1,4 +1,4 @@
-"""The rows about browsers and public documents: pages, the console, SAML sign-on with a browser session, keys, metadata and unknown paths."""
+"""The rows about browsers and public documents: pages, the console, SAML sign-on, keys, metadata and unknown paths."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final
