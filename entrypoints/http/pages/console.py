@@ -86,7 +86,7 @@ class FieldInvalid(Invalid):
 
 
 class NameNotTyped(FieldInvalid):
-    """Type the name exactly as it is shown to confirm."""
+    """Type the text exactly as it is shown to confirm."""
 
     def __init__(self) -> None:
         super().__init__(type(self).__doc__ or "", "confirmation")

@@ -4,12 +4,25 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, Api, add_account, add_member, add_organization, add_platform_owner, impersonate, run_sql, sign_in
+from tests.support.browser import FakeBrowser
+from tests.support.builders import (
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    impersonate,
+    run_sql,
+    sign_in,
+)
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 
@@ -126,3 +139,12 @@ async def test_a_demotion_ends_impersonations_by_the_user(platform: Platform, po
     own_token, impersonation = (await sign_in(ports, other)).access_token, await impersonate(ports, other, user)
     assert (await demote(platform, other.id)).status == 200
     assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 401]
+
+
+async def test_the_page_says_why_an_owner_cannot_be_removed(app: QuartTrio, ports: Ports, pool: Pool) -> None:
+    owner = await add_account(ports, "only@platform.example", PASSWORD, is_platform_owner=True)
+    browser = FakeBrowser(app)
+    await browser.sign_in(owner.email, PASSWORD)
+    answer = await browser.submit(f"/app/platform/owners/{owner.id}/remove", "/app/platform/people")
+    assert (answer.status, "<h1>Platform owners" in answer.text, 'role="alert"' in answer.text) == (400, True, True)
+    assert owner.id in await owners(pool)

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from core import privacy
 from core.accounts import platform, platform_users
 from core.authentication import browser, impersonation, sessions, user_access
-from core.kernel.errors import Refusal
+from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.principals import Person
 from core.kernel.rate_limits import IMPERSONATE
@@ -227,8 +227,11 @@ async def anonymize(user_id: str) -> Response:
 @shows(f"GET {OWNERS_API}", f"POST {OWNERS_API}", f"DELETE {OWNERS_API}/<user_id>")
 async def show_owners() -> Response:
     """List the platform owners."""
-    owners = await platform_users.list_owners(ports())
-    return await console_page("platform/owners.html", owners=owners, own_id=signed_in().user_id)
+    return await console_page("platform/owners.html", problem=None, **await _owners())
+
+
+async def _owners() -> dict[str, Any]:
+    return {"owners": await platform_users.list_owners(ports()), "own_id": signed_in().user_id}
 
 
 @routes.post(f"{ONE}/promote")
@@ -252,5 +255,8 @@ async def promote(user_id: str) -> Response:
 async def demote(user_id: str) -> Response:
     """Take the role of a platform owner from a person."""
     await read_console_form()
-    await platform.demote(ports(), signed_in(), path_id(user_id))
+    try:
+        await platform.demote(ports(), signed_in(), path_id(user_id))
+    except Invalid as refusal:
+        return await refused_console_page(refusal, "platform/owners.html", **await _owners())
     return redirect_with_notice("demoted", OWNERS)
