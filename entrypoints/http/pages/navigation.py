@@ -67,6 +67,7 @@ OF_PLATFORM: Final[Sequence[Entry]] = (
     Entry("Organizations", "/organizations"),
     Entry("People", "/people"),
     Entry("Platform owners", "/owners"),
+    Entry("Second factors", "/second-factors"),
     Entry("Platform log", "/log"),
     Entry("Health", "/health"),
     Entry("Settings in force", "/settings"),

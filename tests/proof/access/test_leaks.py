@@ -120,6 +120,8 @@ DATA_STORED_ON_PURPOSE = {
 LISTED_ON_PURPOSE = {
     "GET /api/organizations/<org_slug>/domain/accounts": "what others created at the verified domain (security T-6)",
     "GET /api/organizations/<org_slug>/domain/invitations": "invitations of others at the verified domain (security T-6)",
+    "GET /app/organizations/<org_slug>/domain/accounts": "the same as a page",
+    "GET /app/organizations/<org_slug>/domain/invitations": "the same as a page",
 }
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {

@@ -1,6 +1,6 @@
 """The pages of all people: search, a person with everything that gives access, and the actions of platform owners."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import platform, platform_users
+from core.accounts.platform_users_rules import MfaAlertType
 from core.authentication import browser, impersonation, sessions, user_access
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import HOME_PATH
@@ -48,6 +49,11 @@ OWNERS: Final = "/app/platform/owners"
 API: Final = "/api/platform/users/<user_id>"
 SEARCH: Final = "/api/platform/users/search"
 OWNERS_API: Final = "/api/platform/owners"
+ALERTS: Final[Mapping[str, str]] = {
+    MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
+    MfaAlertType.BACKUP_CODE_BURST: "Many backup codes used",
+    MfaAlertType.DISABLED_AFTER_LOGIN: "Turned off right after a sign-in",
+}
 Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 
 
@@ -260,3 +266,15 @@ async def demote(user_id: str) -> Response:
     except Invalid as refusal:
         return await refused_console_page(refusal, "platform/owners.html", **await _owners())
     return redirect_with_notice("demoted", OWNERS)
+
+
+# Second factors
+
+
+@routes.get("/app/platform/second-factors")
+@platform_page
+@shows("GET /api/platform/mfa/metrics", "GET /api/platform/mfa/suspicious")
+async def show_second_factors() -> Response:
+    """Show how many people have a second factor, and suspicious activity around second factors."""
+    metrics, alerts = await platform_users.get_mfa_metrics(ports()), await platform_users.list_alerts(ports())
+    return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts, kinds=ALERTS)

@@ -16,11 +16,15 @@ from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, validate_querystring
 from entrypoints.http.pages.console import (
     FieldInvalid,
+    ListQuery,
     accepts,
     check_typed_name,
     console_page,
+    neighbours,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -140,3 +144,38 @@ async def remove(org_slug: str) -> Response:
     except Refusal as refusal:
         return await _refused(refusal)
     return redirect_with_notice("domain-removed", _path())
+
+
+# What other organizations have at the domain
+
+
+class OthersQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+@routes.get(f"{PAGE}/accounts")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(OthersQuery)
+@shows(f"GET {API}/accounts")
+async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Response:
+    """List the accounts at the verified domain that other organizations created."""
+    page = query_args.page_request()
+    listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    return await console_page(
+        "tenancy/domain_others.html", path=_path(), tab="accounts", rows=listed.items, **neighbours(page, listed.total)
+    )
+
+
+@routes.get(f"{PAGE}/invitations")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(OthersQuery)
+@shows(f"GET {API}/invitations")
+async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Response:
+    """List the pending invitations of other organizations to addresses at the verified domain."""
+    page = query_args.page_request()
+    listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    return await console_page(
+        "tenancy/domain_others.html", path=_path(), tab="invitations", rows=listed.items, **neighbours(page, listed.total)
+    )
