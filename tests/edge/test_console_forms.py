@@ -24,6 +24,8 @@ ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
         ("email,role\nada@example.com,Admin\neve@example.com,", [("ada@example.com", "admin"), EVE]),
         ('"Lovelace, Ada","ada@example.com"\r\n"Eve","eve@example.com","member"', [ADA, EVE]),
         ("ada@example.com\nADA@example.com", [ADA]),
+        ('"Support Admin" <ada@example.com>\nada@example.com, eve@example.com admin', [ADA, EVE]),
+        ("Email address,Role\nada@example.com,admin", [("ada@example.com", "admin")]),
         ("\"ada@example.com,admin\"\n'eve@example.com'", [("ada@example.com", "admin"), EVE]),
     ],
 )
@@ -37,7 +39,7 @@ def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[t
         ("", "at least one"),
         ("email,role", "at least one"),
         ("Ada, Eve", "no email addresses: Ada, Eve."),
-        ("ada@example.com\neve.example.com\nbad one", "no email addresses: eve.example.com, bad one."),
+        ("ada@example.com\neve.example.com\nMail room", "no email addresses: eve.example.com, Mail room."),
         ('"a,b"@example.com', "no email addresses: @example.com."),
         ("ada@example.com, eve@, @x", "no email addresses: eve@, @x."),
         ("\n".join(f"{n}@" for n in range(7)), "4@ and 2 more"),

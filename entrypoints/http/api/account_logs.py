@@ -59,10 +59,10 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     """
     page = query_args.page_request()
     entries = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
-    return OwnMfaEventListResponse(events=[_to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    return OwnMfaEventListResponse(events=[to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
-def _to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
+def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
     # The user must not learn the address of a platform owner.
     by_user = entry.actor is None and entry.impersonator is None
     return OwnMfaEventResponse(
@@ -106,11 +106,11 @@ async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListR
     """
     user, page = signed_in(), query_args.page_request()
     entries = await privacy.list_privacy_log(ports(), user.user_id, page)
-    events = [_to_own_privacy_event(entry, user.user_id) for entry in entries.items]
+    events = [to_own_privacy_event(entry, user.user_id) for entry in entries.items]
     return OwnPrivacyEventListResponse(events=events, pagination=pagination(page, entries.total))
 
 
-def _to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
+def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
     by_user = entry.actor.id == str(user_id)
     return OwnPrivacyEventResponse(
         id=entry.id,

@@ -8,6 +8,7 @@ from typing import Final
 
 from entrypoints.http.pages import home
 from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
+from entrypoints.http.pages.accounts import logs as account_logs
 from entrypoints.http.pages.applications import access as application_access
 from entrypoints.http.pages.applications import (
     analytics,
@@ -40,6 +41,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (account, "Pages: the user's account."),
     (email, "Pages: the email address of the user."),
     (access, "Pages: the applications, devices, linked accounts and sessions of the user."),
+    (account_logs, "Pages: the logs of second factors and exports."),
     (consents, "Pages: the consents of the user to applications."),
     (own_subscriptions, "Pages: the subscriptions of the user."),
     (profile, "Pages: the profile of the user, and the deletion of the account."),

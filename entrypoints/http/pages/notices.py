@@ -57,7 +57,7 @@ NOTICES: Final = {
     "all-sessions-ended": "All sessions of this person ended.",
     "second-factor-removed": "Second factor removed.",
     "account-deactivated": "Account deactivated.",
-    "account-reactivated": "Account reactivated.",
+    "account-reactivated": "Your deactivation was removed. An account that a directory deactivated stays closed.",
     "anonymized": "The person is anonymized.",
     "promoted": "The person is a platform owner now.",
     "demoted": "The person is no longer a platform owner.",

@@ -422,6 +422,8 @@ POST   /app/account/email/cancel                     303* 303  303  303  303*
 GET    /app/account/password                         303* 200  200  200  303*
 POST   /app/account/password                         303* 303  303  303  303*
 GET    /app/account/two-factor                       303* 200  200  200  303*
+GET    /app/account/two-factor/log                   303* 200  200  200  303*
+GET    /app/account/exports                          303* 200  200  200  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*

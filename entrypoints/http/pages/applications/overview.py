@@ -32,7 +32,11 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "Your domain is not verified yet. Set its DNS record.",
             "/domain",
         ),
-        PendingTask.ADMINS_WITHOUT_MFA: ("An admin has no second factor.", "{count} admins have no second factor.", "/members?role=admin"),
+        PendingTask.ADMINS_WITHOUT_MFA: (
+            "An owner or admin has no second factor. The page of each member shows it.",
+            "{count} owners and admins have no second factor. The page of each member shows it.",
+            "/members",
+        ),
         PendingTask.INVITATIONS_PENDING: (
             "An invitation has no answer yet.",
             "{count} invitations have no answer yet.",

@@ -39,7 +39,8 @@ MOST: Final = 100  # addresses in one form, as in the API
 MOST_SHOWN: Final = 5  # lines in an error
 LONGEST_SHOWN: Final = 60  # characters of a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
-HEADS: Final = frozenset({"email", "e-mail", "mail", "address"})  # of a column with addresses
+CELLS: Final = re.compile(r"[,;\t]+")
+HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
 INVITABLE: Final = (Role.ADMIN, Role.MEMBER)
 
 
@@ -122,18 +123,18 @@ async def invite(org_slug: str) -> Response:
 
 
 def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
-    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` in its line is its role.
+    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` beside it is its role.
 
     Raises: FieldInvalid if there is none, too many, one that is not valid, or a line without one, except the head of a CSV.
     """
     found: dict[Email, str] = {}
     wrong = []
     for line in text.splitlines():
-        cells = [cell for cell in SEPARATORS.split(line) if cell]
-        words = {cell.lower() for cell in cells}
-        own_role = next((each.value for each in INVITABLE if each in words), role)
-        addresses = [cell.strip("'") for cell in cells if "@" in cell]
-        if words and not addresses and not words & HEADS:
+        parts = [part for part in SEPARATORS.split(line) if part]
+        cells = {cell.strip(" \"'").lower() for cell in CELLS.split(line)}
+        addresses = [part.strip("'") for part in parts if "@" in part]
+        own_role = next((each.value for each in INVITABLE if len(addresses) == 1 and each in cells), role)
+        if parts and not addresses and not cells & HEADS:
             wrong.append(line.strip())
         for address in addresses:
             try:

@@ -112,10 +112,10 @@ async def change_settings(org_slug: str) -> Response:
     return redirect_with_notice("organization-saved", f"/app/organizations/{org_slug}/settings")
 
 
-async def _transfer_values() -> dict[str, Any]:
+async def _transfer_values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     admins = await members.list_page(ports(), acting_member(), Role.ADMIN, Page(1, ADMINS_SHOWN))
     confirmed = [(str(each.user_id), each.email) for each in admins.members if each.membership.confirmed_at is not None]
-    return {"admins": confirmed, **await _values()}
+    return {"admins": confirmed, **await _values(typed)}
 
 
 @routes.get(f"{SETTINGS}/transfer")
@@ -136,7 +136,7 @@ async def transfer(org_slug: str) -> Response:
         check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
         await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, sent).new_owner_user_id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}) or "new_owner_user_id", **await _transfer_values()}
+        values = {"wrong": wrong_field(refusal, {}) or "new_owner_user_id", **await _transfer_values(sent)}
         return await refused_console_page(refusal, "tenancy/transfer.html", **values)
     return redirect_with_notice("ownership-transferred", f"/app/organizations/{org_slug}/members")
 

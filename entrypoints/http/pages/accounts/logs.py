@@ -1,0 +1,87 @@
+"""The logs of second factors and of exports, for the user and platform owners (decision 143, security M-6)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core import privacy
+from core.accounts import platform_users
+from core.accounts.mfa_rules import MfaEvent
+from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_event
+from entrypoints.http.edge.access import page_session, platform_page
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import ListQuery, console_page, neighbours, shows
+
+routes = Blueprint("account_log_pages", __name__)
+
+PERSON: Final = "/app/platform/people/<user_id>"
+API: Final = "/api/platform/users/<user_id>"
+LABELS: Final[Mapping[str, str]] = {
+    MfaEvent.SETUP_INITIATED: "Set-up began",
+    MfaEvent.SETUP_COMPLETED: "Set-up finished",
+    MfaEvent.SETUP_FAILED: "Wrong code at the set-up",
+    MfaEvent.ENABLED: "Turned on",
+    MfaEvent.DISABLED: "Turned off",
+    MfaEvent.FORCE_DISABLED: "Removed by platform support",
+    MfaEvent.VERIFY_ATTEMPT: "Code asked for",
+    MfaEvent.VERIFY_SUCCESS: "Right code",
+    MfaEvent.VERIFY_FAILED: "Wrong code",
+    MfaEvent.BACKUP_CODES_GENERATED: "New backup codes",
+    MfaEvent.BACKUP_CODE_USED: "Backup code used",
+    "user_exported": "Data exported",
+    "user_anonymized": "Data anonymized",
+}
+
+
+class LogQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+@routes.get("/app/account/two-factor/log")
+@page_session
+@refuses(400)
+@validate_querystring(LogQuery)
+@shows("GET /api/user/mfa/events")
+async def show_own_second_factor_log(query_args: LogQuery) -> Response:
+    """List the codes that you entered, and the changes of your second factor."""
+    page = query_args.page_request()
+    listed = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
+    entries = [to_own_mfa_event(entry) for entry in listed.items]
+    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbours(page, listed.total))
+
+
+@routes.get("/app/account/exports")
+@page_session
+@refuses(400)
+@validate_querystring(LogQuery)
+@shows("GET /api/user/privacy-log")
+async def show_own_exports(query_args: LogQuery) -> Response:
+    """List the exports of your data."""
+    user, page = signed_in(), query_args.page_request()
+    listed = await privacy.list_privacy_log(ports(), user.user_id, page)
+    entries = [to_own_privacy_event(entry, user.user_id) for entry in listed.items]
+    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbours(page, listed.total))
+
+
+@routes.get(f"{PERSON}/log")
+@platform_page
+@refuses(400)
+@validate_querystring(LogQuery)
+@shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
+async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:
+    """List the codes that a person entered, the changes of their second factor, and the exports of their data."""
+    account, page = await platform_users.find(ports(), path_id(user_id)), query_args.page_request()
+    codes = await privacy.list_mfa_log(ports(), account.id, page)
+    exports = await privacy.list_privacy_log(ports(), account.id, page)
+    return await console_page(
+        "platform/person_log.html",
+        person=account,
+        path=f"/app/platform/people/{account.id}",
+        codes=codes.items,
+        exports=exports.items,
+        labels=LABELS,
+        **neighbours(page, max(codes.total, exports.total)),
+    )
