@@ -176,13 +176,13 @@ class Slug(str):
         return cls(text)
 
     @classmethod
-    def suggest(cls, name: str) -> Iterator[Self]:
+    def suggest(cls, name: str, fallback: str) -> Iterator[Self]:
         """Yield slugs that resemble this name, the shortest first.
 
-        Accents are dropped. A name without a usable character becomes `application`.
+        Accents are dropped. A name without a usable character becomes `fallback`.
         """
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-        base = re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or "application"
+        base = re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or fallback
         candidates = chain([base], (f"{base}-{number}" for number in count(2)))
         return (cls(candidate) for candidate in candidates if candidate not in _RESERVED)
 

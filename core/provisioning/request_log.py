@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def list_last(ports: Ports, caller: Member) -> list[ScimRequest]:
-    """Return the last requests of the organization's directory, at most MAX_ENTRIES, newest first."""
+async def list_last(ports: Ports, caller: Member, *, failed: bool | None = None) -> list[ScimRequest]:
+    """Return those of the last MAX_ENTRIES requests of the organization's directory that failed, newest first.
+
+    False means those that succeeded, None means all.
+    """
     async with ports.storage.reading() as read:
-        return await read.scim_requests.last(caller.acts_in.id)
+        requests = await read.scim_requests.last(caller.acts_in.id)
+    return [request for request in requests if failed is None or request.has_failed is failed]
 
 
 async def write(ports: Ports, org_id: UUID, requests: Sequence[ScimRequest]) -> None:

@@ -39,6 +39,11 @@ class ScimRequest:
     scim_type: str | None
     error: str | None  # the kind of error in one sentence
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the response was an error, or the directory closed the connection."""
+        return self.status >= 400
+
 
 def attributes_of_body(body: Any) -> list[str]:
     """Return the attribute names of a SCIM body, such as `emails.value`, at most two levels deep.

@@ -1,6 +1,9 @@
 """The pages of the console and the operations of the API that they name."""
 
+from typing import Any
+
 import pytest
+from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE
 
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import Access, access_of
@@ -14,6 +17,18 @@ OPERATIONS = dict(operations_of(APP))
 PAGES = {
     operation: view for operation, view in OPERATIONS.items() if access_of(view).name in CONSOLE and operation.startswith(("GET", "POST"))
 }
+
+
+PAGES_OWN = {
+    "GET /app/organizations/<org_slug>/search": {"search"},  # in the same parameter of several lists
+    "GET /app/organizations/<org_slug>/applications/new": {"kind"},  # a question of the page
+}
+
+
+def parameters(view: Any) -> set[str]:
+    """Return the names of the query parameters of a page or an operation."""
+    model = getattr(view, QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, None)
+    return set() if model is None else set(model.model_fields)
 
 
 def rights(access: Access) -> tuple[object, ...]:
@@ -33,6 +48,12 @@ def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None
     assert rights(access_of(PAGES[page])) == rights(same)
     if page.startswith("POST"):
         assert access_of(PAGES[page]).outlives == same.outlives
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("GET") and parameters(PAGES[page])])
+def test_show_as_curl_sends_only_parameters_that_the_operation_has(page: str) -> None:
+    operation = OPERATIONS[api_of(PAGES[page])[0]]
+    assert parameters(PAGES[page]) - PAGES_OWN.get(page, set()) <= parameters(operation)
 
 
 def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability() -> None:

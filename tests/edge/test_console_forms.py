@@ -61,13 +61,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @given(st.text())
 def test_any_name_suggests_valid_slugs(name: str) -> None:
-    suggested = list(islice(Slug.suggest(name), 3))
+    suggested = list(islice(Slug.suggest(name, "application"), 3))
     assert [Slug.parse(slug) for slug in suggested] == suggested
     assert len(set(suggested)) == 3
 
 
 def test_slugs_resemble_the_name() -> None:
-    assert list(islice(Slug.suggest("Zo\u00eb & S\u00f6hne"), 2)) == ["zoe-sohne", "zoe-sohne-2"]
+    assert list(islice(Slug.suggest("Zo\u00eb & S\u00f6hne", "application"), 2)) == ["zoe-sohne", "zoe-sohne-2"]
+    assert next(Slug.suggest("\u65e5\u672c", "organization")) == "organization"
 
 
 def test_a_form_is_read_with_the_model_of_the_api() -> None:

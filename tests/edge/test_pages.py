@@ -35,8 +35,11 @@ ACCOUNT: dict[str, object] = {
         "organizations": [("Acme & Sons", "/app/organizations/acme", "member")],
         "curl": [],
     },
+    "root": None,
     "with_query": lambda **_: "?",
     "may": lambda _: True,
+    "problem": None,
+    "wrong": None,
 }
 DEVICE: dict[str, object] = {
     "id": 7,

@@ -6,7 +6,9 @@ is in the direct response to its form. docs/contributing/adding-a-page.md shows 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -18,14 +20,13 @@ from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
-from core.kernel.values import Page
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.context import app_context, page_response, ports, signed_in
+from entrypoints.http.edge.context import acting_member, app_context, page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
-from entrypoints.http.edge.queries import Query
+from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
@@ -37,12 +38,12 @@ FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
-MOMENTS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
+DAY_PARAMETERS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
 DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
+MAX_SLUGS: Final = 20  # that are tried for a name
 M = TypeVar("M", bound=RequestModel)
-
-
+T = TypeVar("T")
 V = TypeVar("V", bound=Callable[..., Any])
 
 
@@ -62,7 +63,7 @@ def as_api_reads(values: Mapping[str, Any]) -> dict[str, Any]:
     An empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
     """
     return {
-        name: f"{value}T00:00:00Z" if name in MOMENTS and isinstance(value, str) and DAY.fullmatch(value) else value
+        name: to_start_of_day(value) if name in DAY_PARAMETERS and isinstance(value, str) and DAY.fullmatch(value) else value
         for name, value in values.items()
         if value != ""
     }
@@ -95,7 +96,8 @@ class NameNotTyped(FieldInvalid):
 async def console_page(name: str, **values: Any) -> Response:
     """Return a page of the console, with the message about the last change."""
     notice = cookies.notice_cookie()
-    response = page_response(render(name, form_action="'self'", scripted=True, done=_message(notice), **await _frame(), **values))
+    values = {"problem": None, "wrong": None, **await _frame(), **values}
+    response = page_response(render(name, form_action="'self'", scripted=True, done=_message(notice), **values))
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
@@ -103,7 +105,7 @@ async def console_page(name: str, **values: Any) -> Response:
 
 async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about."""
-    return refused_page(refusal, name, scripted=True, done=None, **await _frame(), **values)
+    return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await _frame(), **values})
 
 
 async def secret_page(heading: str, secrets: Mapping[str, str], *, advice: str, done: tuple[str, str]) -> Response:
@@ -130,8 +132,9 @@ async def _frame() -> dict[str, Any]:
         ][:SWITCHER_SIZE],
         "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
     }
+    root = organization_path() if isinstance(user, Member) else None
     token = browser.form_token(session_secret(), _impersonation())
-    return {"form_token": token, "frame": frame, "with_query": with_query, "may": _may}
+    return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
 
 
 def _impersonation() -> UUID | None:
@@ -140,10 +143,15 @@ def _impersonation() -> UUID | None:
     return None if user.impersonator_id is None else user.session_id
 
 
-def _may(capability: str) -> bool:
-    """Return whether the user has the capability in the organization of the page. For templates, to leave out forms."""
+def may(capability: str) -> bool:
+    """Return whether the user has the capability in the organization of the page. Pages leave out what the user may not do."""
     user = signed_in()
     return isinstance(user, Member) and has_capability(user.acts_in.role, Capability(capability))
+
+
+def organization_path(below: str = "") -> str:
+    """Return the path of the overview of the organization, or of a page below it, such as `/members`."""
+    return ORGANIZATION_PATH.format(slug=acting_member().acts_in.slug) + below
 
 
 def with_query(**changes: Any) -> str:
@@ -152,13 +160,21 @@ def with_query(**changes: Any) -> str:
     return "?" + urlencode({name: value for name, value in values.items() if value not in (None, "")})
 
 
-def neighbours(page: Page, total: int) -> dict[str, Any]:
-    """Return the values of `ui.pager` for a page of a list with `total` rows."""
-    last = -(-total // page.limit)
+def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
+    """Return the values of `ui.pager` for a part of a list with `total` rows."""
+    limit = query.limit
+    offset = query.offset if isinstance(query, PartQuery) else query.page_request().offset
+    here, last = offset // limit + 1, -(-total // limit)
+
+    def link(number: int) -> str:
+        if isinstance(query, PartQuery):
+            return with_query(offset=(number - 1) * limit or None)
+        return with_query(page=number if number > 1 else None)
+
     return {
-        "previous": with_query(page=page.number - 1 if page.number > 2 else None) if page.number > 1 else None,
-        "next": with_query(page=page.number + 1) if page.number < last else None,
-        "summary": f"Page {page.number} of {last:,}" if last > 1 else None,
+        "previous": link(here - 1) if here > 1 else None,
+        "next": link(here + 1) if here < last else None,
+        "summary": f"Page {here} of {last:,}" if last > 1 else None,
     }
 
 
@@ -226,6 +242,18 @@ def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
     return False
 
 
+async def create_with_free_slug(slugs: Iterator[str], create: Callable[[str], Awaitable[T]], taken: type[Refusal]) -> T:
+    """Return what `create` returns for the first slug that is free, of at most MAX_SLUGS.
+
+    Raises: `taken` if none is free; the other errors of `create`.
+    """
+    candidates = list(islice(slugs, MAX_SLUGS))
+    for slug in candidates[:-1]:
+        with suppress(taken):
+            return await create(slug)
+    return await create(candidates[-1])
+
+
 def to_lines(text: str) -> list[str]:
     """Return the lines of a text, without empty ones. A parser for `to_model`."""
     return [line.strip() for line in text.splitlines() if line.strip()]
@@ -234,6 +262,16 @@ def to_lines(text: str) -> list[str]:
 def is_checked(text: str) -> bool:
     """Return whether a checkbox was checked. A parser for `to_model`."""
     return text != ""
+
+
+def to_optional(text: str) -> str | None:
+    """Return the text without spaces around it, or None for an empty one. A parser for `to_model`."""
+    return text.strip() or None
+
+
+def to_start_of_day(text: str) -> str | None:
+    """Return the first moment (UTC) of a day, or None for an empty text. A parser for `to_model`, which refuses other texts."""
+    return f"{text.strip()}T00:00:00Z" if text.strip() else None
 
 
 def to_number(text: str) -> int | None:

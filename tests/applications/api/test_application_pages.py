@@ -35,7 +35,7 @@ async def test_a_member_copies_values_that_the_discovery_document_confirms(acme:
     page = page_text(await browser.open(f"{APPLICATIONS}/shop"))
     metadata = (await api.get("/.well-known/openid-configuration")).json
     assert f"Issuer {metadata['issuer']} " in page
-    assert f"End-session address {metadata['end_session_endpoint']} " in page
+    assert f"End-session URL {metadata['end_session_endpoint']} " in page
     assert f"{BASE_URL}/.well-known/openid-configuration" in page
     assert f"Client ID {relying_party.client_id} " in page
     assert "Token endpoint authentication client_secret_basic " in page
@@ -179,7 +179,7 @@ async def test_a_refused_value_stays_in_its_field_with_the_reason(
     before = await columns(relying_party, "to_jsonb(services)")
     answer = await save(admin, group, **fields)
     assert answer.status == 400
-    assert "Nothing was saved." in page_text(answer)
+    assert "Nothing was changed." in page_text(answer)
     error = answer.text.partition(f'id="{wrong}-error">')[2].partition("</p>")[0]
     assert message in unescape(error)
     assert re.search(rf'id="{wrong}"[^>]* aria-invalid="true" autofocus aria-describedby="{wrong}-error', answer.text)
@@ -232,7 +232,7 @@ async def test_a_member_cannot_change_settings_and_the_attempt_is_audited(acme: 
 
 async def test_an_admin_replaces_the_secret_with_an_overlap(relying_party: RelyingParty, admin: FakeBrowser, clock: FakeClock) -> None:
     await sign_in_browser(relying_party, relying_party.tenant.people["admin"])
-    assert "Keep the secret" in page_text(await admin.open(SECRET_PAGE))
+    assert "Keep secret" in page_text(await admin.open(SECRET_PAGE))
     answer = await admin.submit(SECRET_PAGE, SECRET_PAGE, overlap="1 hour")
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
     old, new = relying_party.secret, answer.text.partition("<code>")[2].partition("</code>")[0]

@@ -11,6 +11,8 @@ from core.provisioning.request_log_rules import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import Flag, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("scim_requests", __name__)
@@ -53,14 +55,22 @@ def _to_response(request: ScimRequest) -> ScimRequestResponse:
     )
 
 
+class ScimRequestsQuery(Query):
+    """The filter of the requests."""
+
+    failed: Flag | None = Field(None, description="Return only requests that failed, or with false only those that succeeded.")
+
+
 @routes.get("/api/organizations/<org_slug>/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
+@refuses(400)
+@validate_querystring(ScimRequestsQuery)
 @returns(ScimRequestListResponse)
-async def list_requests(org_slug: str) -> ScimRequestListResponse:
+async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:
     """List the last SCIM requests of the organization.
 
     The list is complete and contains no values, only names of attributes. Requests with an unknown or
     revoked token are not listed. A request appears shortly after its response.
     """
-    requests = await request_log.list_last(ports(), acting_member())
+    requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
     return ScimRequestListResponse(requests=[_to_response(request) for request in requests])

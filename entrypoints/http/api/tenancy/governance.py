@@ -9,7 +9,6 @@ from quart import Blueprint, Response
 
 from core.accounts.accounts_rules import AccountSummary
 from core.kernel.principals import OrganizationStatus
-from core.kernel.values import parse_id
 from core.tenancy import governance
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
@@ -127,11 +126,7 @@ async def list_organizations(query_args: OrganizationsQuery) -> OrganizationList
 
     Returns organizations in any status, newest first, each with its owner and tier.
     """
-    tier_id = None
-    if query_args.tier_id is not None:
-        tier_id = parse_id(query_args.tier_id)
-        if tier_id is None:
-            return OrganizationListResponse(organizations=[], total=0)
+    tier_id = None if query_args.tier_id is None else path_id(query_args.tier_id)
     listed = await governance.list_organizations(
         ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset, search=query_args.search
     )

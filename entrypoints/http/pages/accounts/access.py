@@ -116,7 +116,7 @@ async def rename_device(device_id: str) -> Response:
     except Invalid as refusal:
         listed = await devices.find(ports(), user, id_)
         return await refused_console_page(refusal, "accounts/device.html", device=_device_values(listed), typed=input_text)
-    return redirect_with_notice("name", f"{DEVICES}/{device.id}")
+    return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
@@ -129,7 +129,7 @@ async def revoke_device(device_id: str) -> Response:
     """
     await read_console_form()
     await devices.revoke(ports(), signed_in(), path_id(device_id))
-    return redirect_with_notice("revoked", DEVICES)
+    return redirect_with_notice("device-revoked", DEVICES)
 
 
 # Linked accounts
@@ -177,7 +177,7 @@ async def show_identities() -> Response:
 
     These are accounts at identity providers that you can sign in with.
     """
-    return await console_page("accounts/identities.html", problem=None, **await _identities_values())
+    return await console_page("accounts/identities.html", **await _identities_values())
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
@@ -214,7 +214,7 @@ async def unlink_identity(provider: str) -> Response:
         await identities.unlink(ports(), signed_in(), provider)
     except Invalid as refusal:
         return await refused_console_page(refusal, "accounts/identities.html", **await _identities_values())
-    return redirect_with_notice("unlinked", IDENTITIES_PATH)
+    return redirect_with_notice("account-unlinked", IDENTITIES_PATH)
 
 
 # Organizations
@@ -252,7 +252,7 @@ async def confirm_membership(org_slug: str) -> Response:
     """
     await read_console_form()
     await members.confirm(ports(), signed_in(), org_slug)
-    return redirect_with_notice("confirmed", ORGANIZATIONS)
+    return redirect_with_notice("membership-confirmed", ORGANIZATIONS)
 
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
@@ -265,7 +265,7 @@ async def leave_organization(org_slug: str) -> Response:
     """
     await read_console_form()
     await members.leave(ports(), signed_in(), org_slug)
-    return redirect_with_notice("left", ORGANIZATIONS)
+    return redirect_with_notice("organization-left", ORGANIZATIONS)
 
 
 # Applications
@@ -339,7 +339,7 @@ async def end_session(session_id: str) -> Response:
     has_ended = await sessions.end_own(ports(), user, id_)
     if id_ == user.session_id:
         return redirect(SIGN_IN_PATH)
-    return redirect_with_notice("ended", SESSIONS) if has_ended else redirect(SESSIONS)
+    return redirect_with_notice("session-ended", SESSIONS) if has_ended else redirect(SESSIONS)
 
 
 @routes.post("/app/account/sessions/end-others")
@@ -352,4 +352,4 @@ async def end_other_sessions() -> Response:
     """
     await read_console_form()
     await sessions.end_others(ports(), signed_in())
-    return redirect_with_notice("others", SESSIONS)
+    return redirect_with_notice("other-sessions-ended", SESSIONS)

@@ -147,7 +147,7 @@ async def change_password() -> Response:
     try:
         if "current_password" in form:
             await accounts.change_password(ports(), user, form["current_password"], new_password)
-            return redirect_with_notice("password", ACCOUNT_PATH)
+            return redirect_with_notice("password-changed", ACCOUNT_PATH)
         await accounts.set_password(ports(), user, new_password)
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
@@ -156,7 +156,7 @@ async def change_password() -> Response:
             isinstance(refusal, PasswordTooLong) and len(new_password) <= MAX_PASSWORD_LENGTH
         )
         return await refused_console_page(refusal, "accounts/password.html", about_current=not is_new_one, **await _password_values())
-    return redirect_with_notice("first-password", ACCOUNT_PATH)
+    return redirect_with_notice("password-set", ACCOUNT_PATH)
 
 
 # The second factor
@@ -190,7 +190,7 @@ async def show_two_factor() -> Response:
 
     On this page, you can turn it on or off, and replace the backup codes.
     """
-    return await console_page("accounts/two_factor.html", problem=None, **await _two_factor_values())
+    return await console_page("accounts/two_factor.html", **await _two_factor_values())
 
 
 @routes.post("/app/account/two-factor/setup")
@@ -206,7 +206,7 @@ async def start_two_factor_setup() -> Response:
         setup = await mfa.start_setup(ports(), signed_in())
     except Invalid as refusal:
         return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
-    return await console_page("accounts/two_factor_setup.html", problem=None, **_setup_values(setup))
+    return await console_page("accounts/two_factor_setup.html", **_setup_values(setup))
 
 
 @routes.post("/app/account/two-factor/confirm")
@@ -257,4 +257,4 @@ async def disable_two_factor() -> Response:
     """
     await read_console_form()
     await mfa.disable(ports(), signed_in())
-    return redirect_with_notice("off", TWO_FACTOR)
+    return redirect_with_notice("second-factor-off", TWO_FACTOR)

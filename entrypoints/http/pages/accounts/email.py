@@ -64,7 +64,7 @@ async def change_email() -> Response:
         pending = await email_changes.request(ports(), signed_in(), Email.parse(input_text))
     except (Invalid, Limited) as refusal:
         return await refused_console_page(refusal, "accounts/email.html", typed=input_text, **await _values())
-    return redirect_with_notice("same-address" if pending is None else "address", EMAIL_PATH)
+    return redirect_with_notice("same-address" if pending is None else "email-change-sent", EMAIL_PATH)
 
 
 @routes.post(f"{EMAIL_PATH}/verification")
@@ -78,7 +78,7 @@ async def resend_verification() -> Response:
     await read_console_form()
     if not await email_changes.resend(ports(), signed_in()):
         await accounts.resend_verification(ports(), signed_in(), signed_in().email)
-    return redirect_with_notice("link", EMAIL_PATH)
+    return redirect_with_notice("verification-sent", EMAIL_PATH)
 
 
 @routes.post(f"{EMAIL_PATH}/cancel")

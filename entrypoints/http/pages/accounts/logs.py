@@ -13,7 +13,7 @@ from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbours, shows
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
 
 routes = Blueprint("account_log_pages", __name__)
 
@@ -50,7 +50,7 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
     page = query_args.page_request()
     listed = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
     entries = [to_own_mfa_event(entry) for entry in listed.items]
-    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbours(page, listed.total))
+    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbors(query_args, listed.total))
 
 
 @routes.get("/app/account/exports")
@@ -63,7 +63,7 @@ async def show_own_exports(query_args: LogQuery) -> Response:
     user, page = signed_in(), query_args.page_request()
     listed = await privacy.list_privacy_log(ports(), user.user_id, page)
     entries = [to_own_privacy_event(entry, user.user_id) for entry in listed.items]
-    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbours(page, listed.total))
+    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbors(query_args, listed.total))
 
 
 @routes.get(f"{PERSON}/log")
@@ -83,5 +83,5 @@ async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:
         codes=codes.items,
         exports=exports.items,
         labels=LABELS,
-        **neighbours(page, max(codes.total, exports.total)),
+        **neighbors(query_args, max(codes.total, exports.total)),
     )

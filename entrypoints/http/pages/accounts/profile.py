@@ -61,7 +61,7 @@ async def show_profile() -> Response:
     The profile has names, a picture, a language, a time zone and other details.
     """
     profile = (await accounts.get_own(ports(), signed_in())).profile
-    return await console_page("accounts/profile.html", problem=None, **_profile_values(asdict(profile), None))
+    return await console_page("accounts/profile.html", **_profile_values(asdict(profile), None))
 
 
 @routes.post(PROFILE)
@@ -81,7 +81,7 @@ async def change_profile() -> Response:
             values = _profile_values(dict.fromkeys(FIELDS) | typed, field)
             return await refused_console_page(refusal, "accounts/profile.html", **values)
     await profiles.change(ports(), user, ProfileChanges.parse(**typed))
-    return redirect_with_notice("profile", PROFILE)
+    return redirect_with_notice("profile-saved", PROFILE)
 
 
 # The deletion of the account
@@ -112,7 +112,7 @@ async def show_deletion() -> Response:
 
     The form is on the page if you signed in at most 10 minutes ago. Otherwise the page asks you to sign in again.
     """
-    return await console_page("accounts/delete.html", problem=None, **await _deletion_values())
+    return await console_page("accounts/delete.html", **await _deletion_values())
 
 
 @routes.post(DELETE)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import access, access_rules, services
-from core.applications.access_rules import AccessPolicy, AccessSettings, EnrollmentOrigin
+from core.applications.access_rules import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.applications.services_rules import Service
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
@@ -26,7 +26,8 @@ from entrypoints.http.pages.console import (
     check_typed_name,
     console_page,
     is_checked,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -44,6 +45,7 @@ POLICIES: Final = [
     (AccessPolicy.MEMBERS.value, "Members of the organization"),
     (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
 ]
+ASSIGNMENT_FIELDS: Final[Mapping[type[Refusal], str]] = {AssigneeNotFound: "email"}
 FIELDS: Final[Mapping[type[Refusal], str]] = {access_rules.LaunchUrlInvalid: "launch_url"}
 
 
@@ -68,7 +70,7 @@ def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[st
 async def show_access(org_slug: str, service_slug: str) -> Response:
     """Show who may use an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/access.html", problem=None, wrong=None, **_values(service))
+    return await console_page("applications/access.html", **_values(service))
 
 
 @routes.post(ACCESS)
@@ -101,7 +103,7 @@ async def _assignment_values(service: Service, query: ListedAssignmentsQuery) ->
         "query": query,
         "policy": service.access.policy.value,
         "by_directory": EnrollmentOrigin.DIRECTORY,
-        **neighbours(page, listed.total),
+        **neighbors(query, listed.total),
     }
 
 
@@ -113,9 +115,7 @@ async def _assignment_values(service: Service, query: ListedAssignmentsQuery) ->
 async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
     """List the users that are assigned to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page(
-        "applications/assignments.html", problem=None, wrong=None, typed={}, **await _assignment_values(service, query_args)
-    )
+    return await console_page("applications/assignments.html", typed={}, **await _assignment_values(service, query_args))
 
 
 @routes.post(ASSIGNMENTS)
@@ -128,9 +128,13 @@ async def assign(org_slug: str, service_slug: str) -> Response:
     try:
         await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, sent).email))
     except Refusal as refusal:
-        values = {"wrong": "email", "typed": sent, **await _assignment_values(service, ListedAssignmentsQuery())}
+        values = {
+            "wrong": wrong_field(refusal, ASSIGNMENT_FIELDS),
+            "typed": sent,
+            **await _assignment_values(service, ListedAssignmentsQuery()),
+        }
         return await refused_console_page(refusal, "applications/assignments.html", **values)
-    return redirect_with_notice("assigned", f"{application_path(service)}/assignments")
+    return redirect_with_notice("user-assigned", f"{application_path(service)}/assignments")
 
 
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
@@ -140,7 +144,7 @@ async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
     """End the assignment of a user."""
     await read_console_form()
     await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
-    return redirect_with_notice("unassigned", f"/app/organizations/{org_slug}/applications/{service_slug}/assignments")
+    return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
 
 
 class TestQuery(ListQuery, SignInPreviewQuery):
@@ -178,9 +182,7 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) 
 async def show_deletion(org_slug: str, service_slug: str) -> Response:
     """Show what the deletion of an application means, and ask for its name."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page(
-        "applications/deletion.html", problem=None, subscriptions=service.subscription_count, **application_values(service)
-    )
+    return await console_page("applications/deletion.html", subscriptions=service.subscription_count, **application_values(service))
 
 
 @routes.post(f"{APPLICATION}/delete")
@@ -195,5 +197,5 @@ async def delete(org_slug: str, service_slug: str) -> Response:
         await services.delete(ports(), acting_member(), service_slug)
     except Refusal as refusal:
         values = {"subscriptions": service.subscription_count, **application_values(service)}
-        return await refused_console_page(refusal, "applications/deletion.html", **values)
-    return redirect_with_notice("application-deleted", f"/app/organizations/{org_slug}/applications")
+        return await refused_console_page(refusal, "applications/deletion.html", wrong=wrong_field(refusal, {}), **values)
+    return redirect_with_notice("application-deleted", organization_path("/applications"))

@@ -21,6 +21,7 @@ routes = Blueprint("analytics_pages", __name__)
 API: Final = "GET /api/organizations/<org_slug>/analytics"
 LONGEST_CHART: Final = 366  # days; a longer range has only its table
 RECENT: Final = 10
+METHODS: Final = {"password": "Password", "email": "Email", "saml": "SAML"}  # other than identity providers
 
 
 class AnalyticsQuery(ListQuery, DateRangeQuery):
@@ -43,7 +44,6 @@ async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
     ]
     return await console_page(
         "applications/analytics.html",
-        root=f"/app/organizations/{org_slug}",
         range=range_,
         chart=draw_days("Sign-ins by day", days).to_svg("by-day") if days else None,
         total=sum(counted.values()),
@@ -53,5 +53,6 @@ async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
             (ports().policy.provider_names[each.provider], each.count)
             for each in await analytics.count_by_provider(ports(), caller, range_)
         ],
+        methods=METHODS | {provider.value: label for provider, label in ports().policy.provider_names.items()},
         recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch(),
     )

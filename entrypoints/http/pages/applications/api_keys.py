@@ -6,6 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import api_keys, services
+from core.applications import api_keys_rules as rules
 from core.applications.services_rules import Service
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Permission
@@ -13,7 +14,7 @@ from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
@@ -21,7 +22,8 @@ from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
     console_page,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -36,12 +38,17 @@ routes = Blueprint("api_key_pages", __name__)
 
 KEYS: Final = f"{APPLICATION}/api-keys"
 API: Final = f"{SERVICE}/api-keys"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.NoPermissions: "permissions",
+    rules.UnknownPermission: "permissions",
+    rules.DuplicatePermission: "permissions",
+}
 PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class KeysQuery(ListQuery, PageQuery):
-    """The page of the list."""
+class KeysQuery(ListQuery, PartQuery):
+    """The part of the list."""
 
 
 @routes.get(KEYS)
@@ -52,9 +59,8 @@ class KeysQuery(ListQuery, PageQuery):
 async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:
     """List the API keys of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    page = query_args.page_request()
-    listed = await api_keys.list_keys(ports(), acting_member(), service_slug, page.limit, page.offset)
-    values = {"keys": listed.items, "now": ports().clock.now(), **application_values(service), **neighbours(page, listed.total)}
+    result = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
+    values = {"keys": result.items, "now": ports().clock.now(), **application_values(service), **neighbors(query_args, result.total)}
     return await console_page("applications/api_keys.html", **values)
 
 
@@ -70,7 +76,7 @@ def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
 async def show_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that creates an API key."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/new_api_key.html", problem=None, wrong=None, **_form_values(service, {}))
+    return await console_page("applications/new_api_key.html", **_form_values(service, {}))
 
 
 @routes.post(f"{KEYS}/new")
@@ -88,7 +94,7 @@ async def create(org_slug: str, service_slug: str) -> Response:
         data = to_model(ApiKeyRequest, sent, {"permissions": lambda _: chosen, "expires_in_days": to_number})
         key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}) or "permissions", **_form_values(service, sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent)}
         return await refused_console_page(refusal, "applications/new_api_key.html", **values)
     return await secret_page(
         "API key created",
@@ -105,4 +111,4 @@ async def revoke(org_slug: str, service_slug: str, api_key_id: str) -> Response:
     """Revoke an API key."""
     await read_console_form()
     await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
-    return redirect_with_notice("key-revoked", f"/app/organizations/{org_slug}/applications/{service_slug}/api-keys")
+    return redirect_with_notice("key-revoked", organization_path(f"/applications/{service_slug}/api-keys"))

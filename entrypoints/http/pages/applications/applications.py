@@ -11,7 +11,6 @@ from core.applications import services
 from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
 from core.applications.services_rules import NoClientSecret, Service, ServiceOrder, ServiceType
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
-from core.kernel import principals
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability
@@ -27,6 +26,8 @@ from entrypoints.http.pages.console import (
     REDIRECTED,
     ListQuery,
     console_page,
+    may,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -55,13 +56,13 @@ DEFAULT_OVERLAP: Final = "1 day"
 
 def application_path(service: Service) -> str:
     """Return the path of the page of an application in the caller's organization."""
-    return f"/app/organizations/{acting_member().acts_in.slug}/applications/{service.slug}"
+    return organization_path(f"/applications/{service.slug}")
 
 
 def application_values(service: Service) -> dict[str, Any]:
     """Return the values that all pages of an application have."""
     return {
-        "applications_path": f"/app/organizations/{acting_member().acts_in.slug}/applications",
+        "applications_path": organization_path("/applications"),
         "path": application_path(service),
         "application": {"name": service.name, "type": TYPES[service.service_type], "is_public": service.service_type.is_public},
     }
@@ -78,10 +79,10 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
         authentication = ("client_secret_basic", "Or client_secret_post. Add PKCE with S256 if your library supports it.")
     return [
         ("Issuer", base, "Most libraries find the rest with it."),
-        ("Discovery address", f"{base}/.well-known/openid-configuration", ""),
+        ("Discovery URL", f"{base}/.well-known/openid-configuration", ""),
         ("Client ID", str(service.client_id), ""),
         ("Token endpoint authentication", *authentication),
-        ("End-session address", f"{base}{END_SESSION_PATH}", "Send users here to sign them out."),
+        ("End-session URL", f"{base}{END_SESSION_PATH}", "Send users here to sign them out."),
     ]
 
 
@@ -120,7 +121,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     listed = [summary.service async for batch in batches for summary in batch]
     return await console_page(
         "applications/applications.html",
-        path=f"/app/organizations/{org_slug}/applications",
+        path=organization_path("/applications"),
         applications=[_row(service) for service in listed[:PAGE_SIZE]],
         quota=quota,
         types=[("", "All types"), *TYPES.items()],
@@ -132,7 +133,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the values of an application's page. Members who cannot change settings get no forms."""
-    may_manage = principals.has_capability(acting_member().acts_in.role, Capability.SERVICES_MANAGE)
+    may_manage = may("services.manage")
     until = service.former_secret_expires_at
     return {
         **application_values(service),
@@ -154,9 +155,7 @@ async def show_application(org_slug: str, service_slug: str) -> Response:
     The page has the values to copy into the application. For admins, it also has its settings.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page(
-        "applications/application.html", problem=None, wrong=None, typed=form.stored_values(service), **_page_values(service)
-    )
+    return await console_page("applications/application.html", typed=form.stored_values(service), **_page_values(service))
 
 
 @routes.post(APPLICATION)
@@ -201,7 +200,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     service = await services.find(ports(), acting_member(), service_slug)
     if service.service_type.is_public:
         raise NoClientSecret
-    return await console_page("applications/application_secret.html", problem=None, **_secret_values(service, DEFAULT_OVERLAP))
+    return await console_page("applications/application_secret.html", **_secret_values(service, DEFAULT_OVERLAP))
 
 
 @routes.post(SECRET)

@@ -11,7 +11,16 @@ from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, accepts, console_page, neighbours, read_console_form, redirect_with_notice, shows
+from entrypoints.http.pages.console import (
+    ListQuery,
+    accepts,
+    console_page,
+    neighbors,
+    organization_path,
+    read_console_form,
+    redirect_with_notice,
+    shows,
+)
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -37,9 +46,9 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     return await console_page(
         "applications/users.html",
         users=listed.items,
-        path=f"/app/organizations/{org_slug}/users",
+        path=organization_path("/users"),
         query=query_args,
-        **neighbours(page, listed.total),
+        **neighbors(query_args, listed.total),
     )
 
 
@@ -49,7 +58,7 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 async def show_user(org_slug: str, user_id: str) -> Response:
     """Show a user of an organization's applications."""
     details = await end_users.find(ports(), acting_member(), path_id(user_id))
-    return await console_page("applications/user.html", details=details, path=f"/app/organizations/{org_slug}/users")
+    return await console_page("applications/user.html", details=details, path=organization_path("/users"))
 
 
 @routes.post(f"{LIST}/<user_id>/end-sessions")
@@ -59,4 +68,4 @@ async def end_sessions(org_slug: str, user_id: str) -> Response:
     """End the sessions of a user in an organization's applications."""
     await read_console_form()
     count = await end_users.revoke_sessions(ports(), acting_member(), path_id(user_id))
-    return redirect_with_notice("sessions-ended", f"/app/organizations/{org_slug}/users/{path_id(user_id)}", count=count)
+    return redirect_with_notice("sessions-ended", organization_path(f"/users/{path_id(user_id)}"), count=count)

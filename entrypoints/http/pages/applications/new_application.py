@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications import services_rules as rules
 from core.applications.services_rules import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
-from core.kernel.errors import Refusal
+from core.kernel.errors import Invalid, Refusal
 from core.kernel.principals import Capability
 from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
@@ -26,6 +26,8 @@ from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
     console_page,
+    create_with_free_slug,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -44,7 +46,6 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.DuplicateRedirectUri: "redirect_uris",
     ServiceSlugTaken: "name",
 }
-SLUGS_TRIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
 )
 
 
+class KindUnknown(Invalid):
+    """Choose what you are connecting first."""
+
+
 class KindQuery(ListQuery):
     """The answer to the first question."""
 
@@ -93,11 +98,11 @@ async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     kind = KINDS.get(query_args.kind)
     if kind is None:
         return await console_page("applications/new_application.html", kinds=KINDS, path=_list_path())
-    return await console_page("applications/new_application_form.html", problem=None, wrong=None, **_form_values(query_args.kind, kind, {}))
+    return await console_page("applications/new_application_form.html", **_form_values(query_args.kind, kind, {}))
 
 
 def _list_path() -> str:
-    return f"/app/organizations/{acting_member().acts_in.slug}/applications"
+    return organization_path("/applications")
 
 
 def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
@@ -115,7 +120,7 @@ async def create_application(org_slug: str) -> Response:
     sent = await read_console_form()
     kind = KINDS.get(sent.get("kind", ""))
     if kind is None:
-        return redirect_with_notice("choose-kind", f"{_list_path()}/new")
+        return await refused_console_page(KindUnknown(), "applications/new_application.html", kinds=KINDS, path=_list_path())
     try:
         created = await _create(sent, kind)
     except Refusal as refusal:
@@ -127,15 +132,14 @@ async def create_application(org_slug: str) -> Response:
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 
 
-async def _create(sent: Mapping[str, str], kind: Kind) -> CreatedService:
+async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
     """Create the application with the first free slug that resembles its name. Raises: what the use case raises."""
-    fixed = {"slug": lambda _: "unused", "service_type": lambda _: kind.type.value}
-    data = to_model(ServiceRequest, sent, {**fixed, "redirect_uris": to_lines})
+    suggested = Slug.suggest(form.get("name", ""), "application")
+    fixed = {"slug": lambda _: next(suggested), "service_type": lambda _: kind.type.value}
+    data = to_model(ServiceRequest, form, {**fixed, "redirect_uris": to_lines})
     settings = ServiceSettings(redirect_uris=data.redirect_uris)
-    candidates = list(islice(Slug.suggest(data.name), SLUGS_TRIED))
-    for slug in candidates[:-1]:
-        try:
-            return await services.create(ports(), acting_member(), slug, data.name, kind.type, settings)
-        except ServiceSlugTaken:
-            continue
-    return await services.create(ports(), acting_member(), candidates[-1], data.name, kind.type, settings)
+
+    async def create(slug: str) -> CreatedService:
+        return await services.create(ports(), acting_member(), slug, data.name, kind.type, settings)
+
+    return await create_with_free_slug(chain([data.slug], suggested), create, ServiceSlugTaken)

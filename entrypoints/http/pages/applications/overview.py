@@ -55,7 +55,6 @@ async def show_overview(org_slug: str) -> Response:
     chart = draw_days("Sign-ins of the last 30 days", loaded.sign_ins)
     return await console_page(
         "applications/overview.html",
-        root=f"/app/organizations/{org_slug}",
         members=loaded.members,
         applications=loaded.services,
         total=sum(each.count for each in loaded.sign_ins),

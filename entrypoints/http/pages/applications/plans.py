@@ -7,23 +7,24 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.applications import plans, plans_rules, services
-from core.applications.plans_rules import Plan, PlanChanges, PlanNotFound
+from core.applications.plans_rules import Plan, PlanChanges, PlanInUse, PlanNotFound
 from core.applications.services_rules import Service
 from core.billing import subscriptions
 from core.billing.subscriptions_rules import SubscriptionStatus
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
+from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
     console_page,
-    neighbours,
+    neighbors,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -66,7 +67,7 @@ def _form_values(service: Service, typed: Mapping[str, Any], plan: Plan | None) 
 async def show_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that creates a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/plan.html", problem=None, wrong=None, **_form_values(service, {}, None))
+    return await console_page("applications/plan.html", **_form_values(service, {}, None))
 
 
 @routes.post(f"{PLANS}/new")
@@ -108,14 +109,17 @@ async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Show the form that changes a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     plan = await _find(service, path_id(plan_id))
-    typed = {
+    return await console_page("applications/plan.html", **_form_values(service, _to_typed(plan), plan))
+
+
+def _to_typed(plan: Plan) -> dict[str, str]:
+    return {
         "name": plan.name,
         "price_cents": str(plan.price_cents),
         "currency": plan.currency,
         "features": "\n".join(plan.features),
         "billing_price_id": plan.billing_price_id or "",
     }
-    return await console_page("applications/plan.html", problem=None, wrong=None, **_form_values(service, typed, plan))
 
 
 @routes.post(f"{PLANS}/<plan_id>")
@@ -149,14 +153,16 @@ async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Delete a plan."""
     await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
-    await plans.delete(ports(), acting_member(), service_slug, path_id(plan_id))
+    plan = await _find(service, path_id(plan_id))
+    try:
+        await plans.delete(ports(), acting_member(), service_slug, plan.id)
+    except PlanInUse as refusal:
+        return await refused_console_page(refusal, "applications/plan.html", **_form_values(service, _to_typed(plan), plan))
     return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
 
 
-class SubscriptionsOfServiceQuery(ListQuery, PageQuery):
-    """The filter by state, and the page."""
-
-    status: SubscriptionStatus | None = None
+class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
+    """The filter by state, and the part of the list."""
 
 
 @routes.get(f"{APPLICATION}/subscriptions")
@@ -167,15 +173,14 @@ class SubscriptionsOfServiceQuery(ListQuery, PageQuery):
 async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:
     """List the subscriptions to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    page = query_args.page_request()
-    listed = await subscriptions.list_of_service(
-        ports(), acting_member(), service_slug, query_args.status, limit=page.limit, offset=page.offset
+    result = await subscriptions.list_of_service(
+        ports(), acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     return await console_page(
         "applications/subscriptions.html",
-        subscriptions=listed.items,
+        subscriptions=result.items,
         chosen=query_args.status.value if query_args.status else "",
         statuses=STATUSES,
         **application_values(service),
-        **neighbours(page, listed.total),
+        **neighbors(query_args, result.total),
     )

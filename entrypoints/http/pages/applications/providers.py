@@ -17,6 +17,7 @@ from entrypoints.http.pages.applications.applications import APPLICATION, SERVIC
 from entrypoints.http.pages.console import (
     accepts,
     console_page,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -72,7 +73,7 @@ async def show_provider(org_slug: str, service_slug: str, provider: str) -> Resp
     """Show the credentials of an application at an identity provider."""
     values = await _values(service_slug, parse_provider(provider))
     typed = {"client_id": values["own"].client_id} if values["own"] else {}
-    return await console_page("applications/provider.html", problem=None, wrong=None, typed=typed, **values)
+    return await console_page("applications/provider.html", typed=typed, **values)
 
 
 @routes.post(ONE)
@@ -98,4 +99,4 @@ async def remove_credentials(org_slug: str, service_slug: str, provider: str) ->
     """Remove the credentials of an application at an identity provider."""
     await read_console_form()
     await oauth_credentials.remove(ports(), acting_member(), service_slug, parse_provider(provider))
-    return redirect_with_notice("provider-removed", f"/app/organizations/{org_slug}/applications/{service_slug}/providers")
+    return redirect_with_notice("provider-removed", organization_path(f"/applications/{service_slug}/providers"))

@@ -48,7 +48,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.SignatureRequired: "sign_assertions",
 }
 FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
-READ: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+METADATA_ANSWERS: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 
 
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
@@ -70,10 +70,10 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
 async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
     endpoints = {
-        "Entity id": "",
-        "Metadata address": "metadata",
-        "Sign-on address": "sso",
-        "Logout address": "slo",
+        "Entity ID": "",
+        "Metadata URL": "metadata",
+        "Sign-on URL": "sso",
+        "Logout URL": "slo",
     }
     org_slug = acting_member().acts_in.slug
     return {
@@ -100,7 +100,7 @@ async def show_saml(org_slug: str, service_slug: str) -> Response:
     """Show the SAML configuration of an application, and the values to copy into it."""
     service = await services.find(ports(), acting_member(), service_slug)
     values = {"problems": await metadata.check(ports(), acting_member(), service_slug), **await _values(service)}
-    return await console_page("applications/saml.html", problem=None, wrong=None, imported=False, **values)
+    return await console_page("applications/saml.html", imported=False, **values)
 
 
 async def _refused(refusal: Refusal, service: Service, sent: Mapping[str, str], wrong: str | None) -> Response:
@@ -145,7 +145,7 @@ async def configure(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{PAGE}/metadata")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@accepts(f"POST {API}/metadata", answers=READ)
+@accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
 async def read_metadata(org_slug: str, service_slug: str) -> Response:
     """Show the settings that the metadata of an application describes. They are not saved yet."""
     service = await services.find(ports(), acting_member(), service_slug)
@@ -162,7 +162,7 @@ async def read_metadata(org_slug: str, service_slug: str) -> Response:
         if name in ("entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format")
     }
     values = {"problems": problems, **await _values(service, {**present, **imported, "enabled": "yes"})}
-    return await console_page("applications/saml.html", problem=None, wrong=None, imported=True, **values)
+    return await console_page("applications/saml.html", imported=True, **values)
 
 
 @routes.post(f"{PAGE}/certificate")
@@ -172,7 +172,10 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate for signatures, or replace it at once."""
     await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
-    await saml.create_certificate(ports(), acting_member(), service_slug)
+    try:
+        await saml.create_certificate(ports(), acting_member(), service_slug)
+    except rules.SamlNotEnabled as refusal:
+        return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
     return redirect_with_notice("certificate-created", f"{application_path(service)}/saml")
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import end_users, services
-from core.kernel.principals import Capability, has_capability
+from core.kernel.principals import Capability
 from core.kernel.values import Page
 from core.tenancy import members
 from entrypoints.http.edge.access import member_page
@@ -14,7 +14,7 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import application_path
-from entrypoints.http.pages.console import ListQuery, console_page, shows
+from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, shows
 from entrypoints.http.pages.navigation import links_for
 
 routes = Blueprint("search_pages", __name__)
@@ -36,20 +36,19 @@ class SearchQuery(ListQuery):
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
     """Search the pages, applications, members and users of an organization.
 
-    A result has only kinds that the caller may view.
+    Members are shown to those who can open their pages.
     """
-    text, root = query_args.search.strip(), f"/app/organizations/{org_slug}"
+    text = query_args.search.strip()
     values: dict[str, Any] = {"pages": [], "applications": [], "members": [], "users": []}
     if text:
         groups = links_for(acting_member(), "")
         values["pages"] = [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()]
         batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
-        found = [summary.service async for batch in batches for summary in batch]
-        values["applications"] = [(service.name, application_path(service)) for service in found]
-        if has_capability(acting_member().acts_in.role, Capability.MEMBERS_MANAGE):
+        values["applications"] = [(summary.service.name, application_path(summary.service)) async for batch in batches for summary in batch]
+        if may("members.manage"):
             members_found = (await members.list_page(ports(), acting_member(), None, Page(1, MOST_SHOWN + 1), search=text)).members
-            values["members"] = [(member.email, f"{root}/members/{member.user_id}") for member in members_found]
-        if has_capability(acting_member().acts_in.role, Capability.END_USERS_VIEW):
+            values["members"] = [(member.email, organization_path(f"/members/{member.user_id}")) for member in members_found]
+        if may("end_users.view"):
             users = await end_users.list_end_users(ports(), acting_member(), Page(1, MOST_SHOWN + 1), search=text, service_id=None)
-            values["users"] = [(user.email, f"{root}/users/{user.id}") for user in users.items]
-    return await console_page("applications/search.html", text=text, root=root, most=MOST_SHOWN, **values)
+            values["users"] = [(user.email, organization_path(f"/users/{user.id}")) for user in users.items]
+    return await console_page("applications/search.html", text=text, most=MOST_SHOWN, **values)

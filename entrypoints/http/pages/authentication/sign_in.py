@@ -45,7 +45,7 @@ from entrypoints.http.pages import render
 routes = Blueprint("sign_in", __name__)
 
 CODE: Final = "/app/sign-in/code"
-SIGNED_OUT, JOINED = "signed-out", "joined"  # values of the notice cookie
+SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values of the notice cookie
 NOTICES: Final = {SIGNED_OUT: "You're signed out.", JOINED: "You've joined the organization. Sign in to continue."}
 
 MAX_NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state

@@ -122,5 +122,5 @@ async def callback(provider: str) -> Response:
             if not has_session:
                 return page_response(render("authentication/linked.html", provider=ports().policy.provider_names[linked_provider]))
             response = redirect(IDENTITIES_PATH)
-            cookies.set_notice_cookie(response, "linked")
+            cookies.set_notice_cookie(response, "account-linked")
             return response

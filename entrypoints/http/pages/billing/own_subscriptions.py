@@ -72,4 +72,4 @@ async def cancel_subscription(subscription_id: str) -> Response:
     """
     await read_console_form()
     await own_subscriptions.cancel(ports(), signed_in(), path_id(subscription_id))
-    return redirect_with_notice("canceled", SUBSCRIPTIONS)
+    return redirect_with_notice("subscription-canceled", SUBSCRIPTIONS)

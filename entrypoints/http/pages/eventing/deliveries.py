@@ -1,20 +1,29 @@
 """The pages of a webhook's deliveries: the list, a delivery, a test, and a replay."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
 from core.eventing.deliveries_rules import Delivery
-from core.eventing.webhooks_rules import SUBSCRIBABLE
+from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook, WebhookInactive
 from core.kernel.principals import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, accepts, console_page, neighbours, read_console_form, redirect_with_notice, shows
+from entrypoints.http.pages.console import (
+    ListQuery,
+    accepts,
+    console_page,
+    neighbors,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+)
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
 
 routes = Blueprint("delivery_pages", __name__)
@@ -28,7 +37,7 @@ CAUSES: Final = {
     400: "The receiver does not accept the body.",
     401: "Check that the receiver verifies the signature with the present secret.",
     403: "Check that the receiver allows requests from this service.",
-    404: "Check the address of the webhook.",
+    404: "Check the URL of the webhook.",
     405: "The receiver must accept POST.",
     413: "The receiver accepts only smaller bodies.",
     429: "The receiver limits the number of requests.",
@@ -39,13 +48,13 @@ class ListedDeliveriesQuery(ListQuery, DeliveriesQuery):
     """The filters of deliveries, and the page."""
 
 
-def cause_of(delivery: Delivery) -> str | None:
+def explain_failure(delivery: Delivery) -> str | None:
     """Return what to check after the last attempt, or None."""
     status = delivery.response_status_code
     if status is None or delivery.delivered:
         return None
     if 300 <= status < 400:
-        return "Redirects are not followed. Enter the final address."
+        return "Redirects are not followed. Enter the final URL."
     return CAUSES.get(status, "The receiver failed. Look at its log." if status >= 500 else None)
 
 
@@ -56,25 +65,38 @@ def cause_of(delivery: Delivery) -> str | None:
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
 async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:
     """List the deliveries of a webhook."""
-    webhook, page = await webhooks.find(ports(), acting_member(), path_id(webhook_id)), query_args.page_request()
-    listed = await webhooks.list_deliveries(
-        ports(), acting_member(), webhook.id, page, event_type=query_args.event_type, delivered=query_args.delivered
+    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
+    return await console_page("eventing/deliveries.html", **await _list_values(webhook, query_args))
+
+
+async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[str, Any]:
+    result = await webhooks.list_deliveries(
+        ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
     )
-    return await console_page(
-        "eventing/deliveries.html",
-        webhook=webhook,
-        path=f"{webhooks_path()}/{webhook.id}",
-        list_path=webhooks_path(),
-        deliveries=listed.items,
-        chosen={
-            "event_type": query_args.event_type or "",
-            "delivered": "" if query_args.delivered is None else str(query_args.delivered).lower(),
+    return {
+        "webhook": webhook,
+        "path": f"{webhooks_path()}/{webhook.id}",
+        "list_path": webhooks_path(),
+        "deliveries": result.items,
+        "chosen": {
+            "event_type": query.event_type or "",
+            "delivered": "" if query.delivered is None else str(query.delivered).lower(),
         },
-        types=TYPES,
-        results=RESULTS,
-        labels=SUBSCRIBABLE,
-        **neighbours(page, listed.total),
-    )
+        "types": TYPES,
+        "results": RESULTS,
+        "labels": SUBSCRIBABLE,
+        **neighbors(query, result.total),
+    }
+
+
+def _delivery_values(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "delivery": delivery,
+        "path": f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
+        "cause": explain_failure(delivery),
+        "payload": json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
+        "most_attempts": len(ports().policy.webhook_retry_delays),
+    }
 
 
 @routes.get(f"{LIST}/<delivery_id>")
@@ -83,14 +105,7 @@ async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeli
 async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
     """Show a delivery, with its body and the last response."""
     delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
-    return await console_page(
-        "eventing/delivery.html",
-        delivery=delivery,
-        path=f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
-        cause=cause_of(delivery),
-        payload=json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
-        most_attempts=len(ports().policy.webhook_retry_delays),
-    )
+    return await console_page("eventing/delivery.html", **_delivery_values(delivery))
 
 
 @routes.post(f"{LIST}/<delivery_id>/replay")
@@ -99,7 +114,11 @@ async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Res
 async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
     """Send the body of a delivery again."""
     await read_console_form()
-    delivery = await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
+    delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
+    try:
+        await webhooks.replay(ports(), acting_member(), delivery.webhook_id, delivery.id)
+    except WebhookInactive as refusal:
+        return await refused_console_page(refusal, "eventing/delivery.html", **_delivery_values(delivery))
     return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
 
 
@@ -109,5 +128,9 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
 async def send_test(org_slug: str, webhook_id: str) -> Response:
     """Send a test delivery."""
     await read_console_form()
-    delivery = await webhooks.send_ping(ports(), acting_member(), path_id(webhook_id))
-    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
+    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
+    try:
+        await webhooks.send_ping(ports(), acting_member(), webhook.id)
+    except WebhookInactive as refusal:
+        return await refused_console_page(refusal, "eventing/deliveries.html", **await _list_values(webhook, ListedDeliveriesQuery()))
+    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook.id}/deliveries")

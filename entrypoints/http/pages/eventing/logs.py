@@ -18,7 +18,7 @@ from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbours, shows, with_query
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
 
 routes = Blueprint("log_pages", __name__)
 
@@ -72,7 +72,7 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
         targets=TARGETS,
         files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
         **values,
-        **neighbours(query.page_request(), entries.total),
+        **neighbors(query, entries.total),
     )
 
 
@@ -85,7 +85,7 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
     """List the audit log of an organization."""
     entries = await audit.list_entries(ports(), acting_member(), query_args.build(), query_args.page_request())
     return await _list_page(
-        entries, query_args, actions=ACTIONS, labels=AUDIT_ACTIONS, path=f"/app/organizations/{org_slug}/audit-log", is_platform=False
+        entries, query_args, actions=ACTIONS, labels=AUDIT_ACTIONS, path=organization_path("/audit-log"), is_platform=False
     )
 
 
@@ -110,7 +110,7 @@ def _to_response(entry: AuditEntry) -> AuditEntryResponse:
 async def show_entry(org_slug: str, entry_id: str) -> Response:
     """Show an entry of the audit log."""
     entry = await audit.get_entry(ports(), acting_member(), path_id(entry_id))
-    return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), f"/app/organizations/{org_slug}/audit-log", _to_response(entry))
+    return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), organization_path("/audit-log"), _to_response(entry))
 
 
 async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, shown: AuditEntryResponse) -> Response:

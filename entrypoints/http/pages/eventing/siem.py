@@ -18,6 +18,7 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     is_checked,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -43,7 +44,7 @@ async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     status = await _status()
     stored = {"provider": "http", "enabled": "yes"} if status is None else _to_typed(status)
     return {
-        "path": f"/app/organizations/{acting_member().acts_in.slug}/siem",
+        "path": organization_path("/siem"),
         "siem": status,
         "typed": stored if typed is None else typed,
         "providers": PROVIDERS,
@@ -67,7 +68,7 @@ def _to_typed(status: SiemStatus) -> dict[str, str]:
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 async def show_siem(org_slug: str) -> Response:
     """Show the forwarding to a SIEM, and its state."""
-    return await console_page("eventing/siem.html", problem=None, wrong=None, result=None, **await _values())
+    return await console_page("eventing/siem.html", result=None, **await _values())
 
 
 @routes.post(PAGE)
@@ -84,7 +85,7 @@ async def configure(org_slug: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
         return await refused_console_page(refusal, "eventing/siem.html", **values)
-    return redirect_with_notice("siem-saved", f"/app/organizations/{org_slug}/siem")
+    return redirect_with_notice("siem-saved", organization_path("/siem"))
 
 
 @routes.post(f"{PAGE}/test")
@@ -105,4 +106,4 @@ async def remove(org_slug: str) -> Response:
     """Stop forwarding the audit log."""
     await read_console_form()
     await siem.remove(ports(), acting_member())
-    return redirect_with_notice("siem-removed", f"/app/organizations/{org_slug}/siem")
+    return redirect_with_notice("siem-removed", organization_path("/siem"))

@@ -21,6 +21,7 @@ from entrypoints.http.pages.console import (
     accepts,
     check_typed_name,
     console_page,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -59,7 +60,7 @@ GROUPS: Final = _groups()
 
 def webhooks_path() -> str:
     """Return the path of the list in the caller's organization."""
-    return f"/app/organizations/{acting_member().acts_in.slug}/webhooks"
+    return organization_path("/webhooks")
 
 
 def _chosen(sent: Mapping[str, str]) -> list[str]:
@@ -84,15 +85,15 @@ async def show_webhooks(org_slug: str) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"POST {API}")
 async def show_form(org_slug: str) -> Response:
-    """Show the form that adds a webhook."""
-    return await console_page("eventing/new_webhook.html", problem=None, wrong=None, **_form_values({}, ()))
+    """Show the form that creates a webhook."""
+    return await console_page("eventing/new_webhook.html", **_form_values({}, ()))
 
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=SHOWN_ONCE)
 async def create(org_slug: str) -> Response:
-    """Add a webhook.
+    """Create a webhook.
 
     Its secret is shown only once.
     """
@@ -104,7 +105,7 @@ async def create(org_slug: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(sent, chosen)}
         return await refused_console_page(refusal, "eventing/new_webhook.html", **values)
-    return await _secret(webhook, secret, "Webhook added", "Your receiver verifies the signature of each delivery with it.")
+    return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
 
 
 async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> Response:
@@ -124,7 +125,7 @@ async def _values(webhook: Webhook, typed: Mapping[str, Any] | None = None, chos
 async def show_webhook(org_slug: str, webhook_id: str) -> Response:
     """Show the settings of a webhook."""
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    return await console_page("eventing/webhook.html", problem=None, wrong=None, **await _values(webhook))
+    return await console_page("eventing/webhook.html", **await _values(webhook))
 
 
 @routes.post(ONE)

@@ -65,4 +65,4 @@ async def withdraw_consent(service_id: str) -> Response:
     """
     await read_console_form()
     await consents.withdraw(ports(), signed_in(), path_id(service_id))
-    return redirect_with_notice("withdrawn", CONSENTS)
+    return redirect_with_notice("consent-removed", CONSENTS)

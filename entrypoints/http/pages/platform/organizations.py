@@ -8,24 +8,31 @@ from quart import Blueprint, Response
 from core.kernel.errors import Refusal
 from core.kernel.principals import OrganizationStatus
 from core.tenancy import governance
-from entrypoints.http.api.tenancy.governance import ApprovalRequest, OrganizationTierRequest, RejectionRequest, SuspensionRequest
+from core.tenancy.governance_rules import WrongOrganizationStatus
+from entrypoints.http.api.tenancy.governance import (
+    ApprovalRequest,
+    OrganizationsQuery,
+    OrganizationTierRequest,
+    RejectionRequest,
+    SuspensionRequest,
+)
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
     check_typed_name,
     console_page,
-    neighbours,
+    neighbors,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     shows,
     to_model,
     to_number,
+    to_optional,
     wrong_field,
 )
 
@@ -37,14 +44,10 @@ API: Final = "/api/platform/organizations"
 API_OF_ONE: Final = f"{API}/<org_id>"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in OrganizationStatus)]
 MOST_WAITING: Final = 20  # shown above the list
-FIELDS: Final[Mapping[type[Refusal], str]] = {}
 
 
-class OrganizationListQuery(ListQuery, PageQuery):
-    """The search, the filter by state, and the page."""
-
-    search: Text | None = None
-    status: OrganizationStatus | None = None
+class OrganizationListQuery(ListQuery, OrganizationsQuery):
+    """The search, the filters, and the part of the list."""
 
 
 @routes.get(LIST)
@@ -54,22 +57,23 @@ class OrganizationListQuery(ListQuery, PageQuery):
 @shows(f"GET {API}")
 async def show_organizations(query_args: OrganizationListQuery) -> Response:
     """List all organizations. Those that wait for approval come first."""
-    page = query_args.page_request()
-    listed = await governance.list_organizations(
-        ports(), query_args.status, None, limit=page.limit, offset=page.offset, search=query_args.search
+    query, tier_id = query_args, None if query_args.tier_id is None else path_id(query_args.tier_id)
+    result = await governance.list_organizations(
+        ports(), query.status, tier_id, limit=query.limit, offset=query.offset, search=query.search
     )
-    is_start = page.number == 1 and not query_args.search and query_args.status is None
+    is_start = not (query.offset or query.search or query.status or query.tier_id)
     waiting = (
         await governance.list_organizations(ports(), OrganizationStatus.PENDING, None, limit=MOST_WAITING, offset=0) if is_start else None
     )
     return await console_page(
         "platform/organizations.html",
-        organizations=listed.items,
+        organizations=result.items,
         waiting=waiting.items if waiting else [],
         waiting_total=waiting.total if waiting else 0,
-        query=query_args,
+        query=query,
         statuses=STATUSES,
-        **neighbours(page, listed.total),
+        tiers=[("", "All tiers"), *await _tiers()],
+        **neighbors(query, result.total),
     )
 
 
@@ -86,15 +90,19 @@ async def _values(org_id: str, typed: Mapping[str, Any] | None = None) -> dict[s
         "owner": details.owner,
         "is_own": details.owner.id == str(signed_in().user_id),
         "services": details.service_count,
-        "tiers": [(str(tier.id), tier.display_name) for tier in await governance.list_tiers(ports())],
+        "tiers": await _tiers(),
         "path": f"{LIST}/{organization.id}",
         "typed": {**stored, **(typed or {})},
     }
 
 
+async def _tiers() -> list[tuple[str, str]]:
+    return [(str(tier.id), tier.display_name) for tier in await governance.list_tiers(ports())]
+
+
 async def _refused(refusal: Refusal, org_id: str, typed: Mapping[str, Any]) -> Response:
     values = await _values(org_id, typed)
-    return await refused_console_page(refusal, "platform/organization.html", wrong=wrong_field(refusal, FIELDS), **values)
+    return await refused_console_page(refusal, "platform/organization.html", wrong=wrong_field(refusal, {}), **values)
 
 
 @routes.get(ONE)
@@ -102,7 +110,7 @@ async def _refused(refusal: Refusal, org_id: str, typed: Mapping[str, Any]) -> R
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}/tier", f"DELETE {API_OF_ONE}")
 async def show_organization(org_id: str) -> Response:
     """Show an organization in any state."""
-    return await console_page("platform/organization.html", problem=None, wrong=None, **await _values(org_id))
+    return await console_page("platform/organization.html", **await _values(org_id))
 
 
 @routes.post(f"{ONE}/approve")
@@ -112,7 +120,7 @@ async def approve(org_id: str) -> Response:
     """Approve a pending organization."""
     sent = await read_console_form()
     try:
-        data = to_model(ApprovalRequest, sent, {"tier_id": lambda text: text or None})
+        data = to_model(ApprovalRequest, sent, {"tier_id": to_optional})
         await governance.approve(ports(), signed_in(), path_id(org_id), data.tier_id)
     except Refusal as refusal:
         return await _refused(refusal, org_id, sent)
@@ -140,7 +148,7 @@ async def suspend(org_id: str) -> Response:
     sent = await read_console_form()
     try:
         check_typed_name(sent, (await governance.get(ports(), path_id(org_id))).slug)
-        data = to_model(SuspensionRequest, sent, {"reason": lambda text: text.strip() or None})
+        data = to_model(SuspensionRequest, sent, {"reason": to_optional})
         await governance.suspend(ports(), signed_in(), path_id(org_id), data.reason)
     except Refusal as refusal:
         return await _refused(refusal, org_id, sent)
@@ -153,7 +161,10 @@ async def suspend(org_id: str) -> Response:
 async def activate(org_id: str) -> Response:
     """Activate a suspended organization."""
     await read_console_form()
-    await governance.activate(ports(), signed_in(), path_id(org_id))
+    try:
+        await governance.activate(ports(), signed_in(), path_id(org_id))
+    except WrongOrganizationStatus as refusal:
+        return await _refused(refusal, org_id, {})
     return redirect_with_notice("organization-activated", f"{LIST}/{path_id(org_id)}")
 
 

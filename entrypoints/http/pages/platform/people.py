@@ -105,7 +105,7 @@ async def _values(user_id: str) -> dict[str, Any]:
 )
 async def show_person(user_id: str) -> Response:
     """Show a person with memberships, sessions, devices, linked accounts and second factor."""
-    return await console_page("platform/person.html", problem=None, wrong=None, typed={}, **await _values(user_id))
+    return await console_page("platform/person.html", typed={}, **await _values(user_id))
 
 
 async def _act(user_id: str, form: str, action: Action, notice: str) -> Response:
@@ -222,7 +222,7 @@ async def anonymize(user_id: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), "typed": {}, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
-    return redirect_with_notice("anonymized", LIST)
+    return redirect_with_notice("person-anonymized", LIST)
 
 
 # Platform owners
@@ -233,7 +233,7 @@ async def anonymize(user_id: str) -> Response:
 @shows(f"GET {OWNERS_API}", f"POST {OWNERS_API}", f"DELETE {OWNERS_API}/<user_id>")
 async def show_owners() -> Response:
     """List the platform owners."""
-    return await console_page("platform/owners.html", problem=None, **await _owners())
+    return await console_page("platform/owners.html", **await _owners())
 
 
 async def _owners() -> dict[str, Any]:
@@ -252,7 +252,7 @@ async def promote(user_id: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": None, "typed": {}, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
-    return redirect_with_notice("promoted", OWNERS)
+    return redirect_with_notice("owner-added", OWNERS)
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
@@ -265,7 +265,7 @@ async def demote(user_id: str) -> Response:
         await platform.demote(ports(), signed_in(), path_id(user_id))
     except Invalid as refusal:
         return await refused_console_page(refusal, "platform/owners.html", **await _owners())
-    return redirect_with_notice("demoted", OWNERS)
+    return redirect_with_notice("owner-removed", OWNERS)
 
 
 # Second factors

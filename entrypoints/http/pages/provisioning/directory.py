@@ -9,24 +9,27 @@ from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from core.provisioning import blocks, request_log, tokens_rules
 from core.provisioning import tokens as scim_tokens
+from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Flag, PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     ListQuery,
     accepts,
     console_page,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     secret_page,
     shows,
     to_model,
+    to_start_of_day,
     wrong_field,
 )
 
@@ -40,7 +43,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {tokens_rules.ScimTokenExpiryPast: 
 
 
 def _path() -> str:
-    return f"/app/organizations/{acting_member().acts_in.slug}/directory"
+    return organization_path("/directory")
 
 
 async def _values(typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +63,7 @@ async def _values(typed: Mapping[str, Any]) -> dict[str, Any]:
 @shows(f"GET {TOKENS}", f"POST {TOKENS}", f"DELETE {TOKENS}/<token_id>")
 async def show_directory(org_slug: str) -> Response:
     """Show what a directory needs to provision users, and its tokens."""
-    return await console_page("provisioning/directory.html", problem=None, wrong=None, **await _values({}))
+    return await console_page("provisioning/directory.html", **await _values({}))
 
 
 @routes.post(PAGE)
@@ -73,7 +76,7 @@ async def create_token(org_slug: str) -> Response:
     """
     sent = await read_console_form()
     try:
-        data = to_model(ScimTokenRequest, sent, {"expires_at": _to_moment})
+        data = to_model(ScimTokenRequest, sent, {"expires_at": to_start_of_day})
         token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
@@ -86,10 +89,6 @@ async def create_token(org_slug: str) -> Response:
     )
 
 
-def _to_moment(text: str) -> str | None:
-    return f"{text}T00:00:00Z" if text.strip() else None
-
-
 @routes.post(f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {TOKENS}/<token_id>")
@@ -100,10 +99,8 @@ async def revoke_token(org_slug: str, token_id: str) -> Response:
     return redirect_with_notice("token-revoked", _path())
 
 
-class RequestsQuery(ListQuery):
+class RequestsQuery(ListQuery, ScimRequestsQuery):
     """The filter of the requests."""
-
-    failed: Flag | None = None
 
 
 @routes.get(f"{PAGE}/requests")
@@ -113,9 +110,9 @@ class RequestsQuery(ListQuery):
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
     """List the last requests of the directory, without values."""
-    requests = await request_log.list_last(ports(), acting_member())
-    shown = [request for request in requests if request.status >= 400] if query_args.failed else requests
-    return await console_page("provisioning/requests.html", requests=shown, path=_path(), failed="true" if query_args.failed else "")
+    requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
+    failed = "" if query_args.failed is None else str(query_args.failed).lower()
+    return await console_page("provisioning/requests.html", requests=requests, path=_path(), failed=failed)
 
 
 class BlocksQuery(ListQuery, PageQuery):
@@ -131,7 +128,7 @@ async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
     """List the users that the directory blocks."""
     page = query_args.page_request()
     listed = await blocks.list_page(ports(), acting_member(), page)
-    return await console_page("provisioning/blocks.html", blocks=listed.items, path=_path(), **neighbours(page, listed.total))
+    return await console_page("provisioning/blocks.html", blocks=listed.items, path=_path(), **neighbors(query_args, listed.total))
 
 
 @routes.post(f"{PAGE}/blocks/<user_id>/remove")
@@ -141,4 +138,4 @@ async def remove_block(org_slug: str, user_id: str) -> Response:
     """Remove the block of a user."""
     await read_console_form()
     await blocks.remove(ports(), acting_member(), path_id(user_id))
-    return redirect_with_notice("unblocked", f"{_path()}/blocks")
+    return redirect_with_notice("user-unblocked", f"{_path()}/blocks")

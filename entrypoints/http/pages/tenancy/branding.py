@@ -18,11 +18,13 @@ from entrypoints.http.pages import email_page, render
 from entrypoints.http.pages.console import (
     accepts,
     console_page,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     shows,
     to_model,
+    to_optional,
     wrong_field,
 )
 
@@ -37,7 +39,7 @@ NAMES: Final = ("product_name", "primary_color", "logo_url")
 async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     settings = await branding.get_settings(ports(), acting_member())
     stored = {name: getattr(settings, name) or "" for name in NAMES}
-    return {"path": f"/app/organizations/{acting_member().acts_in.slug}/branding", "typed": stored if typed is None else typed}
+    return {"path": organization_path("/branding"), "typed": stored if typed is None else typed}
 
 
 @routes.get(PAGE)
@@ -45,7 +47,7 @@ async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
 @shows(f"PATCH {API}", f"GET {API}")
 async def show_branding(org_slug: str) -> Response:
     """Show the branding of an organization."""
-    return await console_page("tenancy/branding.html", problem=None, wrong=None, **await _values())
+    return await console_page("tenancy/branding.html", **await _values())
 
 
 @routes.post(PAGE)
@@ -55,18 +57,14 @@ async def change_branding(org_slug: str) -> Response:
     """Change the branding of an organization. An empty field removes a value."""
     sent = await read_console_form()
     try:
-        data = to_model(BrandingUpdateRequest, sent, dict.fromkeys(NAMES, _or_none))
+        data = to_model(BrandingUpdateRequest, sent, dict.fromkeys(NAMES, to_optional))
         await branding.update(
             ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
         )
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
         return await refused_console_page(refusal, "tenancy/branding.html", **values)
-    return redirect_with_notice("branding-saved", f"/app/organizations/{org_slug}/branding")
-
-
-def _or_none(text: str) -> str | None:
-    return text.strip() or None
+    return redirect_with_notice("branding-saved", organization_path("/branding"))
 
 
 @routes.get(f"{PAGE}/email/preview")

@@ -24,7 +24,8 @@ from entrypoints.http.pages.console import (
     accepts,
     check_typed_name,
     console_page,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -54,7 +55,7 @@ async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def _path() -> str:
-    return f"/app/organizations/{acting_member().acts_in.slug}/domain"
+    return organization_path("/domain")
 
 
 async def _claim() -> DomainClaim | None:
@@ -77,7 +78,7 @@ async def _refused(refusal: Refusal, typed: Mapping[str, Any] | None = None) -> 
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/verify", f"GET {ROUTES_API}", f"PUT {ROUTES_API}", f"DELETE {API}")
 async def show_domain(org_slug: str) -> Response:
     """Show the domain of an organization, and the DNS record that verifies it."""
-    return await console_page("tenancy/domain.html", problem=None, wrong=None, **await _values())
+    return await console_page("tenancy/domain.html", **await _values())
 
 
 @routes.post(PAGE)
@@ -163,7 +164,7 @@ async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Respo
     page = query_args.page_request()
     listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
     return await console_page(
-        "tenancy/domain_others.html", path=_path(), tab="accounts", rows=listed.items, **neighbours(page, listed.total)
+        "tenancy/domain_others.html", path=_path(), tab="accounts", rows=listed.items, **neighbors(query_args, listed.total)
     )
 
 
@@ -177,5 +178,5 @@ async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Re
     page = query_args.page_request()
     listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
     return await console_page(
-        "tenancy/domain_others.html", path=_path(), tab="invitations", rows=listed.items, **neighbours(page, listed.total)
+        "tenancy/domain_others.html", path=_path(), tab="invitations", rows=listed.items, **neighbors(query_args, listed.total)
     )

@@ -1,15 +1,17 @@
 """The pages of invitations: the list, and the form that invites many addresses at once."""
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
-from core.tenancy.invitations_rules import InvitationStatus
+from core.tenancy.invitations_rules import InvitationStatus, OwnerNotInvitable
+from core.tenancy.members_rules import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
@@ -22,15 +24,18 @@ from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
     console_page,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     shows,
+    wrong_field,
 )
 
 routes = Blueprint("invitation_list_pages", __name__)
 
+FIELDS: Final[Mapping[type[Refusal], str]] = {RoleUnknown: "role", OwnerNotInvitable: "role"}
 LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
@@ -55,16 +60,12 @@ class InvitationListQuery(ListQuery, InvitationsQuery):
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
     """List the invitations of an organization."""
-    page = query_args.page_request()
-    listed = await invitations.list_page(ports(), acting_member(), query_args.status, page, search=query_args.search)
-    return await console_page(
-        "tenancy/invitations.html",
-        root=f"/app/organizations/{org_slug}",
-        invitations=listed.items,
-        query=query_args,
-        statuses=STATUSES,
-        **neighbours(page, listed.total),
-    )
+    return await console_page("tenancy/invitations.html", **await _list_values(query_args))
+
+
+async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
+    result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search)
+    return {"invitations": result.items, "query": query, "statuses": STATUSES, **neighbors(query, result.total)}
 
 
 @routes.post(f"{LIST}/<invitation_id>/cancel")
@@ -74,7 +75,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
     """Cancel a pending invitation."""
     await read_console_form()
     await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
-    return redirect_with_notice("invitation-canceled", f"/app/organizations/{org_slug}/invitations")
+    return redirect_with_notice("invitation-canceled", organization_path("/invitations"))
 
 
 @routes.post(f"{LIST}/<invitation_id>/resend")
@@ -83,8 +84,11 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
 async def resend(org_slug: str, invitation_id: str) -> Response:
     """Send a pending or expired invitation again."""
     await read_console_form()
-    await inviting.resend(ports(), acting_member(), path_id(invitation_id))
-    return redirect_with_notice("invitation-resent", f"/app/organizations/{org_slug}/invitations")
+    try:
+        await inviting.resend(ports(), acting_member(), path_id(invitation_id))
+    except Refusal as refusal:
+        return await refused_console_page(refusal, "tenancy/invitations.html", **await _list_values(InvitationListQuery()))
+    return redirect_with_notice("invitation-resent", organization_path("/invitations"))
 
 
 @routes.get(f"{LIST}/new")
@@ -92,11 +96,11 @@ async def resend(org_slug: str, invitation_id: str) -> Response:
 @shows(BULK)
 async def show_form(org_slug: str) -> Response:
     """Show the form that invites members."""
-    return await console_page("tenancy/new_invitations.html", problem=None, wrong=None, typed={}, **_form_values(org_slug))
+    return await console_page("tenancy/new_invitations.html", typed={}, **_form_values())
 
 
-def _form_values(org_slug: str) -> dict[str, object]:
-    return {"root": f"/app/organizations/{org_slug}", "most": MOST, "roles": [Role.MEMBER.value, Role.ADMIN.value]}
+def _form_values() -> dict[str, object]:
+    return {"most": MOST, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
 
 
 @routes.post(f"{LIST}/new")
@@ -112,11 +116,10 @@ async def invite(org_slug: str) -> Response:
         invitees = parse_addresses(sent.get("addresses", ""), sent.get("role", ""))
         results = await inviting.invite_many(ports(), acting_member(), invitees)
     except Refusal as refusal:
-        wrong = refusal.field if isinstance(refusal, FieldInvalid) else "role" if isinstance(refusal, Invalid) else None
-        return await refused_console_page(refusal, "tenancy/new_invitations.html", wrong=wrong, typed=sent, **_form_values(org_slug))
+        values = {"wrong": wrong_field(refusal, FIELDS), "typed": sent, **_form_values()}
+        return await refused_console_page(refusal, "tenancy/new_invitations.html", **values)
     return await console_page(
         "tenancy/invitation_results.html",
-        root=f"/app/organizations/{org_slug}",
         results=results,
         invited=sum(result.invitation is not None for result in results),
     )

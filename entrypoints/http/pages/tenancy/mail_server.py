@@ -20,6 +20,7 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     is_checked,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -46,7 +47,7 @@ TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
 async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     settings = await _settings()
     stored = {"port": str(rules.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
-    path = f"/app/organizations/{acting_member().acts_in.slug}/mail-server"
+    path = organization_path("/mail-server")
     return {"path": path, "settings": settings, "typed": stored if typed is None else typed}
 
 
@@ -73,7 +74,7 @@ def _to_typed(settings: SmtpSettings) -> dict[str, str]:
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 async def show_mail_server(org_slug: str) -> Response:
     """Show the mail server of an organization."""
-    return await console_page("tenancy/mail_server.html", problem=None, wrong=None, result=None, **await _values())
+    return await console_page("tenancy/mail_server.html", result=None, **await _values())
 
 
 @routes.post(PAGE)
@@ -98,7 +99,7 @@ async def configure(org_slug: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
         return await refused_console_page(refusal, "tenancy/mail_server.html", **values)
-    return redirect_with_notice("mail-server-saved", f"/app/organizations/{org_slug}/mail-server")
+    return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
 
 
 @routes.post(f"{PAGE}/test")
@@ -119,4 +120,4 @@ async def remove(org_slug: str) -> Response:
     """Remove the mail server of an organization."""
     await read_console_form()
     await mail_server.remove(ports(), acting_member())
-    return redirect_with_notice("mail-server-removed", f"/app/organizations/{org_slug}/mail-server")
+    return redirect_with_notice("mail-server-removed", organization_path("/mail-server"))

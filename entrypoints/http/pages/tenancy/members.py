@@ -1,5 +1,6 @@
 """The pages of members: the list, and a member with their role, sessions and second factor."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -7,7 +8,7 @@ from quart import Blueprint, Response
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Role
 from core.tenancy import members
-from core.tenancy.members_rules import MemberDetails
+from core.tenancy.members_rules import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
@@ -18,11 +19,13 @@ from entrypoints.http.pages.console import (
     accepts,
     check_typed_name,
     console_page,
-    neighbours,
+    neighbors,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     shows,
+    wrong_field,
 )
 
 routes = Blueprint("member_pages", __name__)
@@ -30,7 +33,14 @@ routes = Blueprint("member_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/members"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/members"
-ROLES: Final = [("", "All roles"), ("owner", "Owner"), ("admin", "Admin"), ("member", "Member")]
+ASSIGNABLE: Final = [("admin", "Admin"), ("member", "Member")]
+ROLE_FIELDS: Final[Mapping[type[Refusal], str]] = {
+    RoleUnknown: "role",
+    OwnershipNotAssignable: "role",
+    CannotChangeOwnRole: "role",
+    CannotChangeOwnerRole: "role",
+}
+ROLES: Final = [("", "All roles"), ("owner", "Owner"), *ASSIGNABLE]
 
 
 class MembersListQuery(ListQuery, MembersQuery):
@@ -48,14 +58,13 @@ async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
     listed = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
     return await console_page(
         "tenancy/members.html",
-        root=f"/app/organizations/{org_slug}",
         members=listed.members,
         limit=listed.limit.value,
         total=listed.total,
         query=query_args,
         roles=ROLES,
         own_id=acting_member().user_id,
-        **neighbours(page, listed.total),
+        **neighbors(query_args, listed.total),
     )
 
 
@@ -66,10 +75,9 @@ async def _values(user_id: str) -> dict[str, Any]:
 
 def _to_values(details: MemberDetails) -> dict[str, Any]:
     listed = details.account.member
-    root = f"/app/organizations/{acting_member().acts_in.slug}"
     return {
-        "root": root,
-        "path": f"{root}/members/{listed.user_id}",
+        "path": organization_path(f"/members/{listed.user_id}"),
+        "roles": ASSIGNABLE,
         "member": listed,
         "account": details.account,
         "sessions": details.sessions,
@@ -83,7 +91,7 @@ def _to_values(details: MemberDetails) -> dict[str, Any]:
 @shows(f"GET {API}/<user_id>", f"PATCH {API}/<user_id>", f"DELETE {API}/<user_id>/sessions", f"POST {API}/<user_id>/password-reset")
 async def show_member(org_slug: str, user_id: str) -> Response:
     """Show a member, with their role and their sessions in the organization."""
-    return await console_page("tenancy/member.html", problem=None, wrong=None, **await _values(user_id))
+    return await console_page("tenancy/member.html", **await _values(user_id))
 
 
 @routes.post(f"{ONE}/role")
@@ -96,7 +104,7 @@ async def change_role(org_slug: str, user_id: str) -> Response:
     try:
         await members.change_role(ports(), acting_member(), path_id(user_id), sent.get("role", ""))
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/member.html", wrong="role", **values)
+        return await refused_console_page(refusal, "tenancy/member.html", wrong=wrong_field(refusal, ROLE_FIELDS), **values)
     return redirect_with_notice("role-changed", values["path"])
 
 
@@ -107,7 +115,7 @@ async def end_sessions(org_slug: str, user_id: str) -> Response:
     """End the sessions of a member in the organization and its applications."""
     await read_console_form()
     count = await members.revoke_sessions(ports(), acting_member(), path_id(user_id))
-    return redirect_with_notice("sessions-ended", f"/app/organizations/{org_slug}/members/{path_id(user_id)}", count=count)
+    return redirect_with_notice("sessions-ended", organization_path(f"/members/{path_id(user_id)}"), count=count)
 
 
 @routes.post(f"{ONE}/password-reset")
@@ -129,7 +137,7 @@ async def send_password_reset(org_slug: str, user_id: str) -> Response:
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
 async def show_removal(org_slug: str, user_id: str) -> Response:
     """Show what the removal of a member means, and ask for their address."""
-    return await console_page("tenancy/member_removal.html", problem=None, **await _values(user_id))
+    return await console_page("tenancy/member_removal.html", **await _values(user_id))
 
 
 @routes.post(f"{ONE}/remove")
@@ -143,5 +151,5 @@ async def remove(org_slug: str, user_id: str) -> Response:
         check_typed_name(sent, values["member"].email)
         await members.remove(ports(), acting_member(), path_id(user_id))
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/member_removal.html", **values)
-    return redirect_with_notice("member-removed", f"{values['root']}/members")
+        return await refused_console_page(refusal, "tenancy/member_removal.html", wrong=wrong_field(refusal, {}), **values)
+    return redirect_with_notice("member-removed", organization_path("/members"))

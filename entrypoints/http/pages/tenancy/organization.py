@@ -1,7 +1,7 @@
 """The pages of an organization itself: its creation, its settings, the transfer of its ownership, and its deletion."""
 
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -10,6 +10,7 @@ from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
+from core.tenancy.members_rules import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
 from core.tenancy.organizations_rules import Organization, SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
@@ -19,6 +20,8 @@ from entrypoints.http.pages.console import (
     accepts,
     check_typed_name,
     console_page,
+    create_with_free_slug,
+    organization_path,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -35,7 +38,11 @@ SETTINGS: Final = "/app/organizations/<org_slug>/settings"
 API: Final = "/api/organizations"
 API_OF_ONE: Final = f"{API}/<org_slug>"
 SLUG_FIELDS: Final[Mapping[type[Refusal], str]] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug"}
-SLUGS_TRIED: Final = 20
+TRANSFER_FIELDS: Final[Mapping[type[Refusal], str]] = {
+    AlreadyOwner: "new_owner_user_id",
+    NewOwnerNotMember: "new_owner_user_id",
+    NewOwnerNotActive: "new_owner_user_id",
+}
 ADMINS_SHOWN: Final = 100  # to whom the ownership can be transferred
 
 
@@ -44,7 +51,7 @@ ADMINS_SHOWN: Final = 100  # to whom the ownership can be transferred
 @shows(f"POST {API}")
 async def show_new_organization() -> Response:
     """Show the form that creates an organization."""
-    return await console_page("tenancy/new_organization.html", problem=None, wrong=None, typed={})
+    return await console_page("tenancy/new_organization.html", typed={})
 
 
 @routes.post(NEW)
@@ -64,17 +71,17 @@ async def create_organization() -> Response:
     return redirect_with_notice("organization-waits", "/app/account/organizations")
 
 
-async def _create(sent: Mapping[str, str]) -> Organization:
+async def _create(form: Mapping[str, str]) -> Organization:
     """Create the organization. Without a slug, it gets the first free one that resembles its name. Raises: what the use case raises."""
-    own_slug = sent.get("slug", "").strip()
-    data = to_model(OrganizationRequest, sent, {"slug": lambda _: own_slug or "unused"})
-    candidates = [own_slug] if own_slug else list(islice(Slug.suggest(data.name), SLUGS_TRIED))
-    for slug in candidates[:-1]:
-        try:
-            return (await organizations.create(ports(), signed_in(), slug, data.name))[0]
-        except SlugTaken:
-            continue
-    return (await organizations.create(ports(), signed_in(), candidates[-1], data.name))[0]
+    suggested = Slug.suggest(form.get("name", ""), "organization")
+    data = to_model(OrganizationRequest, form, {"slug": lambda text: text.strip() or next(suggested)})
+
+    async def create(slug: str) -> Organization:
+        return (await organizations.create(ports(), signed_in(), slug, data.name))[0]
+
+    if form.get("slug", "").strip():
+        return await create(data.slug)
+    return await create_with_free_slug(chain([data.slug], suggested), create, SlugTaken)
 
 
 async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -83,9 +90,8 @@ async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     stored = {"name": organization.name, "device_trust_days": str(organization.device_trust_days)}
     return {
         "organization": organization,
-        "path": f"/app/organizations/{caller.acts_in.slug}/settings",
+        "path": organization_path("/settings"),
         "typed": {**stored, **(typed or {})},
-        "is_owner": caller.acts_in.role is Role.OWNER,
     }
 
 
@@ -94,7 +100,7 @@ async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
 @shows(f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/transfer-ownership", f"DELETE {API_OF_ONE}")
 async def show_settings(org_slug: str) -> Response:
     """Show the settings of an organization, and its limits."""
-    return await console_page("tenancy/settings.html", problem=None, wrong=None, **await _values())
+    return await console_page("tenancy/settings.html", **await _values())
 
 
 @routes.post(SETTINGS)
@@ -109,7 +115,7 @@ async def change_settings(org_slug: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), **await _values(sent)}
         return await refused_console_page(refusal, "tenancy/settings.html", **values)
-    return redirect_with_notice("organization-saved", f"/app/organizations/{org_slug}/settings")
+    return redirect_with_notice("organization-saved", organization_path("/settings"))
 
 
 async def _transfer_values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -123,7 +129,7 @@ async def _transfer_values(typed: Mapping[str, Any] | None = None) -> dict[str, 
 @shows(f"POST {API_OF_ONE}/transfer-ownership")
 async def show_transfer(org_slug: str) -> Response:
     """Show the form that transfers the ownership to an admin."""
-    return await console_page("tenancy/transfer.html", problem=None, wrong=None, **await _transfer_values())
+    return await console_page("tenancy/transfer.html", **await _transfer_values())
 
 
 @routes.post(f"{SETTINGS}/transfer")
@@ -136,9 +142,9 @@ async def transfer(org_slug: str) -> Response:
         check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
         await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, sent).new_owner_user_id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}) or "new_owner_user_id", **await _transfer_values(sent)}
+        values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(sent)}
         return await refused_console_page(refusal, "tenancy/transfer.html", **values)
-    return redirect_with_notice("ownership-transferred", f"/app/organizations/{org_slug}/members")
+    return redirect_with_notice("ownership-transferred", organization_path("/members"))
 
 
 @routes.get(f"{SETTINGS}/delete")
@@ -146,7 +152,7 @@ async def transfer(org_slug: str) -> Response:
 @shows(f"DELETE {API_OF_ONE}")
 async def show_deletion(org_slug: str) -> Response:
     """Show what the deletion of an organization means, and ask for its name."""
-    return await console_page("tenancy/deletion.html", problem=None, **await _values())
+    return await console_page("tenancy/deletion.html", **await _values())
 
 
 @routes.post(f"{SETTINGS}/delete")
@@ -159,5 +165,5 @@ async def delete(org_slug: str) -> Response:
         check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
         await organizations.delete(ports(), acting_member())
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/deletion.html", **await _values())
+        return await refused_console_page(refusal, "tenancy/deletion.html", wrong=wrong_field(refusal, {}), **await _values())
     return redirect_with_notice("organization-deleted", "/app/account/organizations")

@@ -63,11 +63,11 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
     browser.follow("Applications")
     browser.follow("Shop")
     assert browser.heading == "Shop"
-    client_id, discovery = copied(browser, "Client ID"), copied(browser, "Discovery address")
+    client_id, discovery = copied(browser, "Client ID"), copied(browser, "Discovery URL")
 
     browser.fill("Redirect URIs", "ftp://shop.example.com/")
     browser.press("Save sign-in settings")
-    assert "Nothing was saved." in browser.text
+    assert "Nothing was changed." in browser.text
     [complaint] = browser.complaints()
     assert "status of 400" in complaint
     assert browser.focused.get_attribute("id") == "redirect_uris"
@@ -80,9 +80,9 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
     assert browser.find_labelled("Redirect URIs").get_attribute("value") == f"{callback.uri}\nhttps://shop.example.com/callback"
     check_rules(browser, "application-saved")
 
-    browser.follow("Replace the secret")
+    browser.follow("Replace secret")
     browser.find_labelled("The old secret stops working").send_keys("Immediately")
-    browser.press("Replace the secret")
+    browser.press("Replace secret")
     secret = copied(browser, "Client secret")
     check_rules(browser, "application-new-secret")
     browser.follow("I've copied the secret")
