@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.kernel.providers import Provider
@@ -27,6 +28,11 @@ class DateRange:
 
     first: date
     last: date
+
+    @property
+    def length(self) -> int:
+        """Return the number of days."""
+        return (self.last - self.first).days + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +93,9 @@ def resolve_range(first: date | None, last: date | None, now: datetime) -> DateR
     if first > last:
         raise DateRangeReversed
     return DateRange(first, last)
+
+
+def fill_days(logins: Sequence[DailyLogins], days: DateRange) -> list[DailyLogins]:
+    """Return the logins of all days of the range. Days without logins are added with 0."""
+    counts: dict[date, int] = {each.day: each.count for each in logins}
+    return [DailyLogins(day, counts.get(day, 0)) for day in (days.first + timedelta(days=number) for number in range(days.length))]

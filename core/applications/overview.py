@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.overview_rules import Overview, fill_days, recent_days, visible_tasks
+from core.applications.analytics_rules import fill_days
+from core.applications.overview_rules import Overview, compute_days, select_tasks
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 async def load(ports: Ports, caller: Member) -> Overview:
     """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
     now = ports.clock.now()
-    days = recent_days(now)
+    days = compute_days(now)
     async with ports.storage.reading() as read:
         figures = await read.overview.figures(caller.acts_in.id, now)
         logins = await read.analytics.by_day(caller.acts_in.id, None, days)
-    return Overview(figures.members, figures.services, fill_days(logins, days), visible_tasks(figures.tasks, caller.acts_in.role))
+    return Overview(figures.members, figures.services, fill_days(logins, days), select_tasks(figures.tasks, caller.acts_in.role))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -64,19 +64,12 @@ class Overview:
     tasks: Mapping[PendingTask, int]  # in the order of PendingTask
 
 
-def recent_days(now: datetime) -> DateRange:
+def compute_days(now: datetime) -> DateRange:
     """Return the days whose sign-ins the overview shows. The last one is today (UTC)."""
     today = now.astimezone(UTC).date()
     return DateRange(today - timedelta(days=DAYS - 1), today)
 
 
-def fill_days(logins: Sequence[DailyLogins], days: DateRange) -> list[DailyLogins]:
-    """Return the logins of all days of the range. Days without logins are added with 0."""
-    counts: dict[date, int] = {each.day: each.count for each in logins}
-    length = (days.last - days.first).days + 1
-    return [DailyLogins(day, counts.get(day, 0)) for day in (days.first + timedelta(days=number) for number in range(length))]
-
-
-def visible_tasks(tasks: Mapping[PendingTask, int], role: Role) -> dict[PendingTask, int]:
+def select_tasks(tasks: Mapping[PendingTask, int], role: Role) -> dict[PendingTask, int]:
     """Return the tasks that this role can do, in the order of PendingTask."""
     return {task: tasks[task] for task in PendingTask if task in tasks and has_capability(role, CAPABILITIES[task])}

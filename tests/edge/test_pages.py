@@ -306,6 +306,7 @@ PAGES: dict[str, dict[str, object]] = {
         "message": "There is nothing here.",
         "request_id": "q3f8cW0nT1y5",
         "without_query": None,
+        "end_token": "c4ca4238",
     },
 }
 # These pages also work without their script. Their nonce allows only this script.
@@ -424,7 +425,13 @@ def test_hostile_names_of_devices_are_escaped(key: str) -> None:
 def test_a_page_has_the_given_status() -> None:
     request_id = "q3f8cW0nT1y5"
     page = pages.render(
-        "error.html", status=429, title="Too many requests", message="Try again in 27 s.", request_id=request_id, without_query=None
+        "error.html",
+        status=429,
+        title="Too many requests",
+        message="Try again in 27 s.",
+        request_id=request_id,
+        without_query=None,
+        end_token=None,
     )
     assert page.status == 429
     assert "Error 429" in page.body

@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.applications.api_keys_rules import ApiKeyInvalid
+from core.authentication import browser
 from core.billing.provider_events_rules import SignatureInvalid
 from core.federation.oauth.userinfo import ScopeInsufficient
 from core.kernel.errors import (
@@ -29,6 +30,7 @@ from core.kernel.errors import (
     Unsupported,
 )
 from core.kernel.policy import SupportContact
+from entrypoints.http.edge import cookies
 from entrypoints.http.edge.context import app_context, directory_call, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
@@ -202,12 +204,38 @@ def _is_for_people(path: str) -> bool | None:
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
 
-def error_page(status: int, message: str, request_id: str, support: SupportContact | None, without_query: str | None = None) -> Page:
-    """Return the page for an error. It leads to `without_query`, if given: the same page without its query."""
+def error_page(
+    status: int,
+    message: str,
+    request_id: str,
+    support: SupportContact | None,
+    *,
+    without_query: str | None = None,
+    end_token: str | None = None,
+) -> Page:
+    """Return the page for an error.
+
+    `without_query` is the path of the same page without its query, to which the page leads. `end_token` is the form token that
+    ends an impersonation, during which the page says so.
+    """
     title = TITLES.get(status, TITLES[400])
     return render(
-        "error.html", status=status, support=support, title=title, message=message, request_id=request_id, without_query=without_query
+        "error.html",
+        status=status,
+        support=support,
+        title=title,
+        message=message,
+        request_id=request_id,
+        without_query=without_query,
+        end_token=end_token,
+        form_action="'none'" if end_token is None else "'self'",
     )
+
+
+def _end_token() -> str | None:
+    """Return the form token that ends the impersonation of the request, or None if nobody is impersonated."""
+    secret = cookies.session_cookie()
+    return browser.form_token(secret) if secret and request_record().impersonator is not None else None
 
 
 async def respond(error: Exception) -> Response:
@@ -224,7 +252,9 @@ async def respond(error: Exception) -> Response:
     if wants_page():
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
         support, without_query = app_context().ports.policy.support, request.path if is_list else None
-        page = error_page(answer.status, answer.message, request_record().request_id, support, without_query)
+        page = error_page(
+            answer.status, answer.message, request_record().request_id, support, without_query=without_query, end_token=_end_token()
+        )
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
     if is_oauth(_view()):

@@ -90,6 +90,9 @@ async def test_an_impersonation_in_one_organization_stays_there(browser: FakeBro
     await begin(browser, user, org_slug="acme")
     assert (await browser.open("/app/organizations/acme/members")).status == 200
     assert (await browser.open("/app/organizations/globex/members")).status == 403
+    refused = await browser.open("/app/platform/people")
+    assert (refused.status, "You are acting as another person." in refused.text) == (403, True)
+    assert leads_to(await browser.send("/app/impersonation/end", **hidden_fields(refused))) == page_of(user)
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 501])
@@ -99,7 +102,7 @@ async def test_a_refused_start_changes_nothing(browser: FakeBrowser, user: Accou
     assert await run_sql(pool, "select count(*) from sessions where impersonator_id is not null") == [(0,)]
 
 
-async def test_it_ends_with_the_session_of_the_browser_and_after_an_hour(
+async def test_an_impersonation_ends_with_the_session_of_the_browser_and_after_an_hour(
     browser: FakeBrowser, user: Account, clock: FakeClock, pool: Pool
 ) -> None:
     await begin(browser, user)

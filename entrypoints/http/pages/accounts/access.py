@@ -45,8 +45,8 @@ SESSIONS: Final = "/app/account/sessions"
 # Devices
 
 
-def _device_values(listed: ListedDevice) -> dict[str, Any]:
-    device = listed.device
+def _device_values(result: ListedDevice) -> dict[str, Any]:
+    device = result.device
     browser_, system = (" ".join(filter(None, pair)) for pair in ((device.browser, device.browser_version), (device.os, device.os_version)))
     return {
         "id": device.id,
@@ -56,8 +56,8 @@ def _device_values(listed: ListedDevice) -> dict[str, Any]:
         "first": format_utc(device.created_at),
         "address": device.last_ip,
         "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,
-        "is_current": listed.is_current,
-        "trusted": listed.trusted,
+        "is_current": result.is_current,
+        "trusted": result.trusted,
     }
 
 
@@ -69,7 +69,7 @@ async def show_devices() -> Response:
 
     These are the devices that you have signed in from, the most recently used first.
     """
-    return await console_page("accounts/devices.html", devices=[_device_values(listed) for listed in await recent_devices()])
+    return await console_page("accounts/devices.html", devices=[_device_values(result) for result in await recent_devices()])
 
 
 @routes.get("/app/account/devices/<device_id>")
@@ -83,8 +83,8 @@ async def show_device(device_id: str) -> Response:
 
     On this page, you can rename or revoke it.
     """
-    listed = await devices.find(ports(), signed_in(), path_id(device_id))
-    return await console_page("accounts/device.html", device=_device_values(listed), typed=listed.device.name, problem=None)
+    result = await devices.find(ports(), signed_in(), path_id(device_id))
+    return await console_page("accounts/device.html", device=_device_values(result), typed=result.device.name, problem=None)
 
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -114,8 +114,8 @@ async def rename_device(device_id: str) -> Response:
     try:
         device = await devices.rename(ports(), user, id_, _parse_name(input_text))
     except Invalid as refusal:
-        listed = await devices.find(ports(), user, id_)
-        return await refused_console_page(refusal, "accounts/device.html", device=_device_values(listed), typed=input_text)
+        result = await devices.find(ports(), user, id_)
+        return await refused_console_page(refusal, "accounts/device.html", device=_device_values(result), typed=input_text)
     return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
@@ -228,7 +228,7 @@ async def show_organizations() -> Response:
 
     You can leave those that you do not own.
     """
-    listed = [
+    result = [
         {
             "slug": organization.slug,
             "name": organization.name,
@@ -239,7 +239,7 @@ async def show_organizations() -> Response:
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
-    return await console_page("tenancy/own_organizations.html", organizations=listed)
+    return await console_page("tenancy/own_organizations.html", organizations=result)
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
@@ -279,11 +279,11 @@ async def show_applications() -> Response:
 
     Each application that can be opened from here has a link.
     """
-    listed = [
+    result = [
         {"name": application.name, "organization": application.organization, "launch_url": launch_url(application)}
         for application in await own_applications.list_own(ports(), signed_in())
     ]
-    return await console_page("applications/own_applications.html", applications=listed)
+    return await console_page("applications/own_applications.html", applications=result)
 
 
 # Sessions

@@ -48,9 +48,9 @@ class LogQuery(ListQuery, PageQuery):
 async def show_own_second_factor_log(query_args: LogQuery) -> Response:
     """List the codes that you entered, and the changes of your second factor."""
     page = query_args.page_request()
-    listed = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
-    entries = [to_own_mfa_event(entry) for entry in listed.items]
-    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbors(query_args, listed.total))
+    result = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
+    entries = [to_own_mfa_event(entry) for entry in result.items]
+    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbors(query_args, result.total))
 
 
 @routes.get("/app/account/exports")
@@ -61,9 +61,9 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
 async def show_own_exports(query_args: LogQuery) -> Response:
     """List the exports of your data."""
     user, page = signed_in(), query_args.page_request()
-    listed = await privacy.list_privacy_log(ports(), user.user_id, page)
-    entries = [to_own_privacy_event(entry, user.user_id) for entry in listed.items]
-    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbors(query_args, listed.total))
+    result = await privacy.list_privacy_log(ports(), user.user_id, page)
+    entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
+    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbors(query_args, result.total))
 
 
 @routes.get(f"{PERSON}/log")

@@ -79,13 +79,13 @@ async def show_access(org_slug: str, service_slug: str) -> Response:
 async def change_access(org_slug: str, service_slug: str) -> Response:
     """Change who may use an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(ServiceAccessRequest, sent, {"saml_self_enrolled": is_checked})
+        data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
         settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
         await access.save_settings(ports(), acting_member(), service_slug, settings)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_values(service, sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_values(service, form)}
         return await refused_console_page(refusal, "applications/access.html", **values)
     return redirect_with_notice("access-saved", f"{application_path(service)}/access")
 
@@ -124,13 +124,13 @@ async def show_assignments(org_slug: str, service_slug: str, query_args: ListedA
 async def assign(org_slug: str, service_slug: str) -> Response:
     """Assign a user to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, sent).email))
+        await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
     except Refusal as refusal:
         values = {
             "wrong": wrong_field(refusal, ASSIGNMENT_FIELDS),
-            "typed": sent,
+            "typed": form,
             **await _assignment_values(service, ListedAssignmentsQuery()),
         }
         return await refused_console_page(refusal, "applications/assignments.html", **values)
@@ -191,9 +191,9 @@ async def show_deletion(org_slug: str, service_slug: str) -> Response:
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, service.name)
+        check_typed_name(form, service.name)
         await services.delete(ports(), acting_member(), service_slug)
     except Refusal as refusal:
         values = {"subscriptions": service.subscription_count, **application_values(service)}

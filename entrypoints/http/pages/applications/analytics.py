@@ -1,12 +1,11 @@
 """The page of sign-ins over time: by day, by application, and by way of signing in."""
 
-from datetime import timedelta
 from typing import Final
 
 from quart import Blueprint, Response
 
 from core.applications import analytics
-from core.applications.analytics_rules import DailyLogins
+from core.applications.analytics_rules import fill_days
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.edge.access import member_page
@@ -36,18 +35,14 @@ class AnalyticsQuery(ListQuery, DateRangeQuery):
 async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
     """Show the sign-ins of an organization in a range of days."""
     caller, range_ = acting_member(), query_args.date_range()
-    counted = {each.day: each.count for each in await analytics.count_by_day(ports(), caller, range_)}
-    length = (range_.last - range_.first).days + 1
-    days = [
-        DailyLogins(day, counted.get(day, 0))
-        for day in (range_.first + timedelta(n) for n in range(length if length <= LONGEST_CHART else 0))
-    ]
+    counts = await analytics.count_by_day(ports(), caller, range_)
+    days = fill_days(counts, range_) if range_.length <= LONGEST_CHART else []
     return await console_page(
         "applications/analytics.html",
         range=range_,
         chart=draw_days("Sign-ins by day", days).to_svg("by-day") if days else None,
-        total=sum(counted.values()),
-        days=sorted(counted.items(), reverse=True)[:LONGEST_CHART],
+        total=sum(each.count for each in counts),
+        days=sorted(((each.day, each.count) for each in counts), reverse=True)[:LONGEST_CHART],
         services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
         providers=[
             (ports().policy.provider_names[each.provider], each.count)

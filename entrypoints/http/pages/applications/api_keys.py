@@ -88,13 +88,13 @@ async def create(org_slug: str, service_slug: str) -> Response:
     It is shown only once.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
-    chosen = [name.removeprefix(PERMISSION) for name in sent if name.startswith(PERMISSION)]
+    form = await read_console_form()
+    chosen = [name.removeprefix(PERMISSION) for name in form if name.startswith(PERMISSION)]
     try:
-        data = to_model(ApiKeyRequest, sent, {"permissions": lambda _: chosen, "expires_in_days": to_number})
+        data = to_model(ApiKeyRequest, form, {"permissions": lambda _: chosen, "expires_in_days": to_number})
         key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form)}
         return await refused_console_page(refusal, "applications/new_api_key.html", **values)
     return await secret_page(
         "API key created",

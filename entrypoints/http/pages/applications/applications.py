@@ -118,16 +118,16 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         search=query_args.search,
         order=query_args.sort,
     )
-    listed = [summary.service async for batch in batches for summary in batch]
+    result = [summary.service async for batch in batches for summary in batch]
     return await console_page(
         "applications/applications.html",
         path=organization_path("/applications"),
-        applications=[_row(service) for service in listed[:PAGE_SIZE]],
+        applications=[_row(service) for service in result[:PAGE_SIZE]],
         quota=quota,
         types=[("", "All types"), *TYPES.items()],
         query=query_args,
         previous=with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
-        next=with_query(offset=query_args.offset + PAGE_SIZE) if len(listed) > PAGE_SIZE else None,
+        next=with_query(offset=query_args.offset + PAGE_SIZE) if len(result) > PAGE_SIZE else None,
     )
 
 
@@ -167,9 +167,9 @@ async def change_application(org_slug: str, service_slug: str) -> Response:
     The form has all fields of the group. The other groups stay as they are.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
-    group = sent.get("group", "")
-    typed = form.typed_values(sent, form.group_fields(group, service))
+    fields = await read_console_form()
+    group = fields.get("group", "")
+    typed = form.typed_values(fields, form.group_fields(group, service))
     try:
         await services.update(ports(), acting_member(), service_slug, form.parse_settings(typed))
     except Invalid as refusal:

@@ -42,13 +42,13 @@ class UsersQuery(ListQuery, PageQuery):
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     """List the users of an organization's applications."""
     page = query_args.page_request()
-    listed = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=None)
+    result = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=None)
     return await console_page(
         "applications/users.html",
-        users=listed.items,
+        users=result.items,
         path=organization_path("/users"),
         query=query_args,
-        **neighbors(query_args, listed.total),
+        **neighbors(query_args, result.total),
     )
 
 

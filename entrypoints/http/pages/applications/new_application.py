@@ -117,14 +117,14 @@ async def create_application(org_slug: str) -> Response:
 
     Its secret is shown only once.
     """
-    sent = await read_console_form()
-    kind = KINDS.get(sent.get("kind", ""))
+    form = await read_console_form()
+    kind = KINDS.get(form.get("kind", ""))
     if kind is None:
         return await refused_console_page(KindUnknown(), "applications/new_application.html", kinds=KINDS, path=_list_path())
     try:
-        created = await _create(sent, kind)
+        created = await _create(form, kind)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(sent["kind"], kind, sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form["kind"], kind, form)}
         return await refused_console_page(refusal, "applications/new_application_form.html", **values)
     if kind.is_saml:
         return redirect_with_notice("application-created", f"{application_path(created.service)}/saml")

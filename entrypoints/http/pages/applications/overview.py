@@ -51,14 +51,14 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
 @shows("GET /api/organizations/<org_slug>/overview")
 async def show_overview(org_slug: str) -> Response:
     """Show the overview of an organization."""
-    loaded = await overview.load(ports(), acting_member())
-    chart = draw_days("Sign-ins of the last 30 days", loaded.sign_ins)
+    view = await overview.load(ports(), acting_member())
+    chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
     return await console_page(
         "applications/overview.html",
-        members=loaded.members,
-        applications=loaded.services,
-        total=sum(each.count for each in loaded.sign_ins),
+        members=view.members,
+        applications=view.services,
+        total=sum(each.count for each in view.sign_ins),
         chart=chart.to_svg("sign-ins"),
-        days=[each for each in reversed(loaded.sign_ins) if each.count],
-        tasks=[(TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2]) for task, count in loaded.tasks.items()],
+        days=[each for each in reversed(view.sign_ins) if each.count],
+        tasks=[(TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2]) for task, count in view.tasks.items()],
     )

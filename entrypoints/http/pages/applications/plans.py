@@ -76,9 +76,9 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 async def create(org_slug: str, service_slug: str) -> Response:
     """Create a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(PlanRequest, sent, PARSERS)
+        data = to_model(PlanRequest, form, PARSERS)
         await plans.create(
             ports(),
             acting_member(),
@@ -90,7 +90,7 @@ async def create(org_slug: str, service_slug: str) -> Response:
             billing_price_id=data.billing_price_id,
         )
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent, None)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, None)}
         return await refused_console_page(refusal, "applications/plan.html", **values)
     return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
 
@@ -129,9 +129,9 @@ async def change(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Change a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     plan = await _find(service, path_id(plan_id))
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(PlanRequest, sent, PARSERS)
+        data = to_model(PlanRequest, form, PARSERS)
         changes = PlanChanges(
             name=data.name,
             price_cents=data.price_cents,
@@ -141,7 +141,7 @@ async def change(org_slug: str, service_slug: str, plan_id: str) -> Response:
         )
         await plans.update(ports(), acting_member(), service_slug, plan.id, changes)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, sent, plan)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, plan)}
         return await refused_console_page(refusal, "applications/plan.html", **values)
     return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
 

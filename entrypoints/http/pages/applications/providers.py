@@ -81,13 +81,13 @@ async def show_provider(org_slug: str, service_slug: str, provider: str) -> Resp
 @accepts(f"PUT {API}")
 async def set_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
     """Set the credentials of an application at an identity provider."""
-    chosen, sent = parse_provider(provider), await read_console_form()
+    chosen, form = parse_provider(provider), await read_console_form()
     values = await _values(service_slug, chosen)
     try:
-        data = to_model(OAuthCredentialsRequest, sent)
+        data = to_model(OAuthCredentialsRequest, form)
         await oauth_credentials.put(ports(), acting_member(), service_slug, chosen, data.client_id, data.client_secret)
     except Refusal as refusal:
-        typed = {"client_id": sent.get("client_id", "")}
+        typed = {"client_id": form.get("client_id", "")}
         return await refused_console_page(refusal, "applications/provider.html", wrong=wrong_field(refusal, {}), typed=typed, **values)
     return redirect_with_notice("provider-saved", values["path"] + "/providers")
 

@@ -103,8 +103,8 @@ async def show_saml(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/saml.html", imported=False, **values)
 
 
-async def _refused(refusal: Refusal, service: Service, sent: Mapping[str, str], wrong: str | None) -> Response:
-    values = {"problems": (), "wrong": wrong, "imported": False, **await _values(service, sent)}
+async def _refused(refusal: Refusal, service: Service, form: Mapping[str, str], wrong: str | None) -> Response:
+    values = {"problems": (), "wrong": wrong, "imported": False, **await _values(service, form)}
     return await refused_console_page(refusal, "applications/saml.html", **values)
 
 
@@ -119,12 +119,12 @@ def _wrong_attribute(mapping: Mapping[str, str]) -> str:
 async def configure(org_slug: str, service_slug: str) -> Response:
     """Change the SAML configuration of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
-    names = {source: sent.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
+    form = await read_console_form()
+    names = {source: form.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
     mapping = {source: name for source, name in names.items() if name} or None
     switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
     try:
-        data = to_model(SamlConfigurationRequest, sent, {**switches, "attribute_mapping": lambda _: mapping})
+        data = to_model(SamlConfigurationRequest, form, {**switches, "attribute_mapping": lambda _: mapping})
         configuration = SamlConfiguration(
             enabled=data.enabled,
             entity_id=data.entity_id,
@@ -139,7 +139,7 @@ async def configure(org_slug: str, service_slug: str) -> Response:
         await saml.configure(ports(), acting_member(), service_slug, configuration)
     except Refusal as refusal:
         wrong = wrong_field(refusal, FIELDS)
-        return await _refused(refusal, service, sent, _wrong_attribute(mapping or {}) if wrong == MAPPING else wrong)
+        return await _refused(refusal, service, form, _wrong_attribute(mapping or {}) if wrong == MAPPING else wrong)
     return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
 
 
@@ -149,13 +149,13 @@ async def configure(org_slug: str, service_slug: str) -> Response:
 async def read_metadata(org_slug: str, service_slug: str) -> Response:
     """Show the settings that the metadata of an application describes. They are not saved yet."""
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
+    form = await read_console_form()
     present = _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0])
     try:
-        text = to_model(SamlMetadataRequest, sent).metadata
+        text = to_model(SamlMetadataRequest, form).metadata
         read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
     except Refusal as refusal:
-        return await _refused(refusal, service, {**present, "metadata": sent.get("metadata", "")}, "metadata")
+        return await _refused(refusal, service, {**present, "metadata": form.get("metadata", "")}, "metadata")
     imported = {
         name: value
         for name, value in _to_typed(read).items()

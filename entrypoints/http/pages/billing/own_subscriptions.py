@@ -46,8 +46,8 @@ async def show_subscriptions() -> Response:
 
     These are the current ones, or else the last ones, to plans of applications.
     """
-    listed = [_values(own) for own in await own_subscriptions.list_own(ports(), signed_in())]
-    return await console_page("billing/own_subscriptions.html", subscriptions=listed)
+    result = [_values(own) for own in await own_subscriptions.list_own(ports(), signed_in())]
+    return await console_page("billing/own_subscriptions.html", subscriptions=result)
 
 
 @routes.get(f"{SUBSCRIPTIONS}/<subscription_id>")

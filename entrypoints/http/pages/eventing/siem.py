@@ -76,14 +76,14 @@ async def show_siem(org_slug: str) -> Response:
 @accepts(f"POST {API}")
 async def configure(org_slug: str) -> Response:
     """Forward the audit log to a SIEM."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(SiemRequest, sent, {"enabled": is_checked})
+        data = to_model(SiemRequest, form, {"enabled": is_checked})
         await siem.configure(
             ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
         )
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(form)}
         return await refused_console_page(refusal, "eventing/siem.html", **values)
     return redirect_with_notice("siem-saved", organization_path("/siem"))
 

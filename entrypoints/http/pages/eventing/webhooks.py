@@ -63,8 +63,8 @@ def webhooks_path() -> str:
     return organization_path("/webhooks")
 
 
-def _chosen(sent: Mapping[str, str]) -> list[str]:
-    return [name.removeprefix(EVENT) for name in sent if name.startswith(EVENT)]
+def _chosen(form: Mapping[str, str]) -> list[str]:
+    return [name.removeprefix(EVENT) for name in form if name.startswith(EVENT)]
 
 
 def _form_values(typed: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Any]:
@@ -97,13 +97,13 @@ async def create(org_slug: str) -> Response:
 
     Its secret is shown only once.
     """
-    sent = await read_console_form()
-    chosen = _chosen(sent)
+    form = await read_console_form()
+    chosen = _chosen(form)
     try:
-        data = to_model(WebhookRequest, sent, {"events": lambda _: chosen})
+        data = to_model(WebhookRequest, form, {"events": lambda _: chosen})
         webhook, secret = await webhooks.create(ports(), acting_member(), data.name, data.url, data.events)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(sent, chosen)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form, chosen)}
         return await refused_console_page(refusal, "eventing/new_webhook.html", **values)
     return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
 
@@ -134,14 +134,14 @@ async def show_webhook(org_slug: str, webhook_id: str) -> Response:
 async def change(org_slug: str, webhook_id: str) -> Response:
     """Change a webhook."""
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    sent = await read_console_form()
-    chosen = _chosen(sent)
+    form = await read_console_form()
+    chosen = _chosen(form)
     try:
-        data = to_model(WebhookRequest, sent, {"events": lambda _: chosen})
-        changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in sent)
+        data = to_model(WebhookRequest, form, {"events": lambda _: chosen})
+        changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
         await webhooks.update(ports(), acting_member(), webhook.id, changes)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(webhook, sent, chosen)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(webhook, form, chosen)}
         return await refused_console_page(refusal, "eventing/webhook.html", **values)
     return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook.id}")
 
@@ -164,10 +164,10 @@ async def replace_secret(org_slug: str, webhook_id: str) -> Response:
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_slug: str, webhook_id: str) -> Response:
     """Delete a webhook and its deliveries."""
-    sent = await read_console_form()
+    form = await read_console_form()
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
     try:
-        check_typed_name(sent, webhook.name)
+        check_typed_name(form, webhook.name)
         await webhooks.delete(ports(), acting_member(), webhook.id)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _values(webhook)}

@@ -35,6 +35,7 @@ from entrypoints.http.pages.console import (
     to_optional,
     wrong_field,
 )
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH
 
 routes = Blueprint("platform_organization_pages", __name__)
 
@@ -117,13 +118,19 @@ async def show_organization(org_id: str) -> Response:
 @platform_page
 @accepts(f"POST {API_OF_ONE}/approve")
 async def approve(org_id: str) -> Response:
-    """Approve a pending organization."""
-    sent = await read_console_form()
+    """Approve a pending organization.
+
+    The owner of the organization goes on to its overview.
+    """
+    form = await read_console_form()
     try:
-        data = to_model(ApprovalRequest, sent, {"tier_id": to_optional})
+        data = to_model(ApprovalRequest, form, {"tier_id": to_optional})
         await governance.approve(ports(), signed_in(), path_id(org_id), data.tier_id)
     except Refusal as refusal:
-        return await _refused(refusal, org_id, sent)
+        return await _refused(refusal, org_id, form)
+    details = await governance.describe(ports(), path_id(org_id))
+    if details.owner.id == str(signed_in().user_id):
+        return redirect_with_notice("organization-approved", ORGANIZATION_PATH.format(slug=details.organization.slug))
     return redirect_with_notice("organization-approved", f"{LIST}/{path_id(org_id)}")
 
 
@@ -132,11 +139,11 @@ async def approve(org_id: str) -> Response:
 @accepts(f"POST {API_OF_ONE}/reject")
 async def reject(org_id: str) -> Response:
     """Reject a pending organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        await governance.reject(ports(), signed_in(), path_id(org_id), to_model(RejectionRequest, sent).reason)
+        await governance.reject(ports(), signed_in(), path_id(org_id), to_model(RejectionRequest, form).reason)
     except Refusal as refusal:
-        return await _refused(refusal, org_id, sent)
+        return await _refused(refusal, org_id, form)
     return redirect_with_notice("organization-rejected", f"{LIST}/{path_id(org_id)}")
 
 
@@ -145,13 +152,13 @@ async def reject(org_id: str) -> Response:
 @accepts(f"POST {API_OF_ONE}/suspend")
 async def suspend(org_id: str) -> Response:
     """Suspend an active organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, (await governance.get(ports(), path_id(org_id))).slug)
-        data = to_model(SuspensionRequest, sent, {"reason": to_optional})
+        check_typed_name(form, (await governance.get(ports(), path_id(org_id))).slug)
+        data = to_model(SuspensionRequest, form, {"reason": to_optional})
         await governance.suspend(ports(), signed_in(), path_id(org_id), data.reason)
     except Refusal as refusal:
-        return await _refused(refusal, org_id, sent)
+        return await _refused(refusal, org_id, form)
     return redirect_with_notice("organization-suspended", f"{LIST}/{path_id(org_id)}")
 
 
@@ -173,14 +180,14 @@ async def activate(org_id: str) -> Response:
 @accepts(f"PATCH {API_OF_ONE}/tier")
 async def change_tier(org_id: str) -> Response:
     """Change the tier and the limits of an organization. An empty limit is that of the tier."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(OrganizationTierRequest, sent, {"max_services": to_number, "max_users": to_number})
+        data = to_model(OrganizationTierRequest, form, {"max_services": to_number, "max_users": to_number})
         await governance.change_tier(
             ports(), signed_in(), path_id(org_id), data.tier_id, max_services=data.max_services, max_users=data.max_users
         )
     except Refusal as refusal:
-        return await _refused(refusal, org_id, sent)
+        return await _refused(refusal, org_id, form)
     return redirect_with_notice("tier-changed", f"{LIST}/{path_id(org_id)}")
 
 
@@ -189,10 +196,10 @@ async def change_tier(org_id: str) -> Response:
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_id: str) -> Response:
     """Delete an organization permanently."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, (await governance.get(ports(), path_id(org_id))).slug)
+        check_typed_name(form, (await governance.get(ports(), path_id(org_id))).slug)
         await governance.delete(ports(), signed_in(), path_id(org_id))
     except Refusal as refusal:
-        return await _refused(refusal, org_id, sent)
+        return await _refused(refusal, org_id, form)
     return redirect_with_notice("organization-deleted", LIST)

@@ -108,21 +108,21 @@ async def show_person(user_id: str) -> Response:
     return await console_page("platform/person.html", typed={}, **await _values(user_id))
 
 
-async def _act(user_id: str, form: str, action: Action, notice: str) -> Response:
-    """Do what the form with this name asks for, which has a reason."""
-    sent = await read_console_form()
+async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Response:
+    """Run an action on an account with the reason from the form. `prefix` is that of the ids of its fields."""
+    form = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
     try:
-        await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, sent).reason)
+        await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
     except Refusal as refusal:
-        values = {"wrong": _field_of(form, refusal), "typed": sent, **await _values(user_id)}
+        values = {"wrong": _field_of(prefix, refusal), "typed": form, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
     return redirect_with_notice(notice, f"{LIST}/{account.id}")
 
 
-def _field_of(form: str, refusal: Refusal) -> str | None:
+def _field_of(prefix: str, refusal: Refusal) -> str | None:
     field = wrong_field(refusal, {})
-    return None if field is None else f"{form}-{field}"
+    return None if field is None else f"{prefix}-{field}"
 
 
 @routes.post(f"{ONE}/end-sessions")
@@ -138,7 +138,7 @@ async def end_sessions(user_id: str) -> Response:
 @accepts(f"POST {API}/password-reset")
 async def send_password_reset(user_id: str) -> Response:
     """Send a person a link to set a new password."""
-    return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-sent")
+    return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-form")
 
 
 @routes.post(f"{ONE}/second-factor")
@@ -173,13 +173,13 @@ async def start_impersonation(user_id: str) -> Response:
 
     The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
     """
-    sent = await read_console_form()
+    form = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
     try:
-        data = to_model(ImpersonationRequest, sent)
+        data = to_model(ImpersonationRequest, form)
         await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
     except Refusal as refusal:
-        values = {"wrong": _field_of("impersonate", refusal), "typed": sent, **await _values(user_id)}
+        values = {"wrong": _field_of("impersonate", refusal), "typed": form, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
     return redirect(HOME_PATH)
 
@@ -192,7 +192,7 @@ async def end_impersonation() -> Response:
     form, person = await read_form(), signed_in()
     browser.check_form_token(session_secret(), form.get("form_token", ""))
     if person.impersonator_id is None:  # it has ended already
-        return redirect(HOME_PATH)
+        return redirect_with_notice("impersonation-ended", HOME_PATH)
     await sessions.logout(ports(), person)
     return redirect_with_notice("impersonation-ended", f"{LIST}/{person.user_id}")
 
@@ -214,10 +214,10 @@ async def export(user_id: str) -> Response:
 @accepts("DELETE /api/privacy/forget/<user_id>")
 async def anonymize(user_id: str) -> Response:
     """Anonymize a person permanently."""
-    sent = await read_console_form()
+    form = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
     try:
-        check_typed_name(sent, account.email)
+        check_typed_name(form, account.email)
         await privacy.anonymize(ports(), signed_in(), account.id)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), "typed": {}, **await _values(user_id)}

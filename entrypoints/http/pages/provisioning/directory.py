@@ -74,12 +74,12 @@ async def create_token(org_slug: str) -> Response:
 
     It is shown only once.
     """
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(ScimTokenRequest, sent, {"expires_at": to_start_of_day})
+        data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
         token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
         return await refused_console_page(refusal, "provisioning/directory.html", **values)
     return await secret_page(
         "SCIM token created",
@@ -127,8 +127,8 @@ class BlocksQuery(ListQuery, PageQuery):
 async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
     """List the users that the directory blocks."""
     page = query_args.page_request()
-    listed = await blocks.list_page(ports(), acting_member(), page)
-    return await console_page("provisioning/blocks.html", blocks=listed.items, path=_path(), **neighbors(query_args, listed.total))
+    result = await blocks.list_page(ports(), acting_member(), page)
+    return await console_page("provisioning/blocks.html", blocks=result.items, path=_path(), **neighbors(query_args, result.total))
 
 
 @routes.post(f"{PAGE}/blocks/<user_id>/remove")

@@ -55,14 +55,14 @@ async def show_branding(org_slug: str) -> Response:
 @accepts(f"PATCH {API}")
 async def change_branding(org_slug: str) -> Response:
     """Change the branding of an organization. An empty field removes a value."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(BrandingUpdateRequest, sent, dict.fromkeys(NAMES, to_optional))
+        data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
         await branding.update(
             ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
         )
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
         return await refused_console_page(refusal, "tenancy/branding.html", **values)
     return redirect_with_notice("branding-saved", organization_path("/branding"))
 

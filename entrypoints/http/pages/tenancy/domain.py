@@ -44,12 +44,12 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {DuplicateDomain: "domains"}
 
 
 async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    claim, listed = await _claim(), await home_realm.list_routes(ports(), acting_member())
+    claim, result = await _claim(), await home_realm.list_routes(ports(), acting_member())
     return {
         "path": _path(),
         "claim": claim,
-        "routes": listed,
-        "typed": {"domain": "", "domains": _to_text(listed), **(typed or {})},
+        "routes": result,
+        "typed": {"domain": "", "domains": _to_text(result), **(typed or {})},
         "providers": [provider.value for provider in Provider],
     }
 
@@ -65,8 +65,8 @@ async def _claim() -> DomainClaim | None:
         return None
 
 
-def _to_text(listed: list[HomeRealmRoute]) -> str:
-    return "\n".join(f"{route.domain} {route.provider.value}" for route in listed)
+def _to_text(result: list[HomeRealmRoute]) -> str:
+    return "\n".join(f"{route.domain} {route.provider.value}" for route in result)
 
 
 async def _refused(refusal: Refusal, typed: Mapping[str, Any] | None = None) -> Response:
@@ -86,11 +86,11 @@ async def show_domain(org_slug: str) -> Response:
 @accepts(f"POST {API}")
 async def claim(org_slug: str) -> Response:
     """Set the domain of an organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        await domains.claim(ports(), acting_member(), Domain(to_model(DomainRequest, sent).domain))
+        await domains.claim(ports(), acting_member(), Domain(to_model(DomainRequest, form).domain))
     except Refusal as refusal:
-        return await _refused(refusal, {"domain": sent.get("domain", "")})
+        return await _refused(refusal, {"domain": form.get("domain", "")})
     return redirect_with_notice("domain-set", _path())
 
 
@@ -112,11 +112,11 @@ async def verify(org_slug: str) -> Response:
 @accepts(f"PUT {ROUTES_API}")
 async def replace_routes(org_slug: str) -> Response:
     """Set the identity providers of domains."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        await home_realm.replace_routes(ports(), acting_member(), _parse_routes(sent.get("domains", "")))
+        await home_realm.replace_routes(ports(), acting_member(), _parse_routes(form.get("domains", "")))
     except Refusal as refusal:
-        return await _refused(refusal, {"domains": sent.get("domains", "")})
+        return await _refused(refusal, {"domains": form.get("domains", "")})
     return redirect_with_notice("routes-saved", _path())
 
 
@@ -138,9 +138,9 @@ def _parse_routes(text: str) -> list[tuple[Domain, Provider]]:
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Remove the domain of an organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, (await domains.get(ports(), acting_member())).domain)
+        check_typed_name(form, (await domains.get(ports(), acting_member())).domain)
         await domains.remove(ports(), acting_member())
     except Refusal as refusal:
         return await _refused(refusal)
@@ -162,9 +162,9 @@ class OthersQuery(ListQuery, PageQuery):
 async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Response:
     """List the accounts at the verified domain that other organizations created."""
     page = query_args.page_request()
-    listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    result = await domains.list_foreign_accounts(ports(), acting_member(), page)
     return await console_page(
-        "tenancy/domain_others.html", path=_path(), tab="accounts", rows=listed.items, **neighbors(query_args, listed.total)
+        "tenancy/domain_others.html", path=_path(), tab="accounts", rows=result.items, **neighbors(query_args, result.total)
     )
 
 
@@ -176,7 +176,7 @@ async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Respo
 async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Response:
     """List the pending invitations of other organizations to addresses at the verified domain."""
     page = query_args.page_request()
-    listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    result = await domains.list_foreign_invitations(ports(), acting_member(), page)
     return await console_page(
-        "tenancy/domain_others.html", path=_path(), tab="invitations", rows=listed.items, **neighbors(query_args, listed.total)
+        "tenancy/domain_others.html", path=_path(), tab="invitations", rows=result.items, **neighbors(query_args, result.total)
     )

@@ -111,16 +111,17 @@ async def invite(org_slug: str) -> Response:
 
     The page shows the result for each address.
     """
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        invitees = parse_addresses(sent.get("addresses", ""), sent.get("role", ""))
+        invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""))
         results = await inviting.invite_many(ports(), acting_member(), invitees)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "typed": sent, **_form_values()}
+        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **_form_values()}
         return await refused_console_page(refusal, "tenancy/new_invitations.html", **values)
     return await console_page(
         "tenancy/invitation_results.html",
         results=results,
+        has_mail_server=ports().installation.has_mail_server,
         invited=sum(result.invitation is not None for result in results),
     )
 

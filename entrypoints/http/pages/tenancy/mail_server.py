@@ -82,9 +82,9 @@ async def show_mail_server(org_slug: str) -> Response:
 @accepts(f"POST {API}")
 async def configure(org_slug: str) -> Response:
     """Set the mail server of an organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(MailServerRequest, sent, {"port": to_number, "tls": is_checked})
+        data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
         server = MailServer(
             org_id=acting_member().acts_in.id,
             host=data.host,
@@ -97,7 +97,7 @@ async def configure(org_slug: str) -> Response:
         )
         await mail_server.configure(ports(), acting_member(), server)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(sent)}
+        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(form)}
         return await refused_console_page(refusal, "tenancy/mail_server.html", **values)
     return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
 

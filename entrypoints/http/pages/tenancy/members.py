@@ -55,16 +55,16 @@ class MembersListQuery(ListQuery, MembersQuery):
 async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
     """List the members of an organization."""
     page = query_args.page_request()
-    listed = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    result = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
     return await console_page(
         "tenancy/members.html",
-        members=listed.members,
-        limit=listed.limit.value,
-        total=listed.total,
+        members=result.members,
+        limit=result.limit.value,
+        total=result.total,
         query=query_args,
         roles=ROLES,
         own_id=acting_member().user_id,
-        **neighbors(query_args, listed.total),
+        **neighbors(query_args, result.total),
     )
 
 
@@ -74,15 +74,15 @@ async def _values(user_id: str) -> dict[str, Any]:
 
 
 def _to_values(details: MemberDetails) -> dict[str, Any]:
-    listed = details.account.member
+    member = details.account.member
     return {
-        "path": organization_path(f"/members/{listed.user_id}"),
+        "path": organization_path(f"/members/{member.user_id}"),
         "roles": ASSIGNABLE,
-        "member": listed,
+        "member": member,
         "account": details.account,
         "sessions": details.sessions,
-        "is_self": listed.user_id == acting_member().user_id,
-        "is_owner": listed.membership.role is Role.OWNER,
+        "is_self": member.user_id == acting_member().user_id,
+        "is_owner": member.membership.role is Role.OWNER,
     }
 
 
@@ -99,10 +99,10 @@ async def show_member(org_slug: str, user_id: str) -> Response:
 @accepts(f"PATCH {API}/<user_id>")
 async def change_role(org_slug: str, user_id: str) -> Response:
     """Change the role of a member."""
-    sent = await read_console_form()
+    form = await read_console_form()
     values = await _values(user_id)
     try:
-        await members.change_role(ports(), acting_member(), path_id(user_id), sent.get("role", ""))
+        await members.change_role(ports(), acting_member(), path_id(user_id), form.get("role", ""))
     except Refusal as refusal:
         return await refused_console_page(refusal, "tenancy/member.html", wrong=wrong_field(refusal, ROLE_FIELDS), **values)
     return redirect_with_notice("role-changed", values["path"])
@@ -145,10 +145,10 @@ async def show_removal(org_slug: str, user_id: str) -> Response:
 @accepts(f"POST {API}/<user_id>")
 async def remove(org_slug: str, user_id: str) -> Response:
     """Remove a member from the organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     values = await _values(user_id)
     try:
-        check_typed_name(sent, values["member"].email)
+        check_typed_name(form, values["member"].email)
         await members.remove(ports(), acting_member(), path_id(user_id))
     except Refusal as refusal:
         return await refused_console_page(refusal, "tenancy/member_removal.html", wrong=wrong_field(refusal, {}), **values)

@@ -59,11 +59,11 @@ async def show_new_organization() -> Response:
 @accepts(f"POST {API}")
 async def create_organization() -> Response:
     """Create an organization that you own."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        created = await _create(sent)
+        created = await _create(form)
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/new_organization.html", wrong=wrong_field(refusal, SLUG_FIELDS), typed=sent)
+        return await refused_console_page(refusal, "tenancy/new_organization.html", wrong=wrong_field(refusal, SLUG_FIELDS), typed=form)
     if created.status is OrganizationStatus.ACTIVE:
         return redirect_with_notice("organization-created", f"/app/organizations/{created.slug}")
     if signed_in().is_platform_owner:
@@ -108,12 +108,12 @@ async def show_settings(org_slug: str) -> Response:
 @accepts(f"PATCH {API_OF_ONE}")
 async def change_settings(org_slug: str) -> Response:
     """Change the settings of an organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        data = to_model(OrganizationUpdateRequest, sent, {"device_trust_days": to_number})
+        data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number})
         await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **await _values(sent)}
+        values = {"wrong": wrong_field(refusal, {}), **await _values(form)}
         return await refused_console_page(refusal, "tenancy/settings.html", **values)
     return redirect_with_notice("organization-saved", organization_path("/settings"))
 
@@ -137,12 +137,12 @@ async def show_transfer(org_slug: str) -> Response:
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
 async def transfer(org_slug: str) -> Response:
     """Transfer the ownership of an organization."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
-        await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, sent).new_owner_user_id)
+        check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
+        await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, form).new_owner_user_id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(sent)}
+        values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(form)}
         return await refused_console_page(refusal, "tenancy/transfer.html", **values)
     return redirect_with_notice("ownership-transferred", organization_path("/members"))
 
@@ -160,9 +160,9 @@ async def show_deletion(org_slug: str) -> Response:
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently."""
-    sent = await read_console_form()
+    form = await read_console_form()
     try:
-        check_typed_name(sent, (await organizations.get(ports(), acting_member())).name)
+        check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
         await organizations.delete(ports(), acting_member())
     except Refusal as refusal:
         return await refused_console_page(refusal, "tenancy/deletion.html", wrong=wrong_field(refusal, {}), **await _values())
