@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 import structlog
 import trio
 
-from actors.board import ActorBoard
+from actors.actor_states import ActorStates
 from actors.mailbox import jittered
 from core.kernel.errors import Outage
 
@@ -43,11 +43,11 @@ async def supervise(
     run: Callable[[], Awaitable[Any]],
     policy: RestartPolicy = DEFAULT_POLICY,
     count_restart: Callable[[str, str], None] | None = None,
-    board: ActorBoard | None = None,
+    states: ActorStates | None = None,
 ) -> NoReturn:
     """Run an actor forever and restart it when it fails. `count_restart` gets the name of the actor, and `failure` or `outage`.
 
-    `board` records each start and failure. An Outage is not the actor's fault, so outages are not
+    `states` records each start and failure. An Outage is not the actor's fault, so outages are not
     counted. After too many other failures in a short time, the last error is raised. It ends the
     process, and the parent or the operator's supervisor starts a new one. Otherwise the process would
     continue without this actor, and operators might not notice it.
@@ -55,8 +55,8 @@ async def supervise(
     failures = outages = 0
     while True:
         started = trio.current_time()
-        if board is not None:
-            board.started(name)
+        if states is not None:
+            states.record_start(name)
         try:
             await run()
             raise ActorEnded(name)
@@ -79,8 +79,8 @@ async def supervise(
             reason = "outage" if is_outage else "failure"
             if count_restart is not None:
                 count_restart(name, reason)
-            if board is not None:
-                board.failed(name, reason)
+            if states is not None:
+                states.record_failure(name, reason)
         except BaseExceptionGroup as group:
             # The actor was canceled, and a part of it failed during its cleanup. Raise the
             # cancellation again, because the canceling scope needs it. Only log the failure: a

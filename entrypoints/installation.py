@@ -2,13 +2,17 @@
 
 import json
 import os
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 from pydantic import SecretStr
 
+from actors.actor_states import ActorStates
+from actors.metrics_refresher import Pool
 from core.maintenance.health_rules import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
 from entrypoints.settings import Settings, SettingsInvalid, TierSetting, load
@@ -18,37 +22,13 @@ from entrypoints.version import VERSION
 CHECKS_LIFETIME: Final = 60.0  # seconds
 
 
-class PoolStats(Protocol):
-    """The numbers of database connections."""
-
-    @property
-    def total(self) -> int: ...
-    @property
-    def idle(self) -> int: ...
-    @property
-    def maximum(self) -> int: ...
-
-
-class Pool(Protocol):
-    """A connection pool that reports its numbers."""
-
-    @property
-    def stats(self) -> PoolStats: ...
-
-
-class Board(Protocol):
-    """The states of the actors of this process."""
-
-    def states(self) -> Sequence[ActorState]: ...
-
-
 class RunningInstallation:
     """Implements `ports.installation.Installation`."""
 
     version = VERSION
 
-    def __init__(self, settings: Settings, base_url: str, pool: Pool, board: Board) -> None:
-        self._settings, self._base_url, self._pool, self._board = settings, base_url, pool, board
+    def __init__(self, settings: Settings, base_url: str, pool: Pool, states: ActorStates) -> None:
+        self._settings, self._base_url, self._pool, self._states = settings, base_url, pool, states
         self._checking = trio.Lock()
         self._findings: Sequence[CheckFinding] = ()
         self._checked_at = -CHECKS_LIFETIME
@@ -67,7 +47,7 @@ class RunningInstallation:
         return self._settings.smtp_url is not None
 
     def actors(self) -> Sequence[ActorState]:
-        return self._board.states()
+        return self._states.list_all()
 
     async def run_checks(self) -> Sequence[CheckFinding]:
         async with self._checking:
@@ -88,6 +68,12 @@ def _run_checks(settings: Settings) -> list[CheckFinding]:
     return [CheckFinding(finding.subject, results[finding.health], finding.text) for finding in run_checks(settings)]
 
 
+@cache
+def read_meanings() -> Mapping[str, Mapping[str, str]]:
+    """Return the meaning of each setting, in Markdown, by group and name."""
+    return tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
+
+
 def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]:
     """Return all settings with their sources. Values that depend on other settings are those in force."""
     try:
@@ -95,7 +81,8 @@ def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]
     except SettingsInvalid:  # the environment is not that of the start
         environment = Settings()
     derived = {"base_url": base_url, "keep_alive": settings.keep_alive_seconds}
-    listed = []
+    meanings = {name: text for group in read_meanings().values() for name, text in group.items()}
+    result = []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if value is None and name in derived:
@@ -106,8 +93,9 @@ def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]
             source = SettingSource.START if name in settings.model_fields_set else SettingSource.DEFAULT
         is_secret = _is_secret(name)
         text = None if is_secret else _to_text(value)
-        listed.append(SettingInForce(f"SSO_{name.upper()}", text, source, is_secret, is_set=value not in (None, "", ())))
-    return listed
+        is_set = value not in (None, "", ())
+        result.append(SettingInForce(f"SSO_{name.upper()}", text, source, is_secret, is_set, meanings[name].replace("`", "")))
+    return result
 
 
 def _is_secret(name: str) -> bool:

@@ -12,8 +12,8 @@ from typing import NoReturn
 import trio
 from pydantic import SecretStr
 
+from actors.actor_states import ActorStates
 from actors.billing_reconciler import billing_reconciler
-from actors.board import ActorBoard
 from actors.housekeeper import housekeeper
 from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
@@ -68,7 +68,7 @@ class Wired:
     pool: Pool
     metrics: PrometheusMetrics
     mailboxes: Mailboxes
-    board: ActorBoard
+    states: ActorStates
     conninfo: str
 
 
@@ -179,7 +179,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     shorten_resolver_timeouts(os.environ)
     guard = Guard(allowed_targets(settings))
     sender = LazySender(guard)
-    board = ActorBoard(clock)
+    states = ActorStates(clock)
     ports = Ports(
         storage=storage,
         passwords=passwords,
@@ -200,12 +200,12 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         anonymizers=anonymizers(settings),
         clock=clock,
         threads=TrioThreads(),
-        installation=RunningInstallation(settings, base_url, pool, board),
+        installation=RunningInstallation(settings, base_url, pool, states),
         metrics=metrics,
         policy=policy,
     )
     try:
-        yield Wired(ports, storage, pool, metrics, mailboxes, board, conninfo)
+        yield Wired(ports, storage, pool, metrics, mailboxes, states, conninfo)
     finally:
         passwords.close()  # otherwise its threads would stay for a minute
         with trio.CancelScope(shield=True):
@@ -384,4 +384,4 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, board=wired.board), name=name)
+        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states), name=name)

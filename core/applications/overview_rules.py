@@ -13,7 +13,6 @@ from core.applications.analytics_rules import DailyLogins, DateRange
 from core.kernel.principals import Capability, Role, has_capability
 
 DAYS: Final = 30  # of the sign-ins, with today
-CERTIFICATE_NOTICE: Final = timedelta(days=30)  # a certificate that expires within this time is a task
 MOST_COUNTED: Final = 100  # of one task
 # The number of newest deliveries of a webhook among which the last attempt is searched.
 DELIVERIES_CHECKED: Final = 20

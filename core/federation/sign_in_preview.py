@@ -138,10 +138,10 @@ async def _preview_saml(
     try:
         if not is_admitted:
             raise NoAccessToService
-        assertions.check_user(provider, account, second_factor=session.second_factor)
+        assertions.require_sign_on_factors(provider, account, second_factor=session.second_factor)
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     if name_format in (NameIdFormat.EMAIL, NameIdFormat.UNSPECIFIED):
         name = str(account.email if name_format is NameIdFormat.EMAIL else account.id)
-    attributes = assertions.attributes_of(provider, account)
+    attributes = assertions.build_attributes(provider, account)
     return SamlPreview(PreviewOutcome.SIGNED_IN, provider.entity_id, name_format, name_id=name, attributes=attributes)

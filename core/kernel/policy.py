@@ -12,6 +12,7 @@ from core.kernel.providers import Provider
 
 # The names of the providers on pages, unless a setting or an address gives them another one.
 PROVIDER_NAMES: Final[Mapping[Provider, str]] = MappingProxyType({provider: provider.value.title() for provider in Provider})
+CERTIFICATE_EXPIRES_SOON: Final = timedelta(days=30)  # the overview and the check of SAML warn of a certificate from then on
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.maintenance.health_rules import InstallationHealth, KeyState, QueueState
@@ -29,7 +30,10 @@ async def measure(ports: Ports) -> InstallationHealth:
         queues=[QueueState("emails", emails.depth, emails.age), *queues],
         connections=connections,
         has_mail_server=ports.installation.has_mail_server,
-        signing_keys=[KeyState(key.kid, key.created_at, key.retires_at) for key in keys],
+        signing_keys=[
+            KeyState(key.kid, key.created_at, key.retires_at, signs=number == 0, age=max(now - key.created_at, timedelta()))
+            for number, key in enumerate(keys)  # the newest one signs
+        ],
     )
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
+
+LATE: Final = timedelta(minutes=30)  # of waiting, after which work that is due is a problem
+MANY: Final = 20  # pieces of work that wait; fewer ones may fail for hours because of a wrong address
+OLD_KEY: Final = timedelta(days=366)  # age of a signing key after which it is a problem
 
 
 class ActorStatus(StrEnum):
@@ -50,11 +55,13 @@ class ConnectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """A signing key without its secret part. The newest one signs. Times are UTC."""
+    """A signing key without its secret part. Times are UTC."""
 
     kid: str
     created_at: datetime
     retires_at: datetime | None
+    signs: bool
+    age: timedelta
 
 
 class CheckResult(StrEnum):
@@ -91,6 +98,7 @@ class SettingInForce:
     source: SettingSource
     is_secret: bool
     is_set: bool
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +112,25 @@ class InstallationHealth:
     connections: ConnectionCounts
     has_mail_server: bool
     signing_keys: Sequence[KeyState]
+
+    def find_problems(self) -> list[str]:
+        """Return what an operator must do something about: a sentence about each problem, and one about its solution."""
+        problems = [
+            f"The actor {actor.name} failed, and restarts. Look for its errors in the log of process {self.process_id}."
+            for actor in self.actors
+            if actor.status is not ActorStatus.RUNNING
+        ]
+        problems += [
+            f"{queue.depth:,} {queue.name.replace('_', ' ')} wait, the oldest for {queue.age // timedelta(minutes=1)} minutes. "
+            "Check that the actors run, and run the checks."
+            for queue in self.queues
+            if queue.depth > MANY and queue.age >= LATE
+        ]
+        if self.connections.total >= self.connections.maximum and not self.connections.idle:
+            problems.append(f"All {self.connections.maximum} database connections are in use. If this lasts, raise SSO_DB_POOL_SIZE.")
+        problems += [
+            f"The signing key is {key.age.days} days old. Replace it with: gatehouse keys rotate"
+            for key in self.signing_keys
+            if key.signs and key.age >= OLD_KEY
+        ]
+        return problems

@@ -85,8 +85,8 @@ async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
 # Use by directories
 
 
-async def find(ports: Ports, token: str) -> ScimTokenRecord:
-    """Return the stored token, which can be expired. Every caller passes it to `authenticate`.
+async def load_record(ports: Ports, token: str) -> ScimTokenRecord:
+    """Return the record of this token, also of an expired one. Pass it to `authenticate` before use.
 
     The lookup uses the hash, in constant time (security K-1).
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
 # cannot add this record (RFC 8552).
+MAX_RECORDS_SHOWN: Final = 3  # of the records that were found instead of ours
+MAX_VALUE_SHOWN: Final = 80  # characters of a record
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
 MAX_RECORD_NAME: Final = 253
@@ -93,17 +95,13 @@ class ForeignInvitation:
     org_name: str
 
 
-SHOWN_RECORDS: Final = 3  # of the records that were found instead of ours
-SHOWN_VALUE: Final = 80  # characters
-
-
 class RecordNotFound(Invalid):
-    """The TXT record was not found in the DNS."""
+    """The DNS has no TXT record with the expected value. Set it, and wait until the change is visible."""
 
     def __init__(self, claim: DomainClaim, found: Collection[str]) -> None:
         """`found` are the values of the TXT records with this name."""
         if found:
-            values = ", ".join(f'"{to_printable(value)[:SHOWN_VALUE]}"' for value in sorted(found)[:SHOWN_RECORDS])
+            values = ", ".join(f'"{to_printable(value)[:MAX_VALUE_SHOWN]}"' for value in sorted(found)[:MAX_RECORDS_SHOWN])
             reason = f"The TXT record {claim.record_name} has another value: {values}. Set the expected value."
         else:
             reason = f"There is no TXT record {claim.record_name}. Check its name."

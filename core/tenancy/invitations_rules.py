@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound
 from core.kernel.principals import Person, Role
@@ -28,6 +28,9 @@ BATCH = 500  # invitations that the sweeper expires in one transaction
 # Longer than one batch takes, and longer than the pause between two sweeps, so that one process
 # keeps the lease while it runs.
 LEASE = timedelta(minutes=3)
+
+
+MAX_BULK_INVITATIONS: Final = 100  # addresses in one request
 
 
 class OwnerNotInvitable(Invalid):

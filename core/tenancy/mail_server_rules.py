@@ -37,7 +37,7 @@ class MailPortInvalid(Invalid):
 
 
 class MailCredentialsIncomplete(Invalid):
-    """Send both username and password, or neither. A password from an earlier request is not kept."""
+    """Enter both username and password, or neither. The stored password is never used again."""
 
 
 class MailUsernameInvalid(Invalid):
@@ -78,14 +78,14 @@ class MailServer(SmtpSettings):
 
 
 class MailServerCheck(StrEnum):
-    """The result of a connection test. It reveals nothing else about the host (security W-7)."""
+    """The result of a test of a mail server. It reveals nothing else about the host (security W-7)."""
 
     GOOD = "The mail server works. It accepted an email to your address."
     NO_ADDRESS = "The host has no public address. Use another host, or ask the operator of Gatehouse to allow this one."
-    NOT_REACHED = "No mail server answers at this host and port."
+    NOT_REACHED = "No mail server answers at this host and port. Check both, and the firewall of the mail server."
     NOT_ENCRYPTED = "The connection could not be encrypted: the server does not offer TLS, or its certificate is not valid for the host."
-    NOT_SIGNED_IN = "The mail server does not accept the username and password."
-    NOT_ACCEPTED = "The mail server does not accept an email from this sender's address to yours."
+    NOT_SIGNED_IN = "The mail server does not accept the username and password. Check them, and enter the password again."
+    NOT_ACCEPTED = "The mail server does not accept an email from this sender's address to yours. Check that it may send for this address."
     BUSY = "Another test of this mail server is still running. Wait until it ends."
 
 

@@ -2,7 +2,7 @@
 
 A page has text written by hand and generated regions between two marker comments. Settings, errors,
 events and commands are read from the code, so that the pages cannot become stale.
-`ops/docs/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
+`entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
 
@@ -12,7 +12,6 @@ import importlib
 import pkgutil
 import re
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from entrypoints.cli import main as command_line
 from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+from entrypoints.installation import read_meanings
 from entrypoints.settings import Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -84,10 +84,10 @@ def sentences(text: str | None) -> str:
 
 def settings() -> str:
     """Return the table of settings, grouped as in settings.toml."""
-    groups = tomllib.loads((Path(__file__).with_name("settings.toml")).read_text("utf-8"))
+    groups = read_meanings()
     described = [name for group in groups.values() for name in group]
     if problems := sorted(set(described) ^ set(Settings.model_fields)):
-        raise SystemExit(f"ops/docs/settings.toml and entrypoints/settings.py differ in: {', '.join(problems)}")
+        raise SystemExit(f"entrypoints/settings.toml and entrypoints/settings.py differ in: {', '.join(problems)}")
     parts = []
     for title, group in groups.items():
         rows = [(f"`SSO_{name.upper()}`", _default(name), _kind(Settings.model_fields[name]), meaning) for name, meaning in group.items()]

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.values import Slug
+from core.tenancy.invitations_rules import MAX_BULK_INVITATIONS
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.console import FieldInvalid, is_checked, to_model, to_number
-from entrypoints.http.pages.tenancy.invitations import MOST, parse_addresses
+from entrypoints.http.pages.tenancy.invitations import parse_addresses
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
 
@@ -43,7 +44,7 @@ def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[t
         ('"a,b"@example.com', "no email addresses: @example.com."),
         ("ada@example.com, eve@, @x", "no email addresses: eve@, @x."),
         ("\n".join(f"{n}@" for n in range(7)), "4@ and 2 more"),
-        ("\n".join(f"{n}@example.com" for n in range(MOST + 1)), f"at most {MOST} addresses"),
+        ("\n".join(f"{n}@example.com" for n in range(MAX_BULK_INVITATIONS + 1)), f"at most {MAX_BULK_INVITATIONS} addresses"),
         (f'"{"x" * 200_000}', 'no email addresses: "x{59}\\.'),
     ],
 )

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from pydantic import SecretStr
 
-from actors.board import ActorBoard
+from actors.actor_states import ActorStates
 from actors.supervisor import RestartPolicy, supervise
 from core.kernel.errors import StorageDown
 from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult
@@ -61,7 +61,7 @@ def test_settings_have_the_text_and_the_source_of_their_values(monkeypatch: pyte
 
 
 async def test_the_board_shows_a_failed_actor_until_it_runs_again(autojump_clock: trio.testing.MockClock, clock: FakeClock) -> None:
-    board, failures = ActorBoard(clock), [StorageDown()]
+    states, failures = ActorStates(clock), [StorageDown()]
     began = clock.now()
 
     async def actor() -> None:
@@ -71,11 +71,11 @@ async def test_the_board_shows_a_failed_actor_until_it_runs_again(autojump_clock
 
     async with trio.open_nursery() as nursery:
         with structlog.testing.capture_logs():
-            nursery.start_soon(supervise, "actor", actor, RestartPolicy(first_delay=10), None, board)
+            nursery.start_soon(supervise, "actor", actor, RestartPolicy(first_delay=10), None, states)
             await trio.sleep(1)
-            assert board.states() == [ActorState("actor", ActorStatus.RESTARTING, began, 1, began, "outage")]
+            assert states.list_all() == [ActorState("actor", ActorStatus.RESTARTING, began, 1, began, "outage")]
             await trio.sleep(60)
-        assert board.states() == [ActorState("actor", ActorStatus.RUNNING, began, 1, began, "outage")]
+        assert states.list_all() == [ActorState("actor", ActorStatus.RUNNING, began, 1, began, "outage")]
         nursery.cancel_scope.cancel()
 
 
@@ -90,7 +90,7 @@ async def test_the_checks_run_at_most_once_a_minute(
 
     monkeypatch.setattr(doctor, "run_checks", run_checks)
     no_pool: Any = None
-    installation = RunningInstallation(Settings(), BASE_URL, no_pool, ActorBoard(clock))
+    installation = RunningInstallation(Settings(), BASE_URL, no_pool, ActorStates(clock))
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(installation.run_checks)

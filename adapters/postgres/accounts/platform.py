@@ -1,11 +1,26 @@
 """Metrics of the whole platform."""
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from adapters.postgres.engine.statements import Repository
 from core.accounts.email_queue_rules import EmailBacklog
 from core.accounts.platform_rules import PlatformFigures
 from core.maintenance.health_rules import QueueState
+
+# Work of inactive webhooks and organizations is not due. A target that hangs can have a very long backlog, so the counts stop at a limit.
+DUE_DELIVERIES: Final = """
+    select d.due_at from (
+        select webhook_id, due_at from webhook_deliveries where status = 'due'
+        union all
+        select webhook_id, due_at from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
+    join webhooks w on w.id = d.webhook_id and w.is_active
+    join organizations o on o.id = w.org_id and o.status = 'active' limit 100000"""
+DUE_LOGOUT_NOTICES: Final = """
+    select n.due_at from logout_notices n
+    join services v on v.id = n.service_id and v.backchannel_logout_uri is not null
+    join organizations o on o.id = v.org_id and o.status = 'active'
+    where n.status = 'due' or n.due_at <= %(now)s limit 100000"""
 
 
 class Platform(Repository):
@@ -25,21 +40,10 @@ class Platform(Repository):
         return (
             await self._one(
                 lambda row: int(row[0]),
-                # Jobs of inactive webhooks and organizations are not due. A target that hangs can
-                # have a very long backlog, so the counts stop at a limit.
-                """
+                f"""
                 select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
-                     + (select count(*) from (select from (
-                            select webhook_id from webhook_deliveries where status = 'due'
-                            union all
-                            select webhook_id from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
-                        join webhooks w on w.id = d.webhook_id and w.is_active
-                        join organizations o on o.id = w.org_id and o.status = 'active' limit 100000) d)
-                     + (select count(*) from (
-                            select from logout_notices n
-                            join services v on v.id = n.service_id and v.backchannel_logout_uri is not null
-                            join organizations o on o.id = v.org_id and o.status = 'active'
-                            where n.status = 'due' or n.due_at <= %(now)s limit 100000) n)
+                     + (select count(*) from ({DUE_DELIVERIES}) d)
+                     + (select count(*) from ({DUE_LOGOUT_NOTICES}) n)
                      + (select count(*) from (
                             select from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
                             cross join lateral (
@@ -53,21 +57,12 @@ class Platform(Repository):
     async def queues(self, now: datetime) -> list[QueueState]:
         return await self._all(
             lambda row: QueueState(row[0], row[1], max(row[2] or timedelta(), timedelta())),
-            # As in `due_jobs`. An entry for a SIEM waits since the entry of the log.
-            """
-            select 'webhook_deliveries', count(*), %(now)s - min(due_at) from (
-                select d.due_at from (
-                    select webhook_id, due_at from webhook_deliveries where status = 'due'
-                    union all
-                    select webhook_id, due_at from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
-                join webhooks w on w.id = d.webhook_id and w.is_active
-                join organizations o on o.id = w.org_id and o.status = 'active' limit 100000) d
+            # An entry for a SIEM waits since the entry of the log, also while a failing SIEM gets a pause, during which
+            # it is no due job.
+            f"""
+            select 'webhook_deliveries', count(*), %(now)s - min(due_at) from ({DUE_DELIVERIES}) d
             union all
-            select 'logout_notices', count(*), %(now)s - min(due_at) from (
-                select n.due_at from logout_notices n
-                join services v on v.id = n.service_id and v.backchannel_logout_uri is not null
-                join organizations o on o.id = v.org_id and o.status = 'active'
-                where n.status = 'due' or n.due_at <= %(now)s limit 100000) n
+            select 'logout_notices', count(*), %(now)s - min(due_at) from ({DUE_LOGOUT_NOTICES}) n
             union all
             select 'siem_entries', coalesce(sum(depth), 0)::bigint, %(now)s - min(since) from (
                 select waiting.depth, oldest.created_at as since

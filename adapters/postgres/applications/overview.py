@@ -5,7 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.overview_rules import CERTIFICATE_NOTICE, DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
+from core.applications.overview_rules import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
+from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
 # `to_figures` reads the columns in this order: members, services, then the tasks as in TASKS.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
@@ -26,7 +27,7 @@ FIGURES: Final = f"""
                   and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
            (select count(*) from (
                 select from saml_certificates c
-                where c.org_id = o.id and c.deactivated_at is null and c.valid_until < %(certificates_until)s
+                where c.org_id = o.id and c.deactivated_at is null and c.valid_until <= %(certificates_until)s
                   and (select s.enabled from saml_configurations s where s.service_id = c.service_id and s.org_id = c.org_id)
                 limit {MOST_COUNTED}) c),
            (select count(*) from webhooks w
@@ -58,5 +59,5 @@ class OrganizationOverview(Repository):
     """Implements `ports.storage.applications.OverviewRead`."""
 
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
-        figures = await self._one(to_figures, FIGURES, org_id=org_id, now=now, certificates_until=now + CERTIFICATE_NOTICE)
+        figures = await self._one(to_figures, FIGURES, org_id=org_id, now=now, certificates_until=now + CERTIFICATE_EXPIRES_SOON)
         return figures or OrganizationFigures(0, 0, {})  # the organization was deleted after the session was checked

@@ -83,13 +83,13 @@ async def authorize_assertion(
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
         is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
         raise NoAccessToService if is_refused else SamlDisabled
-    check_user(provider, account, second_factor=isinstance(person, Visitor) and person.browser.second_factor)
+    require_sign_on_factors(provider, account, second_factor=isinstance(person, Visitor) and person.browser.second_factor)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
     return AuthorizedUser(person, account, provider)
 
 
-def check_user(provider: SamlIdentityProvider, account: Account, *, second_factor: bool) -> None:
+def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, *, second_factor: bool) -> None:
     """Check the second factor and the address of a user who may use the service. Raises: SecondFactorRequired, AddressNotVerified."""
     if provider.service.requires_second_factor and not second_factor:
         raise SecondFactorRequired
@@ -145,12 +145,12 @@ async def record_assertion(
         session_index=new_index,
         authenticated_at=now if browser is None else browser.created_at,
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
-        attributes=attributes_of(provider, account),
+        attributes=build_attributes(provider, account),
     )
     return RecordedAssertion(assertion, session_index)
 
 
-def attributes_of(provider: SamlIdentityProvider, account: Account) -> dict[str, str]:
+def build_attributes(provider: SamlIdentityProvider, account: Account) -> dict[str, str]:
     """Return the attributes of an assertion about this user. An unverified address is left out."""
     values = {AttributeSource.ID: str(account.id)}
     if account.email_verified_at is not None:

@@ -27,19 +27,19 @@ MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
 
 
 class EntityIdMissing(Invalid):
-    """SAML needs the entity id of the application."""
+    """SAML needs the entity ID of the application. Copy it from the settings or the metadata of the application."""
 
 
 class EntityIdInvalid(Invalid):
-    """The entity id must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
+    """The entity ID must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
 
 
 class AcsUrlMissing(Invalid):
-    """SAML needs the URL of the application that receives responses (ACS)."""
+    """SAML needs the response URL (ACS) of the application. Copy it from the settings or the metadata of the application."""
 
 
 class AcsUrlInvalid(Invalid):
-    """The URL for responses (ACS) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+    """The response URL (ACS) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
 class SloUrlInvalid(Invalid):

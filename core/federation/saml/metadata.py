@@ -16,7 +16,7 @@ from core.federation.saml.metadata_rules import (
     check_certificate,
     check_duplicates,
     check_logout_certificate,
-    name_id_format_of,
+    choose_name_id_format,
 )
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ async def read_metadata(ports: Ports, caller: Member, slug: str, text: str) -> t
         acs_url=metadata.acs_url,
         slo_url=metadata.slo_url,
         slo_certificate=await _choose_certificate(ports, metadata, problems),
-        name_id_format=name_id_format_of(metadata) or NameIdFormat.EMAIL,
+        name_id_format=choose_name_id_format(metadata) or NameIdFormat.EMAIL,
     )
     if metadata.slo_url is None and metadata.has_other_slo:
         message = "The application has single logout only with a binding that is not supported. Its SLO URL must accept HTTP-Redirect."
         problems.append(SamlProblem(SamlProblemCode.SLO_BINDING_UNSUPPORTED, False, message))
-    if metadata.name_id_formats and name_id_format_of(metadata) is None:
+    if metadata.name_id_formats and choose_name_id_format(metadata) is None:
         message = "The metadata names no NameID format that is supported. The application gets email addresses."
         problems.append(SamlProblem(SamlProblemCode.NAME_ID_FORMAT_UNSUPPORTED, False, message))
     problems += check_addresses(configuration)

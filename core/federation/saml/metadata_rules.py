@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.configuration_rules import MAX_ENTITY_ID_LENGTH, NameIdFormat, is_endpoint, is_name
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
+from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_METADATA_LENGTH: Final = 128 * 1024  # characters
 MAX_CERTIFICATES: Final = 10  # of one service provider; further ones are ignored
-EXPIRES_SOON: Final = timedelta(days=30)
 
 
 class MetadataInvalid(Invalid):
@@ -79,7 +78,7 @@ class SamlProblem:
     message: str
 
 
-def name_id_format_of(metadata: ServiceProviderMetadata) -> NameIdFormat | None:
+def choose_name_id_format(metadata: ServiceProviderMetadata) -> NameIdFormat | None:
     """Return the first format of the metadata that we support, or None."""
     return next((NameIdFormat(text) for text in metadata.name_id_formats if text in set(NameIdFormat)), None)
 
@@ -110,7 +109,7 @@ def check_logout_certificate(valid_until: datetime, now: datetime) -> Iterator[S
     if valid_until <= now:
         message = f"The certificate of the application expired on {format_utc(valid_until)}. Ask for a new one."
         yield SamlProblem(SamlProblemCode.SLO_CERTIFICATE_EXPIRED, False, message)
-    elif valid_until <= now + EXPIRES_SOON:
+    elif valid_until <= now + CERTIFICATE_EXPIRES_SOON:
         message = f"The certificate of the application expires on {format_utc(valid_until)}. Ask for a new one."
         yield SamlProblem(SamlProblemCode.SLO_CERTIFICATE_EXPIRES_SOON, False, message)
 
@@ -122,7 +121,7 @@ def check_certificate(certificate: SamlCertificate | None, now: datetime) -> Ite
     elif certificate.valid_until <= now:
         message = f"Our certificate expired on {format_utc(certificate.valid_until)}. Create a new one, and update the application."
         yield SamlProblem(SamlProblemCode.CERTIFICATE_EXPIRED, True, message)
-    elif certificate.valid_until <= now + EXPIRES_SOON:
+    elif certificate.valid_until <= now + CERTIFICATE_EXPIRES_SOON:
         message = f"Our certificate expires on {format_utc(certificate.valid_until)}. Create a new one, and update the application."
         yield SamlProblem(SamlProblemCode.CERTIFICATE_EXPIRES_SOON, False, message)
 

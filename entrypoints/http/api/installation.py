@@ -1,7 +1,5 @@
 """The health of the installation and its settings, for platform owners."""
 
-from datetime import datetime, timedelta
-
 from pydantic import Field
 from quart import Blueprint
 
@@ -57,6 +55,7 @@ class PlatformHealthResponse(ResponseModel):
     """The state of the process that answered, and of the queues and keys that all processes share."""
 
     version: str = Field(description="The version of Gatehouse.")
+    problems: list[str] = Field(description="Problems that need an operator, each with its solution. Empty if there is none.")
     process_id: int = Field(description="The process that answered. With several workers, each request can reach another one.")
     actors: list[ActorResponse] = Field(description="The background actors of this process.")
     queues: list[QueueResponse] = Field(description="The queues of background work.")
@@ -74,12 +73,13 @@ async def get_health() -> PlatformHealthResponse:
 
     Actors and connections are those of the process that answers. Queues and keys are those of all processes.
     """
-    return _to_response(await health.measure(ports()), ports().clock.now())
+    return _to_response(await health.measure(ports()))
 
 
-def _to_response(state: InstallationHealth, now: datetime) -> PlatformHealthResponse:
+def _to_response(state: InstallationHealth) -> PlatformHealthResponse:
     return PlatformHealthResponse(
         version=state.version,
+        problems=state.find_problems(),
         process_id=state.process_id,
         actors=[_to_actor_response(actor) for actor in state.actors],
         queues=[QueueResponse(name=queue.name, depth=queue.depth, oldest_seconds=queue.age.total_seconds()) for queue in state.queues],
@@ -87,7 +87,7 @@ def _to_response(state: InstallationHealth, now: datetime) -> PlatformHealthResp
             total=state.connections.total, idle=state.connections.idle, maximum=state.connections.maximum
         ),
         mail_server=state.has_mail_server,
-        signing_keys=[_to_key_response(key, now, signs=place == 0) for place, key in enumerate(state.signing_keys)],
+        signing_keys=[_to_key_response(key) for key in state.signing_keys],
     )
 
 
@@ -102,9 +102,8 @@ def _to_actor_response(actor: ActorState) -> ActorResponse:
     )
 
 
-def _to_key_response(key: KeyState, now: datetime, *, signs: bool) -> SigningKeyResponse:
-    age = max((now - key.created_at) // timedelta(days=1), 0)
-    return SigningKeyResponse(kid=key.kid, created_at=key.created_at, age_days=age, signs=signs, retires_at=key.retires_at)
+def _to_key_response(key: KeyState) -> SigningKeyResponse:
+    return SigningKeyResponse(kid=key.kid, created_at=key.created_at, age_days=key.age.days, signs=key.signs, retires_at=key.retires_at)
 
 
 class CheckFindingResponse(ResponseModel):
@@ -145,6 +144,7 @@ class SettingResponse(ResponseModel):
     )
     is_secret: bool = Field(description="Whether the value is a secret, which is never shown.")
     is_set: bool = Field(description="Whether the setting has a value.")
+    meaning: str = Field(description="The meaning of the setting.", examples=["Processes on one socket."])
 
 
 class SettingListResponse(ResponseModel):
@@ -170,6 +170,7 @@ async def list_settings() -> SettingListResponse:
                 source=setting.source,
                 is_secret=setting.is_secret,
                 is_set=setting.is_set,
+                meaning=setting.meaning,
             )
             for setting in health.list_settings(ports())
         ]

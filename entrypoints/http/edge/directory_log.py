@@ -96,7 +96,7 @@ async def authenticate_directory(secret: str) -> ScimClient:
 
     Raises: the errors of `scim_tokens.find` and `scim_tokens.authenticate`.
     """
-    token = await scim_tokens.find(app_context().ports, secret)
+    token = await scim_tokens.load_record(app_context().ports, secret)
     _log_call(token)
     return scim_tokens.authenticate(token, address=request_record().address, agent=agent())
 

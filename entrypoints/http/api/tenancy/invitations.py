@@ -12,7 +12,13 @@ from quart import Blueprint
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.invitations_rules import (
+    MAX_BULK_INVITATIONS,
+    Invitation,
+    InvitationStatus,
+    ListedInvitation,
+    ReceivedInvitation,
+)
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_member, caller, ports, signed_in
@@ -97,7 +103,9 @@ class BulkInvitationRequest(RequestModel):
     """New invitations."""
 
     invitations: list[InvitationRequest] = Field(
-        min_length=1, max_length=100, description="The addresses with their roles, 100 at most in one call."
+        min_length=1,
+        max_length=MAX_BULK_INVITATIONS,
+        description=f"The addresses with their roles, {MAX_BULK_INVITATIONS} at most in one call.",
     )
 
 

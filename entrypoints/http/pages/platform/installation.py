@@ -19,7 +19,7 @@ HEALTH: Final = "/app/platform/health"
 @shows("GET /api/platform/health", "GET /api/platform/health/checks")
 async def show_health() -> Response:
     """Show the state of the installation."""
-    return await console_page("platform/health.html", state=await health.measure(ports()), now=ports().clock.now())
+    return await console_page("platform/health.html", state=await health.measure(ports()))
 
 
 @routes.get(f"{HEALTH}/checks")

@@ -10,7 +10,7 @@ from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
-from core.tenancy.invitations_rules import InvitationStatus, OwnerNotInvitable
+from core.tenancy.invitations_rules import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.members_rules import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
@@ -40,9 +40,8 @@ LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
-MOST: Final = 100  # addresses in one form, as in the API
-MOST_SHOWN: Final = 5  # lines in an error
-LONGEST_SHOWN: Final = 60  # characters of a line in an error
+MAX_LINES_SHOWN: Final = 5  # lines in an error
+MAX_LENGTH_SHOWN: Final = 60  # characters of a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
 CELLS: Final = re.compile(r"[,;\t]+")
 HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
@@ -100,7 +99,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 def _form_values() -> dict[str, object]:
-    return {"most": MOST, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
+    return {"most": MAX_BULK_INVITATIONS, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
 
 
 @routes.post(f"{LIST}/new")
@@ -146,11 +145,11 @@ def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
             except EmailInvalid:
                 wrong.append(address)
     if wrong:
-        shown = ", ".join(each[:LONGEST_SHOWN] for each in wrong[:MOST_SHOWN])
-        more = f" and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
+        shown = ", ".join(each[:MAX_LENGTH_SHOWN] for each in wrong[:MAX_LINES_SHOWN])
+        more = f" and {len(wrong) - MAX_LINES_SHOWN} more" if len(wrong) > MAX_LINES_SHOWN else ""
         raise FieldInvalid(f"These are no email addresses: {shown}{more}. Correct or remove them.", "addresses")
     if not found:
         raise FieldInvalid("Enter at least one email address.", "addresses")
-    if len(found) > MOST:
-        raise FieldInvalid(f"Invite at most {MOST} addresses at once. These are {len(found)}.", "addresses")
+    if len(found) > MAX_BULK_INVITATIONS:
+        raise FieldInvalid(f"Invite at most {MAX_BULK_INVITATIONS} addresses at once. These are {len(found)}.", "addresses")
     return list(found.items())

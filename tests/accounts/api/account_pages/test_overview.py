@@ -41,7 +41,7 @@ async def test_the_overview_shows_the_state_of_the_account(browser: FakeBrowser,
 async def test_a_notice_is_shown_once(browser: FakeBrowser) -> None:
     answer = await browser.submit(f"{SESSIONS}/end-others")
     cookie = set_cookies(answer)["gatehouse-notice"]
-    assert (cookie.value, cookie["httponly"], cookie["samesite"]) == ("others", True, "Lax")
+    assert (cookie.value, cookie["httponly"], cookie["samesite"]) == ("other-sessions-ended", True, "Lax")
     assert "All other sessions ended." in page_text(await browser.open(SESSIONS))
     assert "All other sessions ended." not in page_text(await browser.open(SESSIONS))
 

@@ -98,7 +98,7 @@ async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports
 async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, user: Account, app: QuartTrio) -> None:
     await add_mfa(ports, user)
     answer = await browser.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
-    assert "Two-factor authentication is off." in await next_page_text(browser, answer)
+    assert "Two-factor authentication turned off." in await next_page_text(browser, answer)
     assert leads_to(await FakeBrowser(app).sign_in()) == ACCOUNT
 
 
