@@ -255,8 +255,13 @@ def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientS
     return settings
 
 
+def is_scope(text: str) -> bool:
+    """Return whether the text can be a scope (RFC 6749 section 3.3)."""
+    return _SCOPE.fullmatch(text) is not None
+
+
 def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
-    if len(set(scopes)) < len(scopes) or not all(_SCOPE.fullmatch(scope) for scope in scopes):
+    if len(set(scopes)) < len(scopes) or not all(map(is_scope, scopes)):
         raise ScopeInvalid
     return tuple(scopes)
 

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE
 
+from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH
 from tests.proof.access.console import CONSOLE
@@ -19,6 +21,21 @@ PAGES = {
 }
 
 
+# Operations that no page names, and why.
+WITHOUT_PAGE = {
+    "GET /api/organizations/<org_slug>/audit-log/event-types": "the filter of the log has them",
+    "GET /api/organizations/<org_slug>/webhooks/event-types": "the form of a webhook has them",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>": "the list has everything",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/certificate": "the page of SAML has it",
+    "GET /api/platform/tiers": "the page of an organization has them",
+    "GET /api/platform/users/<user_id>/mfa/status": "the page of a person has it",
+    "GET /api/provider-token/<provider>": "for the program of the user",
+    "POST /api/organizations/<org_slug>/invitations": "the form invites one or many addresses",
+    "POST /api/organizations/<org_slug>/invitations/<invitation_id>/accept": "the invited person accepts on the page of the link",
+    "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",
+    "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "the application sends its users there",
+    "PUT /api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>": "the form assigns by email address",
+}
 PAGES_OWN = {
     "GET /app/organizations/<org_slug>/search": {"search"},  # in the same parameter of several lists
     "GET /app/organizations/<org_slug>/applications/new": {"kind"},  # a question of the page
@@ -54,6 +71,22 @@ def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None
 def test_show_as_curl_sends_only_parameters_that_the_operation_has(page: str) -> None:
     operation = OPERATIONS[api_of(PAGES[page])[0]]
     assert parameters(PAGES[page]) - PAGES_OWN.get(page, set()) <= parameters(operation)
+
+
+def test_every_operation_for_people_has_a_page() -> None:
+    """Nothing that a person does needs curl."""
+    named = {operation for view in OPERATIONS.values() for operation in api_of(view)}
+    callers = ("member", "platform_owner", "person")
+    operations = {
+        operation
+        for operation, view in OPERATIONS.items()
+        if access_of(view).name in callers and "/api/" in operation and not operation.startswith(("HEAD", "OPTIONS"))
+    }
+    assert operations - named == WITHOUT_PAGE.keys()
+
+
+def test_every_field_of_an_application_is_on_its_page() -> None:
+    assert {field for fields in GROUPS.values() for field in fields} == set(ServiceUpdateRequest.model_fields)
 
 
 def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability() -> None:

@@ -23,6 +23,8 @@ NOTICES: Final = {
     "other-sessions-ended": "All other sessions ended.",
     "account-linked": "Account linked. You can now sign in with it.",
     "account-unlinked": "Account unlinked.",
+    "settings-general": "General settings saved.",
+    "settings-scopes": "Scopes saved. They apply to new sign-ins.",
     "settings-sign-in": "Sign-in settings saved.",
     "settings-consent": "Consent settings saved.",
     "settings-security": "Security settings saved. They apply to new sign-ins.",

@@ -154,12 +154,27 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)
 
 
+async def test_the_name_the_type_and_scopes_are_saved(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    await save(admin, "general", name="Store", service_type="spa")
+    assert await columns(relying_party, "name", "service_type", "client_secret_hash") == ("Store", "spa", None)
+    await save(admin, "scopes", codehost_scopes="read:user  repo", websuite_scopes="none", officesuite_scopes="")
+    await save(admin, "sign-in", email_sign_in="no", device_activation_uri="https://shop.example/activate")
+    stored = await columns(relying_party, "codehost_scopes", "websuite_scopes", "officesuite_scopes", "email_sign_in")
+    assert stored == (["read:user", "repo"], [], None, False)
+    page = (await admin.open(f"{APPLICATIONS}/shop")).text
+    assert all(f'value="{value}"' in page for value in ("read:user repo", "none", "https://shop.example/activate"))
+    assert '<option value="no" selected>' in page
+
+
 REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"redirect_uris": "https://ok.example\nftp://x.example"}, "redirect_uris", "must start with https://"),
     ("sign-in", {"redirect_uris": "https://x.example\nhttps://x.example"}, "redirect_uris", "listed twice"),
     ("sign-in", {"redirect_uris": "x\n" * 101}, "redirect_uris", "too long"),
     ("sign-in", {"post_logout_redirect_uris": "x"}, "post_logout_redirect_uris", "must start with https://"),
     ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "public host"),
+    ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
+    ("general", {"name": "", "service_type": "web"}, "name", "Enter a value."),
+    ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),
     ("keys", {"jwks": "{"}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),

@@ -141,6 +141,13 @@ def _page_values(service: Service) -> dict[str, Any]:
         "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
         "longest": form.longest_lifetimes(),
         "shortest": MIN_TOKEN_SECONDS,
+        "types": [(kind.value, label) for kind, label in TYPES.items()],
+        "email_choices": [
+            ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
+            ("yes", "On"),
+            ("no", "Off"),
+        ],
+        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {label}" for provider, label in ports().policy.provider_names.items()},
         "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
     }
 

@@ -19,12 +19,16 @@ from entrypoints.http.pages.console import FieldInvalid
 
 # Each group is a form of its own, so that saving one does not undo what another admin saved in another.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri"),
+    "general": ("name", "service_type"),
+    "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri", "device_activation_uri", "email_sign_in"),
     "consent": ("is_trusted", "id_token_claims"),
     "security": ("enterprise", "required_acr", "pkce_without_secret"),
     "keys": ("jwks", "jwks_uri", "accepts_token_endpoint_audience"),
     "lifetimes": ("access_token_seconds", "refresh_token_seconds"),
+    "scopes": service_rules.SCOPES,
 }
+NO_SCOPES: Final = "none"  # in a field of scopes, which is empty for the defaults of the platform
+CHOICES: Final = {True: "yes", False: "no", None: ""}  # of email_sign_in
 LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
 SWITCHES: Final = frozenset({"is_trusted", "id_token_claims", "enterprise", "pkce_without_secret", "accepts_token_endpoint_audience"})
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
@@ -36,6 +40,7 @@ REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {
     service_rules.DuplicateRedirectUri: "redirect_uris",
     service_rules.PostLogoutRedirectUriInvalid: "post_logout_redirect_uris",
     service_rules.BackchannelLogoutUriInvalid: "backchannel_logout_uri",
+    service_rules.ActivationUriInvalid: "device_activation_uri",
     client_rules.ClientKeysInvalid: "jwks",
     client_rules.PrivateKeySent: "jwks",
     client_rules.ClientKeysUriInvalid: "jwks_uri",
@@ -63,6 +68,10 @@ def _to_text(field: str, value: Any) -> str | bool:
         return bool(value)
     if field == "required_acr":
         return value is not None
+    if field == "email_sign_in":
+        return CHOICES[value]
+    if field in service_rules.SCOPES:
+        return "" if value is None else " ".join(value) or NO_SCOPES
     if field in LINES:
         return "\n".join(value)
     if field == "jwks":
@@ -86,7 +95,8 @@ def parse_settings(typed: Mapping[str, Any]) -> ServiceSettings:
         )
     except ValidationError as error:
         field = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
-        raise FieldInvalid("This is too long, or has characters that cannot be used here.", field) from None
+        reason = "This is too long, or has characters that cannot be used here." if typed[field] else "Enter a value."
+        raise FieldInvalid(reason, field) from None
     values = dict(data) | client_settings(data)
     return ServiceSettings(**{field: values[field] for field in typed})
 
@@ -97,6 +107,10 @@ def _parse_text(_field: str, value: Any) -> Any:
 
 def _parse_lines(_field: str, value: str) -> list[str]:
     return [line.strip() for line in value.splitlines() if line.strip()]
+
+
+def _parse_scopes(_field: str, value: str) -> list[str] | None:
+    return [] if value.strip() == NO_SCOPES else value.split() or None
 
 
 def _parse_keys(field: str, value: str) -> dict[str, Any] | None:
@@ -122,6 +136,8 @@ def _parse_seconds(field: str, value: str) -> int | None:
 _PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     **dict.fromkeys(LINES, _parse_lines),
     **dict.fromkeys(LIFETIMES, _parse_seconds),
+    **dict.fromkeys(service_rules.SCOPES, _parse_scopes),
+    "email_sign_in": lambda _field, value: {"yes": True, "no": False}.get(value),
     "jwks": _parse_keys,
     "required_acr": lambda _field, is_required: "mfa" if is_required else None,
 }
@@ -135,7 +151,14 @@ def refused_field(refusal: Invalid, group: str, typed: Mapping[str, Any]) -> str
         return next((field for field, limit in longest_lifetimes().items() if not _is_within(typed.get(field, ""), limit)), None)
     if isinstance(refusal, client_rules.EnterpriseSettingsInvalid):
         return {"security": "enterprise", "sign-in": "redirect_uris", "keys": "accepts_token_endpoint_audience"}.get(group)
+    if isinstance(refusal, service_rules.ScopeInvalid):
+        return next((field for field in service_rules.SCOPES if not _are_scopes(typed.get(field, ""))), None)
     return REFUSED_FIELDS.get(type(refusal))
+
+
+def _are_scopes(text: str) -> bool:
+    scopes = text.split()
+    return len(set(scopes)) == len(scopes) and all(map(service_rules.is_scope, scopes))
 
 
 def _is_within(text: str, limit: int) -> bool:
