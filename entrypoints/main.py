@@ -34,6 +34,7 @@ from entrypoints import logs
 from entrypoints.bind import parse_bind
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.server import BindError, listen, serve_http
+from entrypoints.installation import NoInstallation
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers
@@ -358,8 +359,10 @@ def create_first_owner(settings: Settings, email: str, password: str) -> None:
 def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
     """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
 
-    Raises: EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
+    Raises: NoInstallation, EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
     """
+    if settings.database_url is None and not embedded_data(settings).exists():
+        raise NoInstallation(settings.data_dir)
     token = _run_use_case(settings, lambda ports: owner_recovery.create_link(ports, Email.parse(email), operator))
     return _recovery_url(base_url(settings), token)
 

@@ -2,6 +2,7 @@
 
 import json
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from core.kernel.errors import StorageDown
 from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult
 from entrypoints import doctor
 from entrypoints.doctor import Finding, Health
-from entrypoints.installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
+from entrypoints.installation import CHECKS_LIFETIME, NoInstallation, RunningInstallation, settings_in_force
+from entrypoints.main import create_recovery_link
 from entrypoints.settings import Settings, TierSetting
 from tests.fakes.outside import FakeClock
 from tests.support.platform import Platform
@@ -118,3 +120,9 @@ async def test_platform_owners_see_health_checks_and_settings(platform: Platform
         {"subject": "mail", "result": "warning", "text": "no mail server. Set SSO_SMTP_URL"}
     ]
     assert len((await get("settings"))["settings"]) == len(Settings.model_fields)
+
+
+def test_a_recovery_creates_no_installation(tmp_path: Path) -> None:
+    with pytest.raises(NoInstallation, match="Set SSO_DATABASE_URL or SSO_DATA_DIR"):
+        create_recovery_link(Settings(data_dir=tmp_path / "none"), "ada@example.com", "root")
+    assert list(tmp_path.iterdir()) == []
