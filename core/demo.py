@@ -17,6 +17,7 @@ from core.accounts import events as accounts_events
 from core.accounts.mfa_rules import MfaEvent
 from core.applications import api_keys, plans, services, services_rules
 from core.applications.access_rules import EnrollmentOrigin
+from core.applications.plans_rules import PlanTerms
 from core.applications.services_rules import ServiceSettings, ServiceType
 from core.authentication import events as authentication_events
 from core.authentication import sessions
@@ -315,7 +316,8 @@ async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, pric
         for plan in batch:
             if plan.billing_price_id == price:
                 return plan
-    return await plans.create(seeding.ports, caller, service.slug, PLAN_NAME, 1900, "eur", ("exports", "support"), price)
+    terms = PlanTerms(name=PLAN_NAME, price_cents=1900, currency="eur", features=("exports", "support"), billing_price_id=price)
+    return await plans.create(seeding.ports, caller, service.slug, terms)
 
 
 async def _replace_api_key(seeding: _Seeding, caller: Member, service: Service) -> tuple[UUID, str]:

@@ -13,10 +13,9 @@ from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Batches, new_id, provided
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
-    from core.applications.plans_rules import PlanChanges
+    from core.applications.plans_rules import PlanChanges, PlanTerms
     from core.applications.services_rules import Service
     from core.kernel.principals import Member
     from ports import Ports
@@ -42,33 +41,24 @@ async def list_plans(ports: Ports, caller: Member, slug: str) -> Batches[Plan]:
     return Batches(read_batch, size=PLAN_BATCH)
 
 
-async def create(
-    ports: Ports,
-    caller: Member,
-    slug: str,
-    name: str,
-    price_cents: int,
-    currency: str,
-    features: Sequence[str] = (),
-    billing_price_id: str | None = None,
-) -> Plan:
+async def create(ports: Ports, caller: Member, slug: str, terms: PlanTerms) -> Plan:
     """Add a plan to the service.
 
     Raises: CurrencyInvalid, FeaturesTooLong; the errors of `services.lock_organization_for`.
     """
     now = ports.clock.now()
-    code, checked_features = parse_currency(currency), check_features(features)
+    currency, features = parse_currency(terms.currency), check_features(terms.features)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
         plan = Plan(
             id=new_id(),
             org_id=service.org_id,
             service_id=service.id,
-            name=name,
-            price_cents=price_cents,
-            currency=code,
-            features=checked_features,
-            billing_price_id=billing_price_id,
+            name=terms.name,
+            price_cents=terms.price_cents,
+            currency=currency,
+            features=features,
+            billing_price_id=terms.billing_price_id,
             created_at=now,
             updated_at=now,
         )

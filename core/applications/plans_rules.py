@@ -72,6 +72,27 @@ class PlanChanges:
     billing_price_id: str | Keep | None = KEEP
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerms:
+    """The fields of a plan that a member chooses, not checked yet."""
+
+    name: str
+    price_cents: int
+    currency: str
+    features: Sequence[str] = ()
+    billing_price_id: str | None = None
+
+    def to_changes(self) -> PlanChanges:
+        """Return the changes that give an existing plan these terms."""
+        return PlanChanges(
+            name=self.name,
+            price_cents=self.price_cents,
+            currency=self.currency,
+            features=self.features,
+            billing_price_id=self.billing_price_id,
+        )
+
+
 def parse_currency(text: str) -> str:
     """Return the currency code in lower case. Raises: CurrencyInvalid."""
     # Check for ASCII before folding case: the Kelvin sign, for example, has a plain "k" as its

@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import plans
-from core.applications.plans_rules import PlanChanges
+from core.applications.plans_rules import PlanChanges, PlanTerms
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
@@ -65,6 +65,16 @@ class PlanRequest(RequestModel):
         default=None, description="The id of the price at the payment provider. A plan without it cannot be bought."
     )
 
+    def build(self) -> PlanTerms:
+        """Return the terms of the plan."""
+        return PlanTerms(
+            name=self.name,
+            price_cents=self.price_cents,
+            currency=self.currency,
+            features=self.features or (),
+            billing_price_id=self.billing_price_id,
+        )
+
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
 @member(Capability.BILLING_MANAGE, outlives=False)
@@ -77,17 +87,7 @@ async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanRes
     Users can buy the plan as soon as it has a `billing_price_id`. API keys of the service can
     subscribe users to it immediately.
     """
-    plan = await plans.create(
-        ports(),
-        acting_member(),
-        service_slug,
-        name=data.name,
-        price_cents=data.price_cents,
-        currency=data.currency,
-        features=data.features or (),
-        billing_price_id=data.billing_price_id,
-    )
-    return to_plan_response(plan)
+    return to_plan_response(await plans.create(ports(), acting_member(), service_slug, data.build()))
 
 
 class PlanListResponse(ResponseModel):

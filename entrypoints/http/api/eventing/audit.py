@@ -72,7 +72,7 @@ class AuditFilters(Query):
     since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
     until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
-    def build(self) -> AuditFilter | None:
+    def to_filter(self) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
         return audit_rules.build_filter(
             action=self.action,
@@ -100,7 +100,7 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
     Entries are sorted by time, newest first. Filters can be combined.
     """
     page = query_args.page_request()
-    entries = await audit.list_entries(ports(), acting_member(), query_args.build(), page)
+    entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), page)
     return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -122,7 +122,7 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     `GET .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would
     run as a formula has an apostrophe before it.
     """
-    batches = audit.export(ports(), acting_member(), query_args.build())
+    batches = audit.export(ports(), acting_member(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
 
 

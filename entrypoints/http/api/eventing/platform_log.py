@@ -5,14 +5,13 @@ from quart import Blueprint, Response
 
 from core.eventing import audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
-from core.kernel.event_catalog import Target
-from entrypoints.http.api.eventing.audit import AuditEntryResponse
+from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text
+from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("platform_log", __name__)
@@ -33,22 +32,16 @@ class PlatformAuditEntryListResponse(ResponseModel):
     )
 
 
-class PlatformAuditFilters(Query):
+class PlatformAuditFilters(AuditFilters):
     """The filters of the platform's log. An entry must match all of them."""
 
     action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
-    target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
-    target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
-    actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
     impersonator_id: Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
     session_id: Text | None = Field(
         default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
     )
-    success: Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")
-    since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
-    until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
-    def build(self) -> PlatformAuditFilter | None:
+    def to_platform_filter(self) -> PlatformAuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
         return audit_rules.build_platform_filter(
             action=self.action,
@@ -81,7 +74,7 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     Entries are sorted by time, newest first. Filters can be combined.
     """
     page = query_args.page_request()
-    entries = await platform_log.list_entries(ports(), query_args.build(), page)
+    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), page)
     return PlatformAuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -103,7 +96,9 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
     `GET /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet
     would run as a formula has an apostrophe before it.
     """
-    return await stream_entries(platform_log.export(ports(), query_args.build()), query_args.format, "platform-log", _to_response)
+    return await stream_entries(
+        platform_log.export(ports(), query_args.to_platform_filter()), query_args.format, "platform-log", _to_response
+    )
 
 
 @routes.get("/api/platform/audit-log/<entry_id>")

@@ -7,7 +7,7 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.applications import plans, plans_rules, services
-from core.applications.plans_rules import Plan, PlanChanges, PlanInUse, PlanNotFound
+from core.applications.plans_rules import Plan, PlanInUse, PlanNotFound
 from core.applications.services_rules import Service
 from core.billing import subscriptions
 from core.billing.subscriptions_rules import SubscriptionStatus
@@ -79,16 +79,7 @@ async def create(org_slug: str, service_slug: str) -> Response:
     form = await read_console_form()
     try:
         data = to_model(PlanRequest, form, PARSERS)
-        await plans.create(
-            ports(),
-            acting_member(),
-            service_slug,
-            name=data.name,
-            price_cents=data.price_cents,
-            currency=data.currency,
-            features=data.features or (),
-            billing_price_id=data.billing_price_id,
-        )
+        await plans.create(ports(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, None)}
         return await refused_console_page(refusal, "applications/plan.html", **values)
@@ -132,14 +123,7 @@ async def change(org_slug: str, service_slug: str, plan_id: str) -> Response:
     form = await read_console_form()
     try:
         data = to_model(PlanRequest, form, PARSERS)
-        changes = PlanChanges(
-            name=data.name,
-            price_cents=data.price_cents,
-            currency=data.currency,
-            features=data.features or (),
-            billing_price_id=data.billing_price_id,
-        )
-        await plans.update(ports(), acting_member(), service_slug, plan.id, changes)
+        await plans.update(ports(), acting_member(), service_slug, plan.id, data.build().to_changes())
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, plan)}
         return await refused_console_page(refusal, "applications/plan.html", **values)

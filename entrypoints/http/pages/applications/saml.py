@@ -125,18 +125,7 @@ async def configure(org_slug: str, service_slug: str) -> Response:
     switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
     try:
         data = to_model(SamlConfigurationRequest, form, {**switches, "attribute_mapping": lambda _: mapping})
-        configuration = SamlConfiguration(
-            enabled=data.enabled,
-            entity_id=data.entity_id,
-            acs_url=data.acs_url,
-            slo_url=data.slo_url,
-            slo_certificate=data.slo_certificate,
-            name_id_format=NameIdFormat.EMAIL if data.name_id_format is None else NameIdFormat.parse(data.name_id_format),
-            attribute_mapping=data.attribute_mapping,
-            sign_assertions=data.sign_assertions,
-            sign_response=data.sign_response,
-        )
-        await saml.configure(ports(), acting_member(), service_slug, configuration)
+        await saml.configure(ports(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         wrong = wrong_field(refusal, FIELDS)
         return await _refused(refusal, service, form, _wrong_attribute(mapping or {}) if wrong == MAPPING else wrong)

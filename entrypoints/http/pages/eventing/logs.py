@@ -83,7 +83,7 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
     """List the audit log of an organization."""
-    entries = await audit.list_entries(ports(), acting_member(), query_args.build(), query_args.page_request())
+    entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
     return await _list_page(
         entries, query_args, actions=ACTIONS, labels=AUDIT_ACTIONS, path=organization_path("/audit-log"), is_platform=False
     )
@@ -96,7 +96,7 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Response:
     """Export the entries of an organization's audit log that match the filters."""
-    batches = audit.export(ports(), acting_member(), query_args.build())
+    batches = audit.export(ports(), acting_member(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
 
 
@@ -130,7 +130,7 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformLogQuery) -> Response:
     """List the platform's log."""
-    entries = await platform_log.list_entries(ports(), query_args.build(), query_args.page_request())
+    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
     return await _list_page(entries, query_args, actions=ACTIONS_OF_PLATFORM, labels=PLATFORM_ACTIONS, path=PLATFORM_LOG, is_platform=True)
 
 
@@ -141,7 +141,9 @@ async def show_platform_log(query_args: PlatformLogQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformFileQuery) -> Response:
     """Export the entries of the platform's log that match the filters."""
-    return await stream_entries(platform_log.export(ports(), query_args.build()), query_args.format, "platform-log", _to_platform_response)
+    return await stream_entries(
+        platform_log.export(ports(), query_args.to_platform_filter()), query_args.format, "platform-log", _to_platform_response
+    )
 
 
 def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:

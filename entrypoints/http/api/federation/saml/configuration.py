@@ -63,6 +63,20 @@ class SamlConfigurationRequest(RequestModel):
     sign_assertions: bool = Field(True, description="Whether assertions are signed. One of the two signatures is required.")
     sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
 
+    def build(self) -> SamlConfiguration:
+        """Return the configuration. Raises: NameIdFormatUnknown."""
+        return SamlConfiguration(
+            enabled=self.enabled,
+            entity_id=self.entity_id,
+            acs_url=self.acs_url,
+            slo_url=self.slo_url,
+            slo_certificate=self.slo_certificate,
+            name_id_format=NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format),
+            attribute_mapping=self.attribute_mapping,
+            sign_assertions=self.sign_assertions,
+            sign_response=self.sign_response,
+        )
+
 
 class SamlIdentityProviderResponse(ResponseModel):
     """The values of the service's identity provider, to copy into the application."""
@@ -126,18 +140,7 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
 
     Certificates are kept. Users can sign in after you have also created a certificate.
     """
-    configuration = SamlConfiguration(
-        enabled=data.enabled,
-        entity_id=data.entity_id,
-        acs_url=data.acs_url,
-        slo_url=data.slo_url,
-        slo_certificate=data.slo_certificate,
-        name_id_format=NameIdFormat.EMAIL if data.name_id_format is None else NameIdFormat.parse(data.name_id_format),
-        attribute_mapping=data.attribute_mapping,
-        sign_assertions=data.sign_assertions,
-        sign_response=data.sign_response,
-    )
-    await saml.configure(ports(), acting_member(), service_slug, configuration)
+    await saml.configure(ports(), acting_member(), service_slug, data.build())
     message = "SAML is configured and enabled." if data.enabled else "SAML is configured, but not enabled."
     return SamlChangeResponse(success=True, message=message)
 
