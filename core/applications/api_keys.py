@@ -69,7 +69,7 @@ async def create(
 
 
 async def list_keys(ports: Ports, caller: Member, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
-    """Return a page of the service's keys, oldest first, including expired keys. Raises: ServiceNotFound."""
+    """Return a page of the service's keys, newest first, including expired keys. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.page(service.org_id, service.id, limit, offset)

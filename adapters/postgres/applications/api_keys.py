@@ -66,8 +66,8 @@ class ApiKeys(Repository):
             select counted.total, {COLUMNS}
             from (select count(*) as total from api_keys k where {OF_THE_SERVICE}) counted
             left join (select {COLUMNS} from api_keys k where {OF_THE_SERVICE}
-                       order by k.created_at, k.id limit %(limit)s offset %(offset)s) k on true
-            order by k.created_at, k.id""",
+                       order by k.created_at desc, k.id desc limit %(limit)s offset %(offset)s) k on true
+            order by k.created_at desc, k.id desc""",
             org_id=org_id,
             service_id=service_id,
             limit=limit,

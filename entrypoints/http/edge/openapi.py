@@ -71,8 +71,8 @@ class RouteDocs:
 
     @property
     def is_page(self) -> bool | None:
-        """Return whether the route is a page for browsers, or None if programs call it too."""
-        return None if self.for_both else self.content_type == PAGE
+        """Return whether the route is a page or a file of pages, for browsers, or None if programs call it too."""
+        return None if self.for_both else self.content_type == PAGE or bool(self.api)
 
 
 def _docs_of(view: Callable[..., Any] | None) -> RouteDocs:

@@ -44,8 +44,8 @@ async def test_all_fields_of_a_key_are_stored_and_returned(storage: Postgres, po
     async with storage.reading() as read:
         assert await read.api_keys.by_id(acme, service, full.id) == full
         assert await read.api_keys.by_id(acme, service, bare.id) == bare
-        assert await read.api_keys.page(acme, service, 50, 0) == PageResult([full, bare], 2)
-        assert await read.api_keys.page(acme, service, 1, 1) == PageResult([bare], 2)
+        assert await read.api_keys.page(acme, service, 50, 0) == PageResult([bare, full], 2)
+        assert await read.api_keys.page(acme, service, 1, 1) == PageResult([full], 2)
         assert await read.api_keys.page(acme, service, 50, 2) == PageResult([], 2)
     assert await run_sql(pool, "select key_hash from api_keys where id = %s", full.id) == [(digest(str(full.id)),)]
 

@@ -117,7 +117,7 @@ def test_a_user_sets_up_and_uses_a_second_factor(running: Service, scriptless: B
 
     scriptless.follow("Manage two-factor authentication")
     scriptless.press("Turn off two-factor authentication")
-    assert "Two-factor authentication is off." in scriptless.text
+    assert "Two-factor authentication turned off." in scriptless.text
     scriptless.follow("← Your account")
     scriptless.press("Sign out")
     sign_in(scriptless, running)

@@ -106,7 +106,7 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple
 class ApiKeyListResponse(ResponseModel):
     """A part of a service's API keys."""
 
-    api_keys: list[ApiKeyResponse] = Field(description="The keys, oldest first, including expired keys.")
+    api_keys: list[ApiKeyResponse] = Field(description="The keys, newest first, including expired keys.")
     total: int = Field(description="The number of keys of the service.")
 
 
@@ -119,7 +119,7 @@ class ApiKeyListResponse(ResponseModel):
 async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
     """List API keys.
 
-    Returns the keys of the service without their secrets, oldest first, including expired keys.
+    Returns the keys of the service without their secrets, newest first, including expired keys.
     """
     page = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
     return ApiKeyListResponse(api_keys=[_to_response(key) for key in page.items], total=page.total)

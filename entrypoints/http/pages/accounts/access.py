@@ -17,6 +17,7 @@ from core.kernel.errors import Invalid
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
 from core.tenancy import members, organizations
+from core.tenancy.members_rules import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
@@ -228,7 +229,11 @@ async def show_organizations() -> Response:
 
     You can leave those that you do not own.
     """
-    result = [
+    return await console_page("tenancy/own_organizations.html", organizations=await _own_organizations())
+
+
+async def _own_organizations() -> list[dict[str, Any]]:
+    return [
         {
             "slug": organization.slug,
             "name": organization.name,
@@ -239,7 +244,6 @@ async def show_organizations() -> Response:
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
-    return await console_page("tenancy/own_organizations.html", organizations=result)
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
@@ -264,7 +268,10 @@ async def leave_organization(org_slug: str) -> Response:
     Your sessions in the organization end. The owner transfers the ownership first.
     """
     await read_console_form()
-    await members.leave(ports(), signed_in(), org_slug)
+    try:
+        await members.leave(ports(), signed_in(), org_slug)
+    except OwnerCannotLeave as refusal:
+        return await refused_console_page(refusal, "tenancy/own_organizations.html", organizations=await _own_organizations())
     return redirect_with_notice("organization-left", ORGANIZATIONS)
 
 

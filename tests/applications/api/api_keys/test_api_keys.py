@@ -126,7 +126,7 @@ async def test_each_permission_can_be_granted_and_all_together(shop: Shop) -> No
 # Lists
 
 
-async def test_the_list_has_all_keys_of_the_service_oldest_first(shop: Shop, other_tenant: Tenant, clock: FakeClock) -> None:
+async def test_the_list_has_all_keys_of_the_service_newest_first(shop: Shop, other_tenant: Tenant, clock: FakeClock) -> None:
     second, other = await open_shop(shop.tenant, "second"), await open_shop(other_tenant)
     for other_shop in (second, other):
         await other_shop.add_key(name="elsewhere")
@@ -138,16 +138,16 @@ async def test_the_list_has_all_keys_of_the_service_oldest_first(shop: Shop, oth
     for name in ("owner", "admin", "member"):
         await shop.tenant.sign_in(name)
         listing = await shop.list_keys(by=name)
-        assert [key["name"] for key in listing["api_keys"]] == ["n0", "n1", "n2", "n3", "n4"]
+        assert [key["name"] for key in listing["api_keys"]] == ["n4", "n3", "n2", "n1", "n0"]
         assert (list(listing), listing["total"]) == (["api_keys", "total"], 5)
-    assert list(listing["api_keys"][0]) == FIELDS
-    assert listing["api_keys"][0] == {**{name: value for name, value in created_key[0].items() if name != "key"}, "last_used_at": None}
+    assert list(listing["api_keys"][-1]) == FIELDS
+    assert listing["api_keys"][-1] == {**{name: value for name, value in created_key[0].items() if name != "key"}, "last_used_at": None}
     for query, names in (
-        ("?limit=2", ["n0", "n1"]),
-        ("?limit=2&offset=3", ["n3", "n4"]),
+        ("?limit=2", ["n4", "n3"]),
+        ("?limit=2&offset=3", ["n1", "n0"]),
         ("?offset=5", []),
-        ("?limit=0&offset=-7", ["n0"]),
-        (f"?limit={10**30}", ["n0", "n1", "n2", "n3", "n4"]),
+        ("?limit=0&offset=-7", ["n4"]),
+        (f"?limit={10**30}", ["n4", "n3", "n2", "n1", "n0"]),
         (f"?offset={10**30}", []),
     ):
         page = await shop.list_keys(query)
