@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken, SignInStamp
 from core.authentication.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
-from core.kernel.principals import Claims, PreAuthClaims
+from core.kernel.principals import Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
 
 
@@ -99,6 +99,10 @@ class Tokens(Protocol):
         """Return a signed access token."""
         ...
 
+    def sign_program(self, claims: ProgramClaims) -> str:
+        """Return a signed access token of a program."""
+        ...
+
     def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
         """Return a signed stamp for the thing with this hash."""
         ...
@@ -127,9 +131,17 @@ class Tokens(Protocol):
         ...
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
-        """Verify an access token and return its claims (security J-1, J-2, J-3, J-7).
+        """Verify an access token of a user and return its claims (security J-1, J-2, J-3, J-7).
 
         A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
+        The token of a program is refused with WrongToken.
+
+        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
+        """
+        ...
+
+    def read_any(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+        """Verify an access token of a user or a program and return its claims, as `read` does.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """

@@ -20,7 +20,7 @@ from core.applications.client_settings_rules import thumbprint
 from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims
+from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest
 
 ALGORITHM = "RS256"
@@ -60,7 +60,7 @@ class _VerifiedToken:
     """An access token with a valid signature and valid claims, except for its times, which are checked at each use."""
 
     key: _Key
-    claims: Claims
+    claims: Claims | ProgramClaims
     not_before: datetime
 
 
@@ -162,6 +162,24 @@ class JwtTokens:
             payload["amr"] = claims.amr
         return self._sign(payload, ACCESS_TOKEN)
 
+    def sign_program(self, claims: ProgramClaims) -> str:
+        """Return a signed access token of a program. Raises: LookupError if no key can sign."""
+        payload: dict[str, Any] = {
+            "iss": self._base_url,
+            "aud": claims.audience,
+            "sub": str(claims.client_id),
+            "client_id": str(claims.client_id),
+            "credential_id": str(claims.credential_id),
+            "jti": str(claims.token_id),
+            "iat": int(claims.issued_at.timestamp()),
+            "exp": int(claims.expires_at.timestamp()),
+            "scope": " ".join(claims.scope),
+            "token_use": "program",
+        }
+        if claims.org_id is not None:
+            payload |= {"org": claims.org, "org_id": str(claims.org_id)}
+        return self._sign(payload, ACCESS_TOKEN)
+
     def _audience_of(self, claims: Claims) -> str:
         if claims.audience is not None:
             return claims.audience
@@ -210,14 +228,26 @@ class JwtTokens:
         return self._sign(payload, LOGOUT_TOKEN)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
-        """Verify an access token and return its claims.
+        """Verify an access token of a user and return its claims.
+
+        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
+        """
+        claims = self.read_any(token, now, for_any_audience=for_any_audience)
+        if not isinstance(claims, Claims):
+            raise WrongToken
+        return claims
+
+    def read_any(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+        """Verify an access token of a user or a program and return its claims.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """
         token_hash = digest(token)
         verified = self._verified.get(token_hash)
         if verified is None:
-            verified = self._read_claims(*self._verify(token, ACCESS_TOKEN, now))
+            payload, key = self._verify(token, ACCESS_TOKEN, now)
+            read = self._read_program_claims if payload.get("token_use") == "program" else self._read_claims
+            verified = read(payload, key)
         else:
             _check_retirement(verified.key, now)
         if verified.not_before > now + self._leeway:
@@ -418,6 +448,31 @@ class JwtTokens:
         )
         not_before = max(issued_at, _time(get("nbf"))) if "nbf" in payload else issued_at
         return _VerifiedToken(key, claims, not_before)
+
+    def _read_program_claims(self, payload: dict[str, Any], key: _Key) -> _VerifiedToken:
+        """Check the claims of a program's token with a valid signature. The caller checks its times."""
+        get = payload.get
+        audience, scope, org = get("aud"), get("scope"), get("org", "")
+        texts_are_valid = isinstance(audience, str) and isinstance(scope, str) and isinstance(org, str)
+        if (
+            get("iss") != self._base_url
+            or not texts_are_valid
+            or get("client_id") != get("sub")
+            or ("org" in payload) != ("org_id" in payload)
+        ):
+            raise TokenInvalid
+        claims = ProgramClaims(
+            client_id=_uuid(get("sub")),
+            credential_id=_uuid(get("credential_id")),
+            token_id=_uuid(get("jti")),
+            issued_at=_time(get("iat")),
+            expires_at=_time(get("exp")),
+            audience=str(audience),
+            scope=tuple(str(scope).split(" ")) if scope else (),
+            org=str(org),
+            org_id=_uuid(get("org_id")) if "org_id" in payload else None,
+        )
+        return _VerifiedToken(key, claims, claims.issued_at)
 
 
 def _check_retirement(key: _Key, now: datetime) -> None:

@@ -78,6 +78,10 @@ DELETED_ACCOUNT: Final = AccountSummary(
 )
 
 
+# The address shown in place of an account's if a service account acted.
+SERVICE_ACCOUNT_EMAIL: Final = "service-account@internal"
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedEmail:
     """The address that a link verified, and its account. `is_change` if it replaced another address of the account."""

@@ -20,14 +20,15 @@ from core.accounts.platform_rules import (
     PlatformFigures,
     PlatformOwnerExists,
 )
-from core.kernel.principals import SYSTEM, NotAPlatformOwner
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Person
+    from core.kernel.principals import PlatformCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
@@ -121,11 +122,29 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
         tx.record(events.platform_owner_demoted(user_id))
 
 
-async def lock_target_account(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
+async def lock_rights(tx: Transaction, caller: PlatformCaller) -> None:
+    """Keep the caller a platform owner, or a live service account of the platform, until the transaction ends (security Z-5).
+
+    Raises: NotAPlatformOwner; SessionEnded if the service account is not live any more.
+    """
+    if isinstance(caller, Person):
+        if not await tx.accounts.lock_platform_owner(caller.user_id):
+            raise NotAPlatformOwner
+    else:
+        await tx.service_accounts.lock_live(None, caller.account_id, caller.credential_id) or refuse(SessionEnded)
+
+
+async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> tuple[Account | None, bool]:
     """Lock an account and the caller's rights. Return the account, and whether the caller is a platform owner (security Z-5).
 
-    Lock order: accounts by id. Two platform owners who act on each other lock the same two rows (security Z-6).
+    Lock order: accounts by id, then service accounts. Two platform owners who act on each other lock the same two rows (security Z-6).
+
+    Raises: SessionEnded if the caller is a service account that is not live any more.
     """
+    if not isinstance(caller, Person):
+        account = await tx.accounts.lock(user_id)
+        await lock_rights(tx, caller)
+        return account, True
     if caller.user_id < user_id:
         caller_is_owner = await tx.accounts.lock_platform_owner(caller.user_id)
         return await tx.accounts.lock(user_id), caller_is_owner

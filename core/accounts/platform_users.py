@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.kernel.event_catalog import Event
-    from core.kernel.principals import Person
+    from core.kernel.principals import PlatformCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -76,7 +76,7 @@ async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
 
-async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
+async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
     """Remove a user's second factor and end all their sessions. Return whether it was enabled (security M-6, M-7).
 
     If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
@@ -85,7 +85,7 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
 
     Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound.
     """
-    if user_id == caller.user_id:
+    if user_id == caller.actor_id:
         raise CannotRemoveOwnMfa
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -106,7 +106,7 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     return True
 
 
-async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
+async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
     """Deactivate a user's account, and end everything that gives access to it. Return whether anything changed (security I-8).
 
     The user gets an email, the organizations of their confirmed memberships get an event and an audit
@@ -114,7 +114,7 @@ async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
 
     Raises: CannotDeactivateSelf; NotAPlatformOwner; AccountNotFound; PlatformOwnerNotDeactivated; AccountAnonymized.
     """
-    if user_id == caller.user_id:
+    if user_id == caller.actor_id:
         raise CannotDeactivateSelf
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -133,7 +133,7 @@ async def deactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     return True
 
 
-async def reactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -> Account:
+async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> Account:
     """Undo a deactivation by a platform owner, and return the account as it is now (security I-8).
 
     Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the
@@ -154,7 +154,7 @@ async def reactivate(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     return account
 
 
-async def lock_account(tx: Transaction, caller: Person, user_id: UUID) -> Account:
+async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
     """Lock the account of a user, and the caller's rights.
 
     Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.

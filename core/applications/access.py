@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from core.applications.access_rules import AccessSettings, Assignment
     from core.applications.services_rules import Service
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
     from ports.storage import Transaction
 
 
-async def save_settings(ports: Ports, caller: Member, slug: str, settings: AccessSettings) -> AccessSettings:
+async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:
     """Replace the access settings of a service, and return them.
 
     A user who loses access loses it at the next refresh or sign-in. Their sessions of OpenID Connect
@@ -56,7 +56,9 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
     await unassign_users(tx, service, await tx.assignments.by_directory(service.org_id, service.id, user_ids), EnrollmentOrigin.DIRECTORY)
 
 
-async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+async def list_assignments(
+    ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
+) -> PageResult[Assignment]:
     """Return a page of the users that are assigned to the service. `search` is a part of an email address.
 
     Raises: ServiceNotFound.
@@ -67,7 +69,7 @@ async def list_assignments(ports: Ports, caller: Member, slug: str, page: Page, 
         return await read.assignments.page(service.org_id, service.id, page, search=text)
 
 
-async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
+async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """Assign a confirmed member or end user of the organization to a service.
 
     Other users are refused: being an end user would show the organization more about them, although
@@ -85,7 +87,7 @@ async def assign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None
         await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
 
 
-async def assign_by_email(ports: Ports, caller: Member, slug: str, email: Email) -> UUID:
+async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:
     """Assign the user with this address to a service, as `assign` does. Return their id.
 
     The refusal is the same for an address without an account.
@@ -111,7 +113,7 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
         tx.record(events.user_assigned(service, user_id, origin))
 
 
-async def unassign(ports: Ports, caller: Member, slug: str, user_id: UUID) -> None:
+async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
 
     Sessions continue until the next refresh. Those of OpenID Connect end now if the user may no

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from core.billing.subscriptions_rules import SubscriptionStatus
-    from core.kernel.principals import Member, ServiceKey
+    from core.kernel.principals import OrganizationCaller, ServiceKey
     from ports import Ports
 
 
@@ -40,25 +40,25 @@ class ServiceAnalytics:
     subscriptions: Mapping[SubscriptionStatus, int]
 
 
-async def count_by_day(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[DailyLogins]:
+async def count_by_day(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[DailyLogins]:
     """Return the number of logins per day, earliest first. Days without logins are left out."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_day(caller.acts_in.id, None, date_range)
 
 
-async def count_by_service(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[ServiceLogins]:
+async def count_by_service(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ServiceLogins]:
     """Return the number of logins per service, highest first. Services without logins are left out."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_service(caller.acts_in.id, date_range)
 
 
-async def count_by_provider(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[ProviderLogins]:
+async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ProviderLogins]:
     """Return the number of logins per identity provider, highest first. Passwords and SAML do not count (decision 234)."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_provider(caller.acts_in.id, None, date_range)
 
 
-def list_recent_logins(ports: Ports, caller: Member, limit: int) -> Batches[RecentLogin]:
+def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> Batches[RecentLogin]:
     """Return the latest logins, newest first, at most `limit`."""
 
     async def read_batch(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:

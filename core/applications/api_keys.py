@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.services_rules import Service
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import PageResult
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 async def create(
-    ports: Ports, caller: Member, slug: str, name: str, permissions: Sequence[str], expires_in_days: int | None
+    ports: Ports, caller: OrganizationCaller, slug: str, name: str, permissions: Sequence[str], expires_in_days: int | None
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its secret, which cannot be read again.
 
@@ -60,7 +60,7 @@ async def create(
             permissions=granted,
             last_used_at=None,
             expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
-            created_by=caller.user_id,
+            created_by=caller.actor_id,
             created_at=now,
         )
         await tx.api_keys.add(key, digest(secret))
@@ -68,21 +68,21 @@ async def create(
     return key, secret
 
 
-async def list_keys(ports: Ports, caller: Member, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
+async def list_keys(ports: Ports, caller: OrganizationCaller, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
     """Return a page of the service's keys, newest first, including expired keys. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.page(service.org_id, service.id, limit, offset)
 
 
-async def find(ports: Ports, caller: Member, slug: str, key_id: UUID) -> ApiKey:
+async def find(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> ApiKey:
     """Return one key of the service. Raises: ServiceNotFound, ApiKeyNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.by_id(service.org_id, service.id, key_id) or refuse(ApiKeyNotFound)
 
 
-async def delete(ports: Ports, caller: Member, slug: str, key_id: UUID) -> None:
+async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> None:
     """Delete a key. Its next request is refused.
 
     Raises: ApiKeyNotFound; the errors of `services.lock_organization_for`.

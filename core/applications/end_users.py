@@ -17,13 +17,13 @@ from core.tenancy import events, organizations
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
 
 
 async def list_end_users(
-    ports: Ports, caller: Member, page: Page, *, search: str | None = None, service_id: UUID | None = None
+    ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None, service_id: UUID | None = None
 ) -> PageResult[EndUserSummary]:
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
@@ -36,7 +36,7 @@ async def list_end_users(
         return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id)
 
 
-async def find(ports: Ports, caller: Member, user_id: UUID) -> EndUserDetails:
+async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
     """Return one end user. Raises: EndUserNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -48,7 +48,7 @@ async def find(ports: Ports, caller: Member, user_id: UUID) -> EndUserDetails:
         )
 
 
-async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
+async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
     """End the user's sessions in the organization and return their number (security S-4).
 
     These are the sessions of the organization's services, and those that selected the organization.

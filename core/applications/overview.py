@@ -8,11 +8,11 @@ from core.applications.analytics_rules import fill_days
 from core.applications.overview_rules import Overview, compute_days, select_tasks
 
 if TYPE_CHECKING:
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
 
 
-async def load(ports: Ports, caller: Member) -> Overview:
+async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
     """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
     now = ports.clock.now()
     days = compute_days(now)

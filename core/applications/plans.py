@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from core.applications.plans_rules import PlanChanges, PlanTerms
     from core.applications.services_rules import Service
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
 
-async def require(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
+async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:
     """Check that this service of the caller's organization has the plan. Raises: ServiceNotFound, PlanNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -30,7 +30,7 @@ async def require(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> Non
             raise PlanNotFound
 
 
-async def list_plans(ports: Ports, caller: Member, slug: str) -> Batches[Plan]:
+async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Batches[Plan]:
     """Return all plans of the service, oldest first. Raises: ServiceNotFound."""
     service = await services.find(ports, caller, slug)
 
@@ -41,7 +41,7 @@ async def list_plans(ports: Ports, caller: Member, slug: str) -> Batches[Plan]:
     return Batches(read_batch, size=PLAN_BATCH)
 
 
-async def create(ports: Ports, caller: Member, slug: str, terms: PlanTerms) -> Plan:
+async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: PlanTerms) -> Plan:
     """Add a plan to the service.
 
     Raises: CurrencyInvalid, FeaturesTooLong; the errors of `services.lock_organization_for`.
@@ -67,7 +67,7 @@ async def create(ports: Ports, caller: Member, slug: str, terms: PlanTerms) -> P
     return plan
 
 
-async def update(ports: Ports, caller: Member, slug: str, plan_id: UUID, changes: PlanChanges) -> Plan:
+async def update(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID, changes: PlanChanges) -> Plan:
     """Change a plan and return it.
 
     Raises: EmptyPlanUpdate, CurrencyInvalid, FeaturesTooLong, PlanNotFound; the errors of
@@ -92,7 +92,7 @@ async def update(ports: Ports, caller: Member, slug: str, plan_id: UUID, changes
     return new
 
 
-async def delete(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
+async def delete(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:
     """Delete a plan without live subscriptions. Ended subscriptions keep referring to it.
 
     The lock on the organization prevents new subscriptions to the plan at the same time.
@@ -108,6 +108,6 @@ async def delete(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None
         tx.record(events.plan_deleted(plan, service))
 
 
-async def _lock_organization_for(tx: Transaction, caller: Member, slug: str, plan_id: UUID) -> tuple[Service, Plan]:
+async def _lock_organization_for(tx: Transaction, caller: OrganizationCaller, slug: str, plan_id: UUID) -> tuple[Service, Plan]:
     _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
     return service, await tx.plans.by_id(service.org_id, service.id, plan_id) or refuse(PlanNotFound)

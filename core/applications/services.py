@@ -33,19 +33,21 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.services_rules import ServiceSettings, ServiceType
-    from core.kernel.principals import Member, ServiceContext
+    from core.kernel.principals import Member, OrganizationCaller, ServiceContext
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 
 
-async def find(ports: Ports, caller: Member, slug: str) -> Service:
+async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
     """Return the service with this slug in the caller's organization. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
 
 
-async def lock_organization_for(tx: Transaction, caller: Member, slug: str, capability: Capability) -> tuple[Organization, Service]:
+async def lock_organization_for(
+    tx: Transaction, caller: OrganizationCaller, slug: str, capability: Capability
+) -> tuple[Organization, Service]:
     """Lock the caller's organization, and return it with the service that has this slug. Check the capability again.
 
     Lock order: organization, account, service. Changing or deleting a service requires the lock on
@@ -70,7 +72,7 @@ async def require_open(read: Reading | Transaction, org_slug: str, service: Serv
 
 
 async def create(
-    ports: Ports, caller: Member, slug: str, name: str, service_type: ServiceType, settings: ServiceSettings
+    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: ServiceSettings
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
@@ -139,7 +141,7 @@ def _quota(organization: Organization, count: int) -> ServiceQuota:
 
 async def list_services(
     ports: Ports,
-    caller: Member,
+    caller: OrganizationCaller,
     service_type: ServiceType | None,
     limit: int | None,
     offset: int,
@@ -168,7 +170,7 @@ async def list_services(
     return Batches(read_batch, limit, size=SERVICE_BATCH), quota
 
 
-async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
+async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
     """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
 
     Raises: ServiceNotFound; the errors of `_apply` and `organizations.lock_organization_for`.
@@ -193,7 +195,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
-async def rotate_secret(ports: Ports, caller: Member, slug: str, overlap_seconds: int = 0) -> str:
+async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0) -> str:
     """Replace the client secret of a confidential client and return it (decision 92).
 
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops

@@ -14,7 +14,7 @@ from core.kernel.providers import Provider
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.providers import ProviderClient
     from ports import Ports
 
@@ -37,7 +37,7 @@ async def load_client(ports: Ports, provider: Provider, org_id: UUID | None, ser
     return ports.providers.platform_client(provider) or refuse(ProviderUnknown)
 
 
-async def load(ports: Ports, caller: Member, service_slug: str, provider: Provider) -> ServiceOAuthCredentials:
+async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> ServiceOAuthCredentials:
     """Return the service's own credentials at this provider. Raises: ServiceNotFound, CredentialsNotSet."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_rules.ServiceNotFound)
@@ -45,7 +45,7 @@ async def load(ports: Ports, caller: Member, service_slug: str, provider: Provid
 
 
 async def put(
-    ports: Ports, caller: Member, service_slug: str, provider: Provider, client_id: str, client_secret: str
+    ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider, client_id: str, client_secret: str
 ) -> ServiceOAuthCredentials:
     """Set the service's own credentials at this provider.
 
@@ -61,7 +61,7 @@ async def put(
     return credentials
 
 
-async def remove(ports: Ports, caller: Member, service_slug: str, provider: Provider) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> None:
     """Remove the service's own credentials at this provider, so that it uses the platform's again.
 
     Raises: CredentialsNotSet; the errors of `services.lock_organization_for`.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from core.kernel.errors import Forbidden
+from core.kernel.principals import AuthenticationInsufficient
 
 if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 MAX_AGE: Final = timedelta(minutes=10)
 
 
-class SignInNotRecent(Forbidden):
+class SignInNotRecent(AuthenticationInsufficient):
     """Sign in again, with your second factor if you use one, and repeat this within 10 minutes."""
+
+    needed: ClassVar[Mapping[str, str]] = {"max_age": str(int(MAX_AGE.total_seconds()))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, allow_former_users: bool = False) -> Person:
-    """Return the user that presents this access token. One statement reads all facts for the authorization (security J-4, J-5).
+async def load_person(ports: Ports, claims: Claims, *, address: str | None, agent: str | None, allow_former_users: bool = False) -> Person:
+    """Return the user of an access token with these claims. One statement reads all facts for the authorization (security J-4, J-5).
 
     `allow_former_users` accepts users who have left the organization or the service of the token.
 
-    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAMember, NotAnEndUser.
+    Raises: SessionEnded, NotAMember, NotAnEndUser.
     """
-    claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.reading() as read:
         if claims.client_id is None:
             context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
@@ -68,15 +68,15 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
     return principals.to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
-async def authenticate_with_profile(ports: Ports, token: str, *, address: str | None, agent: str | None) -> tuple[Person, OwnProfile]:
-    """Return the user that presents this access token, and their profile. One statement reads both.
+async def load_person_with_profile(ports: Ports, claims: Claims, *, address: str | None, agent: str | None) -> tuple[Person, OwnProfile]:
+    """Return the user of an access token with these claims, and their profile. One statement reads both.
 
     The profile is empty for an application that asked for OpenID Connect without the scope `profile`,
     because the user did not agree to it.
 
-    Raises: the errors of `authenticate`.
+    Raises: the errors of `load_person`.
     """
-    claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.reading() as read:
         context, profile = await read.sessions.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
@@ -86,21 +86,20 @@ async def authenticate_with_profile(ports: Ports, token: str, *, address: str | 
     return user, profile.seen_by(user) if shares_profile else replace(profile.seen_by(user), profile=NO_PROFILE)
 
 
-async def authenticate_member(
-    ports: Ports, token: str, slug: str, capability: Capability, *, inactive: bool, address: str | None, agent: str | None
+async def load_member(
+    ports: Ports, claims: Claims, slug: str, capability: Capability, *, inactive: bool, address: str | None, agent: str | None
 ) -> Member:
-    """Return the user that presents this access token, acting in the organization of `slug` with this capability.
+    """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
     One statement reads all facts here too. The organization of the token is only context (decision
     54). The member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `authenticate` and of
+    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
     `principals.require_capability`.
     """
-    claims = await signing_keys.read_token(ports, token)
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
-        await authenticate(ports, token, address=address, agent=agent)
+        await load_person(ports, claims, address=address, agent=agent)
         raise NotForApplications
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -333,7 +332,8 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     async with ports.storage.transaction(by=caller) as tx:
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        principals.require_capability(organizations_rules.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
+        role = None if membership is None else membership.role
+        principals.require_capability(organizations_rules.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "principals.require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)

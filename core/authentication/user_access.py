@@ -10,6 +10,7 @@ from core.accounts.platform_rules import AccountNotFound
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.authentication import events
 from core.kernel.errors import Invalid, refuse
+from core.kernel.principals import Person
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from core.accounts.platform_users_rules import FoundUser, UserMfaStatus
     from core.applications.end_users_rules import LinkedIdentity
     from core.authentication.sessions_rules import LiveSession
-    from core.kernel.principals import Person
+    from core.kernel.principals import PlatformCaller
     from core.kernel.values import PageResult
     from ports import Ports
 
@@ -50,12 +51,12 @@ class UserDetails:
     identities: Sequence[LinkedIdentity]
 
 
-async def find(ports: Ports, caller: Person, user_id: UUID) -> UserDetails:
+async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetails:
     """Return a user with their memberships, sessions, devices and identities, and the status of their second factor.
 
     Raises: AccountNotFound.
     """
-    now = ports.clock.now()
+    now, session_id = ports.clock.now(), caller.session_id if isinstance(caller, Person) else caller.credential_id
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         users = await read.platform_users.search(1, user_id=user_id)
@@ -64,12 +65,12 @@ async def find(ports: Ports, caller: Person, user_id: UUID) -> UserDetails:
             account=account,
             mfa=await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound),
             sessions=await read.sessions.list_live(user_id, MAX_LISTED_SESSIONS, now),
-            devices=await read.devices.of_user(user_id, caller.session_id, None, now, None, MAX_LISTED_DEVICES),
+            devices=await read.devices.of_user(user_id, session_id, None, now, None, MAX_LISTED_DEVICES),
             identities=await read.identities.list_of_user(user_id, None),
         )
 
 
-async def end_sessions(ports: Ports, caller: Person, user_id: UUID, reason: str) -> None:
+async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:
     """End all sessions, pending sign-ins and email sign-ins of a user.
 
     The trust of devices and the credentials stay, so the user can sign in again. The organizations
@@ -87,7 +88,7 @@ async def end_sessions(ports: Ports, caller: Person, user_id: UUID, reason: str)
         record_with_reason(tx, events.all_sessions_revoked(account.id), reason)
 
 
-async def send_password_reset(ports: Ports, caller: Person, user_id: UUID, reason: str) -> None:
+async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:
     """Email a user a link to set a new password.
 
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The

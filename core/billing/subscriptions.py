@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member, Person, ServiceKey
+    from core.kernel.principals import OrganizationCaller, Person, ServiceKey
     from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction
@@ -69,7 +69,7 @@ async def list_subscriptions(
 
 
 async def list_of_service(
-    ports: Ports, caller: Member, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
+    ports: Ports, caller: OrganizationCaller, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
 ) -> PageResult[ListedSubscription]:
     """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses.
 

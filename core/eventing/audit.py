@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.eventing.audit_rules import AuditEntry, AuditFilter
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page
     from ports import Ports
 
 
-async def list_entries(ports: Ports, caller: Member, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
+async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
     """Return a page of the matching entries, newest first. A filter of None matches no entry.
 
     With a filter by success or time, only the newest MAX_LISTED matching entries have pages.
@@ -29,7 +29,7 @@ async def list_entries(ports: Ports, caller: Member, filter_: AuditFilter | None
         return await read.audit.page(caller.acts_in.id, filter_, page)
 
 
-async def get_entry(ports: Ports, caller: Member, entry_id: UUID) -> AuditEntry:
+async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> AuditEntry:
     """Return an entry of the organization's log.
 
     Raises: AuditEntryNotFound.
@@ -38,7 +38,7 @@ async def get_entry(ports: Ports, caller: Member, entry_id: UUID) -> AuditEntry:
         return await read.audit.by_id(caller.acts_in.id, entry_id) or refuse(AuditEntryNotFound)
 
 
-def export(ports: Ports, caller: Member, filter_: AuditFilter | None) -> Batches[AuditEntry]:
+def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[AuditEntry]:
     """Return all matching entries, newest first, without those that are written after the first batch was read.
 
     A filter of None matches no entry.

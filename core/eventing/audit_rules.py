@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from core.accounts import accounts_rules
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
+from core.kernel.principals import Member
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.event_catalog import EventKind
+    from core.kernel.principals import OrganizationCaller
 
 
 class TargetTypeRequired(Invalid):
@@ -38,36 +40,55 @@ EXPORT_BATCH: Final = 500  # entries of an export that are read at once
 
 @dataclass(frozen=True, slots=True)
 class AuditActor:
-    """The actor of an audit entry: an account, a credential, or an actor without account."""
+    """The actor of an audit entry: an account, a credential, a service account, or an actor without account.
+
+    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `system` or `anonymous`. `name` is the name
+    that a service account had when it acted.
+    """
 
     id: str
     email: str
     is_platform_owner: bool = False
+    kind: str = "user"
+    name: str | None = None
 
 
-SYSTEM: Final = AuditActor("system", "system@internal")  # a background job or an operator's command
+SYSTEM: Final = AuditActor("system", "system@internal", kind="system")  # a background job or an operator's command
 # A caller without a session, such as a user who accepts an invitation by its link.
-ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")
+ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal", kind="anonymous")
 DELETED_ACCOUNT: Final = AuditActor(accounts_rules.DELETED_ACCOUNT.id, accounts_rules.DELETED_ACCOUNT.email)
 # The actors that filters can name and that have no account, by the id that entries show.
 ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS)}
 
 # The email address shown for an actor that is a credential, by the kind of credential.
-CREDENTIAL_EMAILS: Final = {"api_key": "api-key@internal", "scim_token": "scim-token@internal"}
+CREDENTIAL_EMAILS: Final = {
+    "api_key": "api-key@internal",
+    "scim_token": "scim-token@internal",
+    "service_account": accounts_rules.SERVICE_ACCOUNT_EMAIL,
+}
 
 
-def resolve_actor(actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None) -> AuditActor:
+def resolve_actor(
+    actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None, name: str | None = None
+) -> AuditActor:
     """Return the actor of an entry.
 
     `kind` is the kind of credential, or None if a person acted. `account` is the person's account,
     or None if it is gone. `address` is the IP address: every request has one, and a background job
-    has none.
+    has none. `name` is the name of a service account.
     """
     if kind is not None:
-        return AuditActor(str(actor_id), CREDENTIAL_EMAILS[kind])
+        return AuditActor(str(actor_id), CREDENTIAL_EMAILS[kind], kind=kind, name=name)
     if actor_id is not None:
         return account or DELETED_ACCOUNT
     return SYSTEM if address is None else ANONYMOUS
+
+
+def actor_of(caller: OrganizationCaller) -> AuditActor:
+    """Return the actor of an entry about a change by this caller."""
+    if isinstance(caller, Member):
+        return AuditActor(str(caller.user_id), caller.email, caller.is_platform_owner)
+    return AuditActor(str(caller.account_id), accounts_rules.SERVICE_ACCOUNT_EMAIL, kind="service_account", name=caller.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +221,12 @@ def to_json(entry: AuditEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "org_id": entry.org_id,
-        "actor": {**_person(entry.actor), "is_platform_owner": entry.actor.is_platform_owner},
+        "actor": {
+            **_person(entry.actor),
+            "is_platform_owner": entry.actor.is_platform_owner,
+            "kind": entry.actor.kind,
+            "name": entry.actor.name,
+        },
         "action": entry.action,
         "target_type": entry.target_type,
         "target_id": entry.target_id,

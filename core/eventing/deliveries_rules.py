@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from core.kernel.errors import NotFound
+from core.kernel.principals import Member
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from core.kernel.outbound import Reply, SendFailure
     from core.kernel.policy import Policy
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
 
 PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
 STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
@@ -175,14 +176,14 @@ class DeliveryBatch(Generic[T]):
     next_due: datetime | None
 
 
-def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetime) -> str:
+def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: OrganizationCaller, now: datetime) -> str:
     """Return the payload of a test delivery. It names the webhook and the member who sends it."""
     payload = {
         "event": PING,
         "timestamp": rfc3339(now),
         "organization_id": str(org_id),
-        "actor_user_id": str(caller.user_id),
-        "actor_email": caller.email,
+        "actor_user_id": str(caller.user_id) if isinstance(caller, Member) else None,
+        "actor_email": caller.email if isinstance(caller, Member) else None,
         "data": {"webhook_id": str(webhook_id), "webhook_name": name},
     }
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))

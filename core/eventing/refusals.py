@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.kernel.principals import Member, ScimClient, ServiceKey
+from core.kernel.principals import Member, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.rate_limits import Bucket
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
     match caller:
         case Member():
             return caller.acts_in.id, caller.user_id
+        case ServiceAccountCaller():
+            return None if caller.org_id is None else (caller.org_id, caller.account_id)
         case ServiceKey():
             return caller.service.org_id, caller.key_id
         case ScimClient():

@@ -40,13 +40,15 @@ from core.tenancy import organizations
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
 
 
-async def configure(ports: Ports, caller: Member, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemStatus:
+async def configure(
+    ports: Ports, caller: OrganizationCaller, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool
+) -> SiemStatus:
     """Replace the SIEM configuration of the organization.
 
     If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
@@ -63,13 +65,13 @@ async def configure(ports: Ports, caller: Member, *, provider: SiemProvider, end
     return status or refuse(SiemNotConfigured)
 
 
-async def get_status(ports: Ports, caller: Member) -> SiemStatus:
+async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:
     """Return the configuration and the state of forwarding. Raises: SiemNotConfigured."""
     async with ports.storage.reading() as read:
         return await read.siem.status(caller.acts_in.id) or refuse(SiemNotConfigured)
 
 
-async def remove(ports: Ports, caller: Member) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller) -> None:
     """Remove the configuration and stop forwarding. Queued entries are not sent.
 
     Raises: SiemNotConfigured; the errors of `organizations.lock_organization_for`.
@@ -80,7 +82,7 @@ async def remove(ports: Ports, caller: Member) -> None:
         tx.record(events.siem_removed(removed))
 
 
-async def send_test_entry(ports: Ports, caller: Member) -> SiemResult:
+async def send_test_entry(ports: Ports, caller: OrganizationCaller) -> SiemResult:
     """Send an entry that is not in the log, even if forwarding is disabled.
 
     An organization can run one test at a time; for a second one, return SiemResult.BUSY.
@@ -99,11 +101,11 @@ async def send_test_entry(ports: Ports, caller: Member) -> SiemResult:
             await tx.siem.end_test(org_id, now + LEASE)
 
 
-def _test_entry(caller: Member, now: datetime) -> AuditEntry:
+def _test_entry(caller: OrganizationCaller, now: datetime) -> AuditEntry:
     return AuditEntry(
         id=new_id(),
         org_id=caller.acts_in.id,
-        actor=audit_rules.AuditActor(str(caller.user_id), caller.email, caller.is_platform_owner),
+        actor=audit_rules.actor_of(caller),
         impersonator=None,
         action="siem.test",
         target_type="organization",

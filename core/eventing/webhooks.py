@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.eventing.deliveries_rules import Delivery
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
 
 
-async def create(ports: Ports, caller: Member, name: str, url: str, event_types: Sequence[str]) -> tuple[Webhook, str]:
+async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, event_types: Sequence[str]) -> tuple[Webhook, str]:
     """Create a webhook. Return it with its secret, which is never returned again.
 
     Raises: TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, WebhookNameTaken; the errors
@@ -56,13 +56,13 @@ async def create(ports: Ports, caller: Member, name: str, url: str, event_types:
     return webhook, secret
 
 
-async def list_webhooks(ports: Ports, caller: Member) -> list[Webhook]:
+async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[Webhook]:
     """Return all webhooks of the organization, oldest first."""
     async with ports.storage.reading() as read:
         return await read.webhooks.of_org(caller.acts_in.id)
 
 
-async def find(ports: Ports, caller: Member, webhook_id: UUID) -> Webhook:
+async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
     """Return a webhook of the organization. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
         return await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
@@ -78,7 +78,7 @@ class WebhookChanges:
     is_active: bool | Keep = KEEP
 
 
-async def update(ports: Ports, caller: Member, webhook_id: UUID, changes: WebhookChanges) -> Webhook:
+async def update(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, changes: WebhookChanges) -> Webhook:
     """Change a webhook. Deliveries that wait go to the new URL.
 
     Raises: NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound,
@@ -103,7 +103,7 @@ async def update(ports: Ports, caller: Member, webhook_id: UUID, changes: Webhoo
     return new
 
 
-async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple[Webhook, str]:
+async def rotate_secret(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, str]:
     """Replace the secret of a webhook.
 
     Return the webhook with the new secret, which is never returned again.
@@ -123,7 +123,7 @@ async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple
     return webhook, secret
 
 
-async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
+async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> None:
     """Delete a webhook and its deliveries, including those that wait.
 
     The housekeeper deletes the rest of a long history.
@@ -142,7 +142,7 @@ async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
 
 
 async def list_deliveries(
-    ports: Ports, caller: Member, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
+    ports: Ports, caller: OrganizationCaller, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
 ) -> PageResult[Delivery]:
     """Return a page of the deliveries of a webhook, newest first. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
@@ -150,13 +150,13 @@ async def list_deliveries(
         return await read.deliveries.page(webhook.org_id, webhook.id, page, event_type=event_type, delivered=delivered)
 
 
-async def find_delivery(ports: Ports, caller: Member, webhook_id: UUID, delivery_id: UUID) -> Delivery:
+async def find_delivery(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
     """Return a delivery of a webhook, with its attempts. Raises: DeliveryNotFound."""
     async with ports.storage.reading() as read:
         return await read.deliveries.by_id(caller.acts_in.id, webhook_id, delivery_id) or refuse(DeliveryNotFound)
 
 
-async def send_ping(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
+async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Delivery:
     """Queue a test delivery to a webhook, whatever its event types are.
 
     Raises: WebhookNotFound, WebhookInactive; the errors of `organizations.lock_organization_for`.
@@ -168,10 +168,10 @@ async def send_ping(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
         if not webhook.is_active:
             raise WebhookInactive
         payload = deliveries_rules.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
-        return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.user_id, now)
+        return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.actor_id, now)
 
 
-async def replay(ports: Ports, caller: Member, webhook_id: UUID, delivery_id: UUID) -> Delivery:
+async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
     """Queue a new delivery with the payload of an earlier one.
 
     Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound; the errors of

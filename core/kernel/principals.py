@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
-from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
+from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded, Unauthenticated
 from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
@@ -32,7 +33,7 @@ class Role(StrEnum):
 
 
 class Capability(StrEnum):
-    """A right of a role. Every endpoint of an organization requires exactly one capability (decision 189)."""
+    """A right of a role, or of platform owners. Every endpoint of an organization or the platform requires exactly one (decision 189)."""
 
     ORGANIZATION_VIEW = "organization.view"  # every role has it
     ORGANIZATION_MANAGE = "organization.manage"
@@ -48,10 +49,25 @@ class Capability(StrEnum):
     API_KEYS_MANAGE = "api_keys.manage"
     END_USERS_VIEW = "end_users.view"
     END_USERS_MANAGE = "end_users.manage"
+    RESOURCES_VIEW = "resources.view"
+    RESOURCES_MANAGE = "resources.manage"
+    SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
     WEBHOOKS_MANAGE = "webhooks.manage"
     INTEGRATIONS_MANAGE = "integrations.manage"  # SAML, SCIM, SIEM, SMTP, domain
     AUDIT_VIEW = "audit.view"
     ANALYTICS_VIEW = "analytics.view"
+    # Of platform owners, who have them in no organization
+    PLATFORM_ORGANIZATIONS_VIEW = "platform_organizations.view"
+    PLATFORM_ORGANIZATIONS_MANAGE = "platform_organizations.manage"
+    PLATFORM_USERS_VIEW = "platform_users.view"
+    PLATFORM_USERS_MANAGE = "platform_users.manage"
+    PLATFORM_AUDIT_VIEW = "platform_audit.view"
+    PLATFORM_INSTALLATION_VIEW = "platform_installation.view"
+    PLATFORM_OWN = "platform.own"  # owners, impersonation, deletion of organizations, service accounts
+
+    @property
+    def is_of_platform(self) -> bool:
+        return self.startswith("platform")
 
 
 _VIEWED_BY_MEMBERS: Final = frozenset(
@@ -61,16 +77,20 @@ _VIEWED_BY_MEMBERS: Final = frozenset(
         Capability.SERVICES_VIEW,
         Capability.API_KEYS_VIEW,
         Capability.END_USERS_VIEW,
+        Capability.RESOURCES_VIEW,
         Capability.ANALYTICS_VIEW,
     }
 )
+_OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
 CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
     {
-        Role.OWNER: frozenset(Capability),
-        Role.ADMIN: frozenset(Capability) - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
+        Role.OWNER: _OF_ORGANIZATION,
+        Role.ADMIN: _OF_ORGANIZATION - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
         Role.MEMBER: _VIEWED_BY_MEMBERS,
     }
 )
+# An owner can grant a service account all capabilities by name, except these.
+NEVER_GRANTED: Final = frozenset({Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN})
 
 
 # See security K-2.
@@ -172,6 +192,16 @@ class ScimClient(Caller):
     org_slug: str
 
 
+@dataclass(frozen=True, slots=True)
+class PersonalTokenContext:
+    """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""
+
+    id: UUID
+    name: str
+    scopes: frozenset[ApiScope]
+    org_id: UUID | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person(Caller):
     """A user with a live session. Every right is read from the database for this request (security J-5).
@@ -180,7 +210,8 @@ class Person(Caller):
     Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
     that an impersonation may act in, or None if it may act in all organizations of the user.
     `mfa_missing` is true if the user enabled the second factor in another session after this one
-    had started.
+    had started. `personal_token` is set if a program presents a personal access token of the user,
+    whose id is also the id of the session.
     """
 
     user_id: UUID
@@ -193,6 +224,11 @@ class Person(Caller):
     impersonator_id: UUID | None = None
     impersonated_in: UUID | None = None
     mfa_missing: bool = False
+    personal_token: PersonalTokenContext | None = None
+
+    @property
+    def actor_id(self) -> UUID:
+        return self.user_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +259,55 @@ class Member(Person):
     """A user who acts in the organization of the path. The organization of the token is only context (decision 54)."""
 
     acts_in: OrganizationContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountCaller(Caller):
+    """A program with an access token of a service account. Every right is read from the database for this request.
+
+    `scopes` are those of the token that the account still has. `granted` are the capabilities that an
+    owner granted by name. `org_id` is None for a service account of the platform.
+    """
+
+    account_id: UUID
+    credential_id: UUID
+    name: str
+    scopes: frozenset[ApiScope]
+    granted: frozenset[Capability] = frozenset()
+    org_id: UUID | None = None
+
+    @property
+    def actor_id(self) -> UUID:
+        return self.account_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingServiceAccount(ServiceAccountCaller):
+    """A service account that acts in its organization."""
+
+    acts_in: OrganizationContext
+
+
+# The callers of the routes of an organization. A route that needs a person has a Member.
+OrganizationCaller = Member | ActingServiceAccount
+# The callers of the routes of the platform.
+PlatformCaller = Person | ServiceAccountCaller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """The requirements of a route on its caller.
+
+    `scope` is needed by tokens that have scopes. None: such tokens cannot use the route. A route that
+    `needs_person` needs a user with a session. The effect of a route that `outlives` remains when
+    its caller is gone.
+    """
+
+    capability: Capability | None = None
+    scope: ApiScope | None = None
+    inactive: bool = False  # the organization need not be active
+    needs_person: bool = False
+    outlives: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +342,25 @@ class Claims:
     auth_time: datetime | None = None
     acr: str | None = None
     amr: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramClaims:
+    """The claims of an access token that a program got for itself (RFC 6749 section 4.4). Times are UTC.
+
+    The subject is the program itself, a service account or an application (RFC 9068 section 2.2).
+    `credential_id` is the credential with which it authenticated, and takes the place of a session.
+    """
+
+    client_id: UUID
+    credential_id: UUID
+    token_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+    audience: str
+    scope: tuple[str, ...]
+    org: str = ""  # the organization of the program; empty for a program of the platform
+    org_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +434,28 @@ class NotForApplications(Forbidden):
     """An application's token cannot do this. Sign in to your account and do it there."""
 
 
+class NeedsPerson(Forbidden):
+    """Only a signed-in user can do this. Sign in, and use the access token of that session."""
+
+
+class NotForServiceAccounts(Forbidden):
+    """The effect of this remains when the service account is gone. Do it as a user, or ask an owner to grant the capability by name."""
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(
+            "The effect of this remains when the service account is gone. "
+            f"Do it as a user, or ask an owner to grant the service account the capability {capability.value}."
+        )
+
+
+class NotForPersonalTokens(Forbidden):
+    """Personal access tokens cannot do this. Sign in, and use the access token of that session."""
+
+
+class PersonalTokenElsewhere(Forbidden):
+    """This personal access token is limited to another organization, or to your own account. Create one for this organization."""
+
+
 class PermissionMissing(Forbidden):
     """This API key does not have the required permission. Use a key that has it."""
 
@@ -356,8 +482,18 @@ class NotWhileImpersonating(Forbidden):
     """This cannot be done while impersonating a user. End the impersonation first."""
 
 
-class MfaMissing(Forbidden):
+class AuthenticationInsufficient(Unauthenticated):
+    """Your sign-in is not enough for this. Sign in again, and use all your factors."""
+
+    oauth_error = "insufficient_user_authentication"  # RFC 9470 section 3
+    token_sent = True
+    needed: ClassVar[Mapping[str, str]] = {}  # the parameters `acr_values` and `max_age` of the challenge
+
+
+class MfaMissing(AuthenticationInsufficient):
     """You have enabled two-factor authentication since you signed in here. Sign in again to do this."""
+
+    needed: ClassVar[Mapping[str, str]] = {"acr_values": "mfa"}
 
 
 class AddressNotVerified(Forbidden):
@@ -447,9 +583,56 @@ def require_permission(key: ServiceKey, permission: Permission) -> None:
         raise OrganizationNotActive
 
 
+def check_service_account(account: ServiceAccountCaller, requirement: Requirement) -> None:
+    """Check that a service account may call a route with this requirement. The caller has checked its role.
+
+    Raises: NeedsPerson, NotForServiceAccounts, ScopeInsufficient, checked in this order.
+    """
+    is_granted = requirement.capability in account.granted - NEVER_GRANTED
+    if requirement.scope is None or (requirement.needs_person and not is_granted):
+        raise NeedsPerson
+    if requirement.outlives and not is_granted:
+        raise NotForServiceAccounts(requirement.capability) if requirement.capability is not None else NeedsPerson()
+    if requirement.scope not in account.scopes:
+        raise ScopeInsufficient(requirement.scope)
+
+
+def check_personal_token(token: PersonalTokenContext, requirement: Requirement, org_id: UUID | None) -> None:
+    """Check that a personal access token may call a route with this requirement.
+
+    `org_id` is the organization that the route acts in, or None for the user's own account.
+
+    Raises: NotForPersonalTokens, PersonalTokenElsewhere, ScopeInsufficient, checked in this order.
+    """
+    if requirement.scope is None or requirement.needs_person:
+        raise NotForPersonalTokens
+    if token.org_id != org_id:
+        raise PersonalTokenElsewhere
+    if requirement.scope not in token.scopes:
+        raise ScopeInsufficient(requirement.scope)
+
+
+def allowed_scopes(role: Role, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:
+    """Return the scopes that a token of an organization's caller with this role can use. `scopes` narrows them, unless it is None."""
+    usable = {
+        scope
+        for capability in CAPABILITIES[role]
+        for scope in (scope_of(capability, changes=False), scope_of(capability, changes=True))
+        if scope is not None
+    }
+    return in_order(usable if scopes is None else usable & scopes)
+
+
 def has_capability(role: Role, capability: Capability) -> bool:
     """Return whether a role has a capability."""
     return capability in CAPABILITIES[role]
+
+
+def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:
+    """Return the service account as one that acts in its organization."""
+    return ActingServiceAccount(
+        **{field.name: getattr(account, field.name) for field in fields(ServiceAccountCaller)}, acts_in=organization
+    )
 
 
 def to_acting_member(user: Person, state: MembershipState | None) -> Member | None:

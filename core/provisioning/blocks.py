@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from core.provisioning.blocks_rules import DirectoryBlock
     from ports import Ports
     from ports.storage import Transaction
 
 
-async def list_page(ports: Ports, caller: Member, page: Page) -> PageResult[DirectoryBlock]:
+async def list_page(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[DirectoryBlock]:
     """Return one page of the users that the organization's directory blocks, newest block first."""
     async with ports.storage.reading() as read:
         return await read.directory_blocks.page(caller.acts_in.id, page)
 
 
-async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove the block of a user, so that they can be invited again and use services again.
 
     The user does not become a member. The directory forgets users that it did not provision, so it

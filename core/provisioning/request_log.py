@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.provisioning.request_log_rules import ScimRequest
     from ports import Ports
 
 
-async def list_last(ports: Ports, caller: Member, *, failed: bool | None = None) -> list[ScimRequest]:
+async def list_last(ports: Ports, caller: OrganizationCaller, *, failed: bool | None = None) -> list[ScimRequest]:
     """Return those of the last MAX_ENTRIES requests of the organization's directory that failed, newest first.
 
     False means those that succeeded, None means all.

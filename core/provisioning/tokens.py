@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.provisioning.tokens_rules import ScimTokenRecord
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Management by members
 
 
-async def create(ports: Ports, caller: Member, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
+async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
     Raises: ScimTokenExpiryPast, TooManyScimTokens; the errors of
@@ -56,7 +56,7 @@ async def create(ports: Ports, caller: Member, name: str, expires_at: datetime |
             name=name,
             prefix=prefix,
             expires_at=expires_at,
-            created_by=caller.user_id,
+            created_by=caller.actor_id,
             created_at=now,
         )
         await tx.scim_tokens.add(token, digest(secret))
@@ -64,13 +64,13 @@ async def create(ports: Ports, caller: Member, name: str, expires_at: datetime |
     return token, secret
 
 
-async def list_tokens(ports: Ports, caller: Member) -> list[ScimToken]:
+async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToken]:
     """Return all tokens of the organization, including expired ones, oldest first."""
     async with ports.storage.reading() as read:
         return await read.scim_tokens.of_org(caller.acts_in.id)
 
 
-async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
+async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
     """Revoke a token. It stops working with the next request.
 
     Raises: ScimTokenNotFound; the errors of `organizations.lock_organization_for`.

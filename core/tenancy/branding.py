@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.one_time_tokens import TokenPurpose
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
 
 
-async def get_settings(ports: Ports, caller: Member) -> BrandingSettings:
+async def get_settings(ports: Ports, caller: OrganizationCaller) -> BrandingSettings:
     """Return the branding settings of the caller's organization."""
     async with ports.storage.reading() as read:
         return await read.branding.settings(caller.acts_in.id) or NO_BRANDING
@@ -31,7 +31,7 @@ async def get_settings(ports: Ports, caller: Member) -> BrandingSettings:
 
 async def update(
     ports: Ports,
-    caller: Member,
+    caller: OrganizationCaller,
     *,
     logo_url: str | Keep | None = KEEP,
     primary_color: str | Keep | None = KEEP,

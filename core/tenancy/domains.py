@@ -26,20 +26,20 @@ from core.tenancy.domains_rules import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Email, Page, PageResult
     from core.tenancy.domains_rules import ForeignAccount, ForeignInvitation
     from ports import Ports
     from ports.storage import Reading, Transaction
 
 
-async def get(ports: Ports, caller: Member) -> DomainClaim:
+async def get(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
     """Return the domain of the caller's organization. Raises: DomainNotSet."""
     async with ports.storage.reading() as read:
         return await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
 
 
-async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
+async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
     """Set the organization's domain, and return it.
 
     If the organization already has this domain, nothing changes: the verification and the challenge
@@ -60,7 +60,7 @@ async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
     return new
 
 
-async def verify(ports: Ports, caller: Member) -> DomainClaim:
+async def verify(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
     """Look up the domain's DNS record and mark the domain as verified.
 
     Nothing changes if the domain is already verified.
@@ -89,7 +89,7 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
     return verified
 
 
-async def list_foreign_accounts(ports: Ports, caller: Member, page: Page) -> PageResult[ForeignAccount]:
+async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[ForeignAccount]:
     """Return one page of the accounts at the organization's verified domain that other organizations created, newest first.
 
     The organization's directory takes them over by creating users with these addresses.
@@ -101,7 +101,7 @@ async def list_foreign_accounts(ports: Ports, caller: Member, page: Page) -> Pag
         return await read.domains.foreign_accounts(caller.acts_in.id, domain, page)
 
 
-async def list_foreign_invitations(ports: Ports, caller: Member, page: Page) -> PageResult[ForeignInvitation]:
+async def list_foreign_invitations(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[ForeignInvitation]:
     """Return one page of other organizations' pending invitations to the organization's verified domain, newest first.
 
     Raises: DomainNotSet, DomainNotVerified.
@@ -111,7 +111,7 @@ async def list_foreign_invitations(ports: Ports, caller: Member, page: Page) -> 
         return await read.domains.foreign_invitations(caller.acts_in.id, domain, page, ports.clock.now())
 
 
-async def _verified_domain(read: Reading, caller: Member) -> Domain:
+async def _verified_domain(read: Reading, caller: OrganizationCaller) -> Domain:
     claim = await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
     return claim.domain if claim.verified_at is not None else refuse(DomainNotVerified)
 
@@ -121,7 +121,7 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
     return await tx.domains.verified_owner(email) not in (None, org_id)
 
 
-async def remove(ports: Ports, caller: Member) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller) -> None:
     """Remove the organization's domain.
 
     Raises: DomainNotSet; the errors of `organizations.lock_organization_for`.

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.accounts import platform
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import event_catalog
 from core.kernel.errors import refuse
-from core.kernel.principals import SYSTEM, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
+from core.kernel.principals import SYSTEM, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import KEEP
 from core.tenancy import events, organizations, organizations_rules
 from core.tenancy.governance_rules import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Person
+    from core.kernel.principals import PlatformCaller
     from core.kernel.values import Keep, PageResult
     from core.tenancy.organizations_rules import Organization, Tier
     from ports import Ports
@@ -70,7 +71,7 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
         return OrganizationDetails(listed.organization, listed.owner, await read.services.count(org_id))
 
 
-async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
+async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
     """Approve a pending organization, and return it. Its owner gets an email, unless `notify` is false.
 
     Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
@@ -95,7 +96,7 @@ async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | No
     return approved
 
 
-async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Organization:
+async def reject(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str) -> Organization:
     """Reject a pending organization, and return it. This is final: a rejected organization can only be deleted.
 
     Its owner gets an email with the reason.
@@ -114,7 +115,7 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
     return rejected
 
 
-async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None) -> Organization:
+async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str | None) -> Organization:
     """Suspend an active organization, and return it.
 
     The next requests of its members are refused. Their sessions do not end. They work again when
@@ -134,7 +135,7 @@ async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None
     return suspended
 
 
-async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
+async def activate(ports: Ports, caller: PlatformCaller, org_id: UUID) -> Organization:
     """Activate a suspended organization, and return it. Its owner gets an email.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
@@ -151,7 +152,7 @@ async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
 
 async def change_tier(
     ports: Ports,
-    caller: Person,
+    caller: PlatformCaller,
     org_id: UUID,
     tier_id: UUID,
     *,
@@ -184,7 +185,7 @@ async def change_tier(
     return changed
 
 
-async def delete(ports: Ports, caller: Person, org_id: UUID) -> None:
+async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
     """Delete an organization permanently, in any status.
 
     Raises: OrganizationNotFound, NotAPlatformOwner.
@@ -208,7 +209,7 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
     }
 
 
-async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
+async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
     """Lock the organization, and check that the caller is a platform owner.
 
     The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The status of
@@ -217,8 +218,7 @@ async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID,
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
     organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
-    if not await tx.accounts.lock_platform_owner(caller.user_id):
-        raise NotAPlatformOwner
+    await platform.lock_rights(tx, caller)
     _require_status(organization, *(allowed or OrganizationStatus))
     return organization
 

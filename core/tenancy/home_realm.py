@@ -9,19 +9,19 @@ from core.tenancy import events, organizations
 from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmMatch, HomeRealmRoute
 
 if TYPE_CHECKING:
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.providers import Provider
     from core.kernel.values import Domain, Email
     from ports import Ports
 
 
-async def list_routes(ports: Ports, caller: Member) -> list[HomeRealmRoute]:
+async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeRealmRoute]:
     """Return the routes of the caller's organization, ordered by domain."""
     async with ports.storage.reading() as read:
         return await read.home_realm.routes(caller.acts_in.id)
 
 
-async def replace_routes(ports: Ports, caller: Member, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
+async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
     """Replace all routes of the organization, and return the new ones.
 
     Raises: DuplicateDomain; the errors of `organizations.lock_organization_for`.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Caller, Member
+    from core.kernel.principals import Caller, OrganizationCaller
     from core.kernel.values import Page, PageResult
     from core.tenancy.branding_rules import Design
     from core.tenancy.organizations_rules import Organization
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 async def list_page(
-    ports: Ports, caller: Member, status: InvitationStatus | None, page: Page, *, search: str | None = None
+    ports: Ports, caller: OrganizationCaller, status: InvitationStatus | None, page: Page, *, search: str | None = None
 ) -> PageResult[ListedInvitation]:
     """Return one page of the organization's invitations with this status, newest first.
 
@@ -67,7 +67,7 @@ async def list_page(
         return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text)
 
 
-async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
+async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
     """Cancel a pending invitation.
 
     Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`.
@@ -84,7 +84,7 @@ async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
         raise InvitationNotFound
 
 
-async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) -> None:
+async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
     """Accept an invitation for its recipient, who must have an account (decision 195).
 
     The membership is unconfirmed, because the recipient took no part.
@@ -94,10 +94,10 @@ async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) ->
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            require_grantable(invitation.role, membership)
+            require_grantable(invitation.role, role_of_caller)
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -115,9 +115,9 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     return invitation
 
 
-def require_grantable(role: Role, membership: Membership) -> None:
-    """Check that this member may give the role (decision 190). Raises: RoleInsufficient."""
-    if role not in members_rules.grantable_roles(membership.role):
+def require_grantable(role: Role, role_of_caller: Role) -> None:
+    """Check that a caller with this role may give the role to others (decision 190). Raises: RoleInsufficient."""
+    if role not in members_rules.grantable_roles(role_of_caller):
         raise RoleInsufficient
 
 

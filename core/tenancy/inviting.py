@@ -7,8 +7,8 @@ from uuid import UUID
 
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.kernel.errors import refuse
-from core.kernel.principals import Capability, NotWhileImpersonating, Role
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import Capability, Member, NotWhileImpersonating, Role
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due, require_grantable
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from core.kernel.errors import Refusal
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
 
-async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
+async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: str) -> tuple[ListedInvitation, str]:
     """Invite an email address to the organization, and return the invitation with a token.
 
     Only this result contains this token. It joins, and proves nothing. The email has another token,
@@ -55,8 +55,8 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     invited_role = _parse_role(caller, role)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        require_grantable(invited_role, membership)
+        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        require_grantable(invited_role, role_of_caller)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, now)
         inviter = await _load_inviter(tx, caller)
@@ -65,7 +65,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     return ListedInvitation(invitation, inviter), token
 
 
-async def invite_many(ports: Ports, caller: Member, invitees: Sequence[tuple[Email, str]]) -> list[BulkInvitation]:
+async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequence[tuple[Email, str]]) -> list[BulkInvitation]:
     """Invite each of these addresses with its role, and return one result for each address, in the same order.
 
     An address that cannot be invited does not prevent the others. Its result has the refusal, which is one
@@ -80,9 +80,9 @@ async def invite_many(ports: Ports, caller: Member, invitees: Sequence[tuple[Ema
     refusals: dict[int, Refusal] = {}
     results: list[BulkInvitation] = []
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         for role in {role for _, role in requests}:
-            require_grantable(role, membership)
+            require_grantable(role, role_of_caller)
         checked: set[Email] = set()
         for index, (email, _) in enumerate(requests):
             try:
@@ -104,7 +104,7 @@ async def invite_many(ports: Ports, caller: Member, invitees: Sequence[tuple[Ema
     return results
 
 
-async def resend(ports: Ports, caller: Member, invitation_id: UUID) -> ListedInvitation:
+async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> ListedInvitation:
     """Replace a pending or expired invitation by a new one for the same address and role, and return the new one.
 
     The links of the old one stop working.
@@ -113,11 +113,11 @@ async def resend(ports: Ports, caller: Member, invitation_id: UUID) -> ListedInv
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
-        require_grantable(_parse_role(caller, earlier.role), membership)
+        require_grantable(_parse_role(caller, earlier.role), role_of_caller)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
@@ -129,9 +129,9 @@ async def resend(ports: Ports, caller: Member, invitation_id: UUID) -> ListedInv
     return ListedInvitation(invitation, inviter)
 
 
-def _parse_role(caller: Member, name: str) -> Role:
+def _parse_role(caller: OrganizationCaller, name: str) -> Role:
     role = parse_invitable_role(name)
-    if caller.impersonator_id is not None and role is not Role.MEMBER:
+    if isinstance(caller, Member) and caller.impersonator_id is not None and role is not Role.MEMBER:
         raise NotWhileImpersonating
     return role
 
@@ -161,7 +161,9 @@ async def _require_invitable(tx: Transaction, org_id: UUID, email: Email, now: d
         raise InvitationAlreadySent
 
 
-async def _load_inviter(tx: Transaction, caller: Member) -> AccountSummary:
+async def _load_inviter(tx: Transaction, caller: OrganizationCaller) -> AccountSummary:
+    if not isinstance(caller, Member):
+        return await tx.service_accounts.summary(caller.acts_in.id, caller.account_id) or refuse(SessionEnded)
     inviter = await tx.accounts.by_id(caller.user_id)
     assert inviter is not None, "a member has an account"
     return AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)

@@ -15,11 +15,11 @@ from core.tenancy import events, mail_server_rules, organizations
 from core.tenancy.mail_server_rules import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
 
 
-async def configure(ports: Ports, caller: Member, server: MailServer) -> SmtpSettings:
+async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
     """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too.
 
     Raises: the errors of `mail_server_rules.validate` and `organizations.lock_organization_for`.
@@ -32,13 +32,13 @@ async def configure(ports: Ports, caller: Member, server: MailServer) -> SmtpSet
     return server
 
 
-async def get_settings(ports: Ports, caller: Member) -> SmtpSettings:
+async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings:
     """Return the organization's mail server settings. Raises: MailServerNotSet."""
     async with ports.storage.reading() as read:
         return await read.smtp.settings(caller.acts_in.id) or refuse(MailServerNotSet)
 
 
-async def remove(ports: Ports, caller: Member) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller) -> None:
     """Remove the organization's mail server. Its emails use the platform's server again.
 
     Raises: MailServerNotSet; the errors of `organizations.lock_organization_for`.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member, Person
+    from core.kernel.principals import Member, OrganizationCaller, Person
     from core.kernel.values import Page
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
@@ -49,7 +49,13 @@ if TYPE_CHECKING:
 
 
 async def list_page(
-    ports: Ports, caller: Member, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+    ports: Ports,
+    caller: OrganizationCaller,
+    role: Role | None,
+    page: Page,
+    *,
+    search: str | None = None,
+    order: MemberOrder = MemberOrder.JOINED,
 ) -> MembersPage:
     """Return one page of the members with this role, in this order.
 
@@ -63,7 +69,7 @@ async def list_page(
         return await read.members.page(caller.acts_in.id, role, page, search=text, order=order) or refuse(OrganizationNotFound)
 
 
-async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
+async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Check that this user is a member of the caller's organization.
 
     Raises: MemberNotFound.
@@ -73,7 +79,7 @@ async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
             raise MemberNotFound
 
 
-async def find(ports: Ports, caller: Member, user_id: UUID) -> MemberDetails:
+async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> MemberDetails:
     """Return one member, with their live sessions in the organization (security R-9). Raises: MemberNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -81,7 +87,7 @@ async def find(ports: Ports, caller: Member, user_id: UUID) -> MemberDetails:
         return MemberDetails(account, await read.sessions.count_live_in(org_id, user_id, ports.clock.now()))
 
 
-async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
+async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
     """End a member's sessions in the organization and return their number (security S-4, R-9).
 
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
@@ -99,7 +105,7 @@ async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
     return revoked
 
 
-async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
+async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
     """Change a member's role and return the member (decision 201, security R-1).
 
     Nothing changes if the member already has this role.
@@ -111,7 +117,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
-        if user_id == caller.user_id:
+        if user_id == caller.actor_id:
             raise CannotChangeOwnRole
         if membership.role is Role.OWNER:
             raise CannotChangeOwnerRole
@@ -125,7 +131,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
     return ListedMember(user_id, account.email, name, account.is_platform_owner, replace(membership, role=new_role))
 
 
-async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (decision 199, security R-6).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
@@ -135,14 +141,14 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
-        if user_id == caller.user_id:
+        if user_id == caller.actor_id:
             raise CannotRemoveSelf
         if membership.role is Role.OWNER:
             raise CannotRemoveOwner
         await _end_locked_membership(tx, membership, now)
 
 
-async def send_password_reset(ports: Ports, caller: Member, user_id: UUID) -> None:
+async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Email a member a link to set a new password (security R-8).
 
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
@@ -247,13 +253,14 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, old = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         if new_owner_id == caller.user_id:
             raise AlreadyOwner
         new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotMember)
         account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotMember)
         if not account.is_usable:
             raise NewOwnerNotActive
+        old = await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
         # The old owner first: a unique index allows one owner, and is checked after each statement.
         for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)

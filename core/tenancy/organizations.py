@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from core.accounts import own_account
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import principals
-from core.kernel.errors import refuse
-from core.kernel.principals import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStatus, Role
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import AddressNotVerified, Capability, Member, OrganizationNotFound, OrganizationStatus, Role
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
 from core.tenancy.organizations_rules import (
@@ -30,26 +30,31 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Member, Person
+    from core.kernel.principals import OrganizationCaller, Person
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def lock_organization_for(
-    tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False
-) -> tuple[Organization, Membership]:
-    """Lock and return the caller's organization and membership, and check the capability again (security Z-5).
+    tx: Transaction, caller: OrganizationCaller, capability: Capability, *, inactive: bool = False
+) -> tuple[Organization, Role]:
+    """Lock the caller's organization and membership, or service account, and check the capability again (security Z-5).
 
-    Every change by a member starts here, because the organization comes first in the lock order.
-    With `inactive`, the organization may have any status.
+    Return the organization and the caller's role. Every change by a member or a service account
+    starts here, because the organization comes first in the lock order. With `inactive`, the
+    organization may have any status.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive.
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; SessionEnded
+    if the service account is not live any more.
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
-    membership = await tx.members.lock(organization.id, caller.user_id)
-    principals.require_capability(to_membership_state(organization, membership), capability, inactive=inactive)
-    assert membership is not None, "principals.require_capability refuses callers who are not members"
-    return organization, membership
+    if isinstance(caller, Member):
+        membership = await tx.members.lock(organization.id, caller.user_id)
+        role = None if membership is None else membership.role
+    else:
+        role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(SessionEnded)
+    context = principals.require_capability(to_membership_state(organization, role), capability, inactive=inactive)
+    return organization, context.role
 
 
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
@@ -121,13 +126,15 @@ async def list_own(ports: Ports, caller: Person) -> list[tuple[Organization, Mem
         return await read.organizations.by_member(caller.user_id)
 
 
-async def get(ports: Ports, caller: Member) -> Organization:
+async def get(ports: Ports, caller: OrganizationCaller) -> Organization:
     """Return the organization that the caller acts in. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
 
 
-async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP) -> Organization:
+async def update(
+    ports: Ports, caller: OrganizationCaller, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP
+) -> Organization:
     """Change the organization's settings, and return it.
 
     Raises: EmptyOrganizationUpdate; the errors of `lock_organization_for`.

@@ -120,12 +120,6 @@ class Membership:
     confirmed_at: datetime | None
 
 
-def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
-    """Return the facts that `principals.require_capability` checks."""
-    return MembershipState(
-        id=organization.id,
-        slug=organization.slug,
-        status=organization.status,
-        role=membership.role if membership else None,
-        confirmed=membership is not None and membership.confirmed_at is not None,
-    )
+def to_membership_state(organization: Organization, role: Role | None) -> MembershipState:
+    """Return the facts that `principals.require_capability` checks. `role` is that of the caller, or None without a membership."""
+    return MembershipState(organization.id, organization.slug, organization.status, role)

@@ -31,7 +31,7 @@ from entrypoints.http.api.applications import (
 from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions, user_access
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, userinfo
+from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
@@ -99,6 +99,7 @@ BLUEPRINTS: Final = (
     (end_session, "OpenID Connect: the logout endpoint, for browsers."),
     (userinfo, "OpenID Connect: the claims about the user of an access token."),
     (discovery, "The metadata of the provider, for OpenID Connect and OAuth."),
+    (protected_resource, "The metadata of this API as a protected resource of OAuth."),
     (device_flow, "The OAuth device flow for programs without a browser."),
     (device_pages, "The page that approves a device."),
     (social, "Sign-in through identity providers."),

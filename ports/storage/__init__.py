@@ -22,6 +22,7 @@ from ports.storage.federation import FederationAutocommit, FederationReading, Fe
 from ports.storage.kernel import KernelAutocommit
 from ports.storage.maintenance import MaintenanceTransaction
 from ports.storage.privacy import PrivacyReading, PrivacyTransaction
+from ports.storage.programs import ProgramsReading, ProgramsTransaction
 from ports.storage.provisioning import ProvisioningAutocommit, ProvisioningReading, ProvisioningTransaction
 from ports.storage.tenancy import TenancyAutocommit, TenancyReading, TenancyTransaction
 
@@ -30,6 +31,7 @@ class Reading(
     AccountsReading,
     TenancyReading,
     ApplicationsReading,
+    ProgramsReading,
     BillingReading,
     AuthenticationReading,
     FederationReading,
@@ -45,6 +47,7 @@ class Transaction(
     AccountsTransaction,
     TenancyTransaction,
     ApplicationsTransaction,
+    ProgramsTransaction,
     BillingTransaction,
     AuthenticationTransaction,
     FederationTransaction,

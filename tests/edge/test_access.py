@@ -139,6 +139,7 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         "GET /metrics",
         "GET /.well-known/jwks.json",
         "GET /.well-known/oauth-authorization-server",
+        "GET /.well-known/oauth-protected-resource/api",
         "GET /.well-known/openid-configuration",
         "GET /openapi.json",
         "GET /docs",

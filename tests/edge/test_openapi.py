@@ -146,8 +146,9 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
         access = access_of(app.view_functions[rule.endpoint])
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
         optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
-        expected = [{access.security: []}, *optional] if access.security else []
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
+            scope = access.requirement(method).scope if access.is_of_api and not access.needs_person else None
+            expected = [{access.security: [scope] if scope else []}, *optional] if access.security else []
             security = document["paths"][path][method.lower()].get("security", [])
             if security != expected:
                 findings.append(f"{method} {path}: {security}, not {expected}")

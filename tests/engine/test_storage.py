@@ -13,9 +13,9 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, email_changes
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.authentication import sessions
+from core.authentication import callers, sessions
 from core.kernel.errors import Outage, Refusal, StorageDown
-from core.kernel.principals import SYSTEM
+from core.kernel.principals import SYSTEM, Requirement
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from ports import Ports
@@ -84,7 +84,7 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
     """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
-    callers = [await sessions.authenticate(ports, pair.access_token, address=None, agent=None) for pair in pairs]
+    callers = [await callers.authenticate(ports, pair.access_token, Requirement(), address=None, agent=None) for pair in pairs]
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
     await deliver(ports)

@@ -102,6 +102,7 @@ ADDITIONS: Final = {
     "GET /auth/userinfo": "decision 35: the userinfo endpoint of OpenID Connect Core",
     "POST /auth/userinfo": "decision 35: the same, with the token in a form",
     "GET /.well-known/openid-configuration": "decision 35: the metadata of OpenID Connect Discovery",
+    "GET /.well-known/oauth-protected-resource/api": "RFC 9728: where clients of the API find its issuer and scopes",
     "GET /.well-known/oauth-authorization-server": "decision 34: the endpoint of RFC 8414",
     "POST /auth/device/verify": "decision 97: approve or deny a device without the page",
     "DELETE /api/user": "decision 251: users delete their own account",
@@ -400,7 +401,7 @@ async def test_endpoints_for_users_require_an_access_token(api: Api) -> None:
             for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
                 answer = await api.call(endpoint.method, path, raw=body, headers=headers)
                 findings += unexpected(f"{endpoint} {headers} {body!r}", answer, 401, "UNAUTHORIZED")
-                if answer.headers.get("WWW-Authenticate") != "Bearer":
+                if not answer.headers.get("WWW-Authenticate", "").startswith("Bearer ") or "error=" in answer.headers["WWW-Authenticate"]:
                     findings.append(f"{endpoint} {headers}: {answer.headers.get('WWW-Authenticate')}")
         findings += unexpected(f"{endpoint} with a bad token", await api.call(endpoint.method, path, token="not.a.token"), 401, "JWT_ERROR")
     assert_none(findings)

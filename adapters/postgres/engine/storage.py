@@ -22,6 +22,7 @@ from adapters.postgres.federation.repositories import FederationRepositories
 from adapters.postgres.kernel.repositories import KernelRepositories
 from adapters.postgres.maintenance.repositories import MaintenanceRepositories
 from adapters.postgres.privacy import Privacy
+from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
 from core.kernel.errors import StorageDown
@@ -44,6 +45,7 @@ class Repositories(
     AccountsRepositories,
     TenancyRepositories,
     ApplicationsRepositories,
+    ProgramsRepositories,
     BillingRepositories,
     AuthenticationRepositories,
     FederationRepositories,

@@ -9,7 +9,7 @@ from core.kernel.values import Page, PageResult
 
 COLUMNS: Final = (
     "l.id, l.org_id, l.action, l.target_type, l.target_id, l.actor_id, l.impersonator_id, l.address, l.agent, l.success, l.details, "
-    "l.created_at, l.actor_kind"
+    "l.created_at, l.actor_kind, l.actor_name"
 )
 # Each combination of filters is a separate statement, so that each gets a plan with the index that
 # provides its order.
@@ -39,8 +39,8 @@ def to_entry(row: Row) -> AuditEntry:
         action=row[2],
         target_type=row[3],
         target_id=row[4],
-        actor=resolve_actor(row[5], row[12], _to_account(row[5], row[13], row[14]), address),
-        impersonator=None if row[6] is None else resolve_actor(row[6], None, _to_account(row[6], row[15], row[16]), address),
+        actor=resolve_actor(row[5], row[12], _to_account(row[5], row[14], row[15]), address, row[13]),
+        impersonator=None if row[6] is None else resolve_actor(row[6], None, _to_account(row[6], row[16], row[17]), address),
         address=address,
         agent=row[8],
         success=row[9],

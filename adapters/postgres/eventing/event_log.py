@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import Repository
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
-from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceKey
+from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceAccountCaller, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,11 @@ class EventLog(Repository):
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
                     id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
-                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, actor_email text,
+                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, actor_name text, actor_email text,
                     impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
                     with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
-                                          actor_id, actor_kind, actor_email, impersonator_id, address, agent, success, payload, number)),
+                                          actor_id, actor_kind, actor_name, actor_email, impersonator_id, address, agent, success,
+                                          payload, number)),
             recipients as (
                 select number, org_id from recorded where org_id is not null
                 union all
@@ -69,10 +70,10 @@ class EventLog(Repository):
                 select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry
                 from recorded h left join recipients t on t.number = h.number),
             audited as (
-                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
-                                       success, details, created_at)
-                select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address,
-                       agent, success, details, at
+                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, actor_name, impersonator_id,
+                                       address, agent, success, details, created_at)
+                select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, actor_name,
+                       impersonator_id, address, agent, success, details, at
                 from logs where has_entry
                 returning id, org_id, created_at),
             forwarded as (
@@ -146,6 +147,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
     return {
         "actor_id": str(person.user_id) if person else credential,
         "actor_kind": kind,
+        "actor_name": caller.name if isinstance(caller, ServiceAccountCaller) else None,
         "actor_email": person.email if person else None,
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
@@ -160,4 +162,6 @@ def _credential(caller: Caller) -> tuple[str | None, str | None]:
             return str(caller.key_id), "api_key"
         case ScimClient():
             return str(caller.token_id), "scim_token"
+        case ServiceAccountCaller():
+            return str(caller.account_id), "service_account"
     return None, None

@@ -49,7 +49,7 @@ WAITING: Final = f"""
                    over (order by h.position rows between unbounded preceding and 1 preceding) as before
         from head h left join audit_log l on l.id = h.entry_id and l.org_id = %(org_id)s)
     select e.position, e.id, e.org_id, e.action, e.target_type, e.target_id, e.actor_id, e.impersonator_id, e.address, e.agent,
-           e.success, e.details, e.created_at, e.actor_kind, a.email, a.is_platform_owner, i.email, i.is_platform_owner
+           e.success, e.details, e.created_at, e.actor_kind, e.actor_name, a.email, a.is_platform_owner, i.email, i.is_platform_owner
     from entries e left join users a on a.id = e.actor_id left join users i on i.id = e.impersonator_id
     where coalesce(e.before, 0) < %(most_bytes)s order by e.position"""
 

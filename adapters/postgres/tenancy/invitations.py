@@ -6,6 +6,7 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.programs.service_accounts import SUMMARY
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page, PageResult
@@ -59,7 +60,8 @@ def to_received(row: Row) -> ReceivedInvitation:
 
 
 def to_listed_invitation(row: Row) -> ListedInvitation:
-    inviter = row[COLUMN_COUNT:]
+    user, service_account = row[COLUMN_COUNT : COLUMN_COUNT + 4], row[COLUMN_COUNT + 4 :]
+    inviter = user if user[0] is not None else service_account
     return ListedInvitation(to_invitation(row), DELETED_ACCOUNT if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
 
 
@@ -215,7 +217,8 @@ def _page(parts: Sequence[LiteralString]) -> LiteralString:
     return f"""
     with matching as ({newest}),
     page as (select * from matching i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
-    select counted.total, {COLUMNS_NOW}, u.id, u.email, u.is_platform_owner, u.created_at
+    select counted.total, {COLUMNS_NOW}, u.id, u.email, u.is_platform_owner, u.created_at, {SUMMARY}
     from (select {totals} as total) counted
-    left join (page i left join users u on u.id = i.invited_by) on true
+    left join (page i left join users u on u.id = i.invited_by
+               left join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id) on true
     {NEWEST_FIRST}"""

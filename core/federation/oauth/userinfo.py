@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Any
 from core.authentication import signing_keys
 from core.authentication.openid_rules import Scope, parse_scope
 from core.kernel import principals
-from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, TokenInvalid, refuse
+from core.kernel.api_scopes import ScopeInsufficient
+from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, refuse
 from core.kernel.principals import OrganizationStatus
 
 if TYPE_CHECKING:
     from ports import Ports
-
-
-class ScopeInsufficient(Forbidden):
-    """This token was not issued for OpenID Connect. Ask for the scope openid when you send the user to sign in."""
-
-    oauth_error = "insufficient_scope"
 
 
 async def load(ports: Ports, token: str) -> dict[str, Any]:
@@ -27,7 +22,7 @@ async def load(ports: Ports, token: str) -> dict[str, Any]:
     """
     claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
     if Scope.OPENID not in claims.scope:
-        raise ScopeInsufficient
+        raise ScopeInsufficient(Scope.OPENID)
     # The tokens of the platform's own frontend are for the API, and userinfo takes them too.
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid

@@ -34,7 +34,7 @@ from core.kernel.principals import Capability, OrganizationStatus
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import Member, ServiceContext
+    from core.kernel.principals import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -44,7 +44,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 # Administration
 
 
-async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> tuple[SamlConfiguration, bool]:
+async def get_configuration(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
     """Return a service's SAML configuration and whether it has a certificate (decision 184).
 
     Raises: ServiceNotFound.
@@ -57,7 +57,7 @@ async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> 
         )
 
 
-async def configure(ports: Ports, caller: Member, service_slug: str, configuration: SamlConfiguration) -> None:
+async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
     """Replace the SAML configuration of a service (decision 185). Certificates are kept.
 
     Raises: SloCertificateInvalid; the errors of `validate` and of `services.lock_organization_for`.
@@ -73,7 +73,7 @@ async def configure(ports: Ports, caller: Member, service_slug: str, configurati
             tx.record(events.saml_configured(service, old, configuration))
 
 
-async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
+async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
     """Disable SAML for a service and deactivate its certificate.
 
     Enabling it again needs a new certificate (decision 186).
@@ -89,7 +89,7 @@ async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
             tx.record(events.saml_disabled(service))
 
 
-async def create_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
+async def create_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Create the certificate for all further signatures.
 
     The previous one is deactivated at once, and its key deleted (security X-11).
@@ -115,7 +115,7 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
         raise SamlNotEnabled
 
 
-async def get_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
+async def get_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Return the active certificate of a service. Raises: ServiceNotFound, CertificateNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)

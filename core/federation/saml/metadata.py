@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.federation.saml.metadata_rules import ServiceProviderMetadata
-    from core.kernel.principals import Member
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names
 
 
-async def read_metadata(ports: Ports, caller: Member, slug: str, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
+async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
     """Return the configuration that the metadata of a service provider describes, and its problems. Nothing is stored.
 
     The configuration is enabled, so that it can be sent to `configuration.configure` once it has no errors.
@@ -81,7 +81,7 @@ async def _choose_certificate(ports: Ports, metadata: ServiceProviderMetadata, p
     return max(usable, key=lambda certificate: usable[certificate], default=None)
 
 
-async def check(ports: Ports, caller: Member, slug: str) -> Sequence[SamlProblem]:
+async def check(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[SamlProblem]:
     """Return the problems of a service's SAML configuration and certificates, as they are now.
 
     Raises: ServiceNotFound.

@@ -1,5 +1,6 @@
 """The logs of second factors and of privacy, for the user and platform owners (decision 143, security M-6)."""
 
+from dataclasses import asdict
 from uuid import UUID
 
 from pydantic import Field
@@ -7,6 +8,7 @@ from quart import Blueprint
 
 from core import privacy
 from core.eventing.audit_rules import AuditActor
+from core.kernel.principals import Capability
 from core.privacy_rules import MfaLogEntry, PrivacyLogEntry
 from entrypoints.http.api.eventing.audit import AuditActorResponse
 from entrypoints.http.edge.access import person, platform_owner
@@ -144,7 +146,7 @@ class MfaEventListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
 @validate_querystring(PageQuery)
 @returns(MfaEventListResponse)
@@ -192,7 +194,7 @@ class PrivacyEventListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
 @validate_querystring(PageQuery)
 @returns(PrivacyEventListResponse)
@@ -217,4 +219,4 @@ def _to_privacy_event(entry: PrivacyLogEntry) -> PrivacyEventResponse:
 
 
 def _to_actor(actor: AuditActor) -> AuditActorResponse:
-    return AuditActorResponse(id=actor.id, email=actor.email, is_platform_owner=actor.is_platform_owner)
+    return AuditActorResponse(**asdict(actor))

@@ -3,6 +3,7 @@
 from pydantic import Field
 from quart import Blueprint
 
+from core.kernel.principals import Capability
 from core.maintenance import health
 from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner
@@ -65,7 +66,7 @@ class PlatformHealthResponse(ResponseModel):
 
 
 @routes.get("/api/platform/health")
-@platform_owner
+@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
 @returns(PlatformHealthResponse)
 async def get_health() -> PlatformHealthResponse:
@@ -121,7 +122,7 @@ class CheckListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/health/checks")
-@platform_owner
+@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
 @returns(CheckListResponse)
 async def run_checks() -> CheckListResponse:
@@ -154,7 +155,7 @@ class SettingListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/settings")
-@platform_owner
+@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
 @returns(SettingListResponse)
 async def list_settings() -> SettingListResponse:

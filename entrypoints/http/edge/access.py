@@ -7,7 +7,7 @@ the request is parsed (decision 16).
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
@@ -16,14 +16,24 @@ from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
 from core.applications import api_keys, api_keys_rules
-from core.authentication import browser, impersonation, sessions, signing_keys
+from core.authentication import browser, callers, impersonation, signing_keys
 from core.billing import provider_events_rules
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
+from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import Capability, NotAPlatformOwner, OwnMembershipNotConfirmed, Permission, Person, ScimClient
+from core.kernel.principals import (
+    Capability,
+    NotAPlatformOwner,
+    OwnMembershipNotConfirmed,
+    Permission,
+    Person,
+    Requirement,
+    ScimClient,
+    ServiceAccountCaller,
+)
 from core.kernel.rate_limits import BILLING, Bucket
 from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
@@ -54,11 +64,38 @@ class Access:
     inactive: bool = False  # the organization need not be active
     applications: bool = False  # allowed with the token of an application (security J-9)
     permission: Permission | None = None  # required of an API key
+    needs_person: bool = False  # a user with a session, and not a service account or a personal access token
+    area: Area | None = None  # of the scope that tokens with scopes need, if no capability names the area
 
     @property
     def limits(self) -> tuple[Bucket, ...]:
         """Return the limits as a tuple."""
         return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
+
+    @property
+    def is_of_api(self) -> bool:
+        """Return whether the route is part of our own API, which is a protected resource (RFC 9728)."""
+        return self.security == "bearer" and self.name != "pre_auth"
+
+    def requirement(self, method: str) -> Requirement:
+        """Return the requirement on a caller who sends a request with this method."""
+        return _requirement(self, method not in SAFE_METHODS)
+
+
+@cache
+def _requirement(access: Access, changes: bool) -> Requirement:
+    scope = None
+    if access.area is not None:
+        scope = find_scope(access.area, changes=changes)
+    elif access.capability is not None:
+        scope = scope_of(access.capability, changes=changes)
+    return Requirement(
+        capability=access.capability,
+        scope=scope,
+        inactive=access.inactive,
+        needs_person=access.needs_person,
+        outlives=bool(access.outlives),
+    )
 
 
 class NotSignedIn(Unauthenticated):
@@ -79,6 +116,8 @@ class Changes(TypedDict, total=False):
     limit: Bucket | tuple[Bucket, ...]
     outlives: bool
     applications: bool
+    needs_person: bool
+    area: Area
 
 
 class AccessDecorator:
@@ -164,18 +203,27 @@ def bearer_token(headers: Headers | None = None) -> str:
     return token
 
 
+def _required(access: Access) -> Requirement:
+    return access.requirement(current_request().method)
+
+
 async def _as_person(access: Access, *, allow_former_users: bool = False) -> None:
-    record = request_record()
-    user = await sessions.authenticate(
-        ports(), bearer_token(), address=record.address, agent=agent(), allow_former_users=allow_former_users
+    user = await callers.authenticate(
+        ports(),
+        bearer_token(),
+        _required(access),
+        address=request_record().address,
+        agent=agent(),
+        allow_former_users=allow_former_users,
     )
     _record_organization(user)
     await _authorize_user(user, access)
 
 
 async def _as_person_with_profile(access: Access) -> None:
-    record = request_record()
-    user, g.own_profile = await sessions.authenticate_with_profile(ports(), bearer_token(), address=record.address, agent=agent())
+    user, g.own_profile = await callers.authenticate_with_profile(
+        ports(), bearer_token(), _required(access), address=request_record().address, agent=agent()
+    )
     _record_organization(user)
     await _authorize_user(user, access)
 
@@ -262,16 +310,21 @@ async def _as_member(access: Access) -> None:
     assert access.capability is not None, "the access of a member has a capability"
     slug = (request.view_args or {})["org_slug"]
     request_record().organization = slug
-    user = await sessions.authenticate_member(
-        ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
+    user = await callers.authenticate_member(
+        ports(), bearer_token(), slug, _required(access), address=request_record().address, agent=agent()
     )
-    await _authorize_user(user, access)
+    await _authorize(user, access)
 
 
 async def _as_platform_owner(access: Access) -> None:
-    await _as_person(access, allow_former_users=True)
-    if not signed_in().is_platform_owner:
-        raise NotAPlatformOwner
+    user = await callers.authenticate_on_platform(
+        ports(), bearer_token(), _required(access), address=request_record().address, agent=agent()
+    )
+    if isinstance(user, Person):
+        _record_organization(user)
+    await _authorize(user, access)
+    if isinstance(user, Person) and not user.is_platform_owner:
+        raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
 
 
 async def _as_service_key(access: Access) -> None:
@@ -299,6 +352,14 @@ async def _as_billing(_: Access) -> None:
     provider_events_rules.verify(app_context().billing_secrets, header, raw, ports().clock.now())
     request_record().caller = "billing"
     g.caller = anonymous()
+
+
+async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> None:
+    if isinstance(user, Person):
+        await _authorize_user(user, access)
+    else:  # what it may do is checked
+        request_record().caller = str(user.account_id)
+        g.caller = user
 
 
 async def _authorize_user(user: Person, access: Access) -> None:
@@ -333,7 +394,6 @@ person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, allow_former_users=True))
 # The token may be missing. If one is sent, it must be valid.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
-platform_owner = AccessDecorator(Access("platform_owner", "bearer", outlives=True), _as_platform_owner)
 
 # Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages
 # carry a form token; a GET must be safe to open from any page. It redirects to the sign-in page.
@@ -351,10 +411,18 @@ page_session = AccessDecorator(Access("page_session", "cookie"), _as_console_use
 platform_page = AccessDecorator(Access("platform_page", "cookie", outlives=True), _as_browser_of_platform_owner)
 
 
-def member(capability: Capability, *, outlives: bool | None = None, inactive: bool = False) -> AccessDecorator:
-    """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
-    access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive)
+def member(capability: Capability, *, outlives: bool | None = None, inactive: bool = False, needs_person: bool = False) -> AccessDecorator:
+    """Return the decorator for members and service accounts of the organization `<org_slug>` whose role has the capability."""
+    access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive, needs_person=needs_person)
     return AccessDecorator(access, _as_member)
+
+
+def platform_owner(
+    capability: Capability, *, outlives: bool | None = None, needs_person: bool = False, limit: Bucket | tuple[Bucket, ...] = ()
+) -> AccessDecorator:
+    """Return the decorator for platform owners, and for service accounts of the platform with a scope for the capability."""
+    access = Access("platform_owner", "bearer", capability=capability, outlives=outlives, needs_person=needs_person, limit=limit)
+    return AccessDecorator(access, _as_platform_owner)
 
 
 def member_page(capability: Capability, *, outlives: bool | None = None, inactive: bool = False) -> AccessDecorator:

@@ -8,7 +8,19 @@ from quart import Quart, Request, Response, current_app, g, request
 
 from core.accounts.devices_rules import PresentedDevice
 from core.accounts.profile_rules import OwnProfile
-from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthClaims, ScimClient, ServiceKey
+from core.kernel.errors import refuse
+from core.kernel.principals import (
+    Anonymous,
+    Caller,
+    Member,
+    NeedsPerson,
+    OrganizationCaller,
+    Person,
+    PlatformCaller,
+    PreAuthClaims,
+    ScimClient,
+    ServiceKey,
+)
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
@@ -95,11 +107,24 @@ def own_profile() -> OwnProfile:
     return cast("OwnProfile", g.own_profile)
 
 
+def acting() -> OrganizationCaller:
+    """Return the caller of a route for members and service accounts of an organization."""
+    client = caller()
+    assert isinstance(client, OrganizationCaller), "only behind @member"
+    return client
+
+
 def acting_member() -> Member:
-    """Return the caller of a route for members of an organization."""
-    user = caller()
-    assert isinstance(user, Member), "only behind @member"
-    return user
+    """Return the caller of a route for members of an organization that uses their account or session. Raises: NeedsPerson."""
+    client = acting()
+    return client if isinstance(client, Member) else refuse(NeedsPerson)
+
+
+def acting_on_platform() -> PlatformCaller:
+    """Return the caller of a route for platform owners and service accounts of the platform."""
+    client = caller()
+    assert isinstance(client, PlatformCaller), "only behind @platform_owner"
+    return client
 
 
 def acting_key() -> ServiceKey:

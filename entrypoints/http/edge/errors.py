@@ -12,12 +12,8 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 from werkzeug.http import parse_accept_header
 
-from core.applications.api_keys_rules import ApiKeyInvalid
 from core.authentication import browser
-from core.billing.provider_events_rules import SignatureInvalid
-from core.federation.oauth.userinfo import ScopeInsufficient
 from core.kernel.errors import (
-    ClientInvalid,
     Conflict,
     Forbidden,
     Invalid,
@@ -30,7 +26,10 @@ from core.kernel.errors import (
     Unsupported,
 )
 from core.kernel.policy import SupportContact
+from core.kernel.principals import AuthenticationInsufficient
 from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.challenges import challenge
 from entrypoints.http.edge.context import app_context, directory_call, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
@@ -129,23 +128,11 @@ def _innermost(error: Exception) -> Exception:
 
 
 def _headers(refusal: Refusal) -> dict[str, str]:
-    match refusal:
-        case Limited():
-            return {"Retry-After": str(refusal.retry_after)}
-        case ClientInvalid():
-            return {"WWW-Authenticate": 'Basic realm="gatehouse", charset="UTF-8"'}  # RFC 6749 section 5.2
-        case ApiKeyInvalid():
-            # 401 must name a scheme (RFC 9110 section 15.5.2). No registered scheme uses a custom
-            # header, so this is ours.
-            return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
-        case SignatureInvalid():
-            return {"WWW-Authenticate": 'Signature realm="gatehouse", header="billing-signature"'}
-        case Unauthenticated():
-            # Without a token, only the scheme is named (RFC 6750 section 3).
-            return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}
-        case ScopeInsufficient():
-            return {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}  # RFC 6750 section 3.1
-    return {}
+    if isinstance(refusal, Limited):
+        return {"Retry-After": str(refusal.retry_after)}
+    view = _view()
+    needed = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url)
+    return {} if needed is None else {"WWW-Authenticate": needed}
 
 
 def _first_error(error: Exception) -> str:
@@ -250,12 +237,14 @@ async def respond(error: Exception) -> Response:
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
+        if isinstance(_innermost(error), AuthenticationInsufficient):
+            answer.status, answer.headers = 403, {}  # a browser understands no challenge for programs
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
         support, without_query = app_context().ports.policy.support, request.path if is_list else None
         page = error_page(
             answer.status, answer.message, request_record().request_id, support, without_query=without_query, end_token=_end_token()
         )
-        return Response(page.body, answer.status, {**page.headers, **answer.headers})
+        return Response(page.body, page.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
     if is_oauth(_view()):
         body = oauth_error_body(answer.message, answer.code, answer.oauth_error)

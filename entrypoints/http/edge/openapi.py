@@ -249,7 +249,7 @@ class Provider(OpenAPIProvider):
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs)]
         _complete_body(operation, docs)
         if access.security is not None:
-            operation["security"] = _security(access, access.security)
+            operation["security"] = _security(access, access.security, method)
         errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
 
@@ -296,9 +296,13 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _security(access: Access, scheme: str) -> list[dict[str, list[str]]]:
-    """Return the alternatives that authenticate a caller. An empty one stands for a caller without credentials."""
-    alternatives: list[dict[str, list[str]]] = [{scheme: []}]
+def _security(access: Access, scheme: str, method: str) -> list[dict[str, list[str]]]:
+    """Return the alternatives that authenticate a caller, with the scope that tokens with scopes need.
+
+    An empty one stands for a caller without credentials.
+    """
+    scope = access.requirement(method.upper()).scope if access.is_of_api and not access.needs_person else None
+    alternatives: list[dict[str, list[str]]] = [{scheme: [] if scope is None else [scope.value]}]
     if access.or_cookie:
         alternatives.append({"cookie": []})
     elif access.optional:

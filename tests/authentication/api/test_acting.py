@@ -46,8 +46,8 @@ def add_routes(app: QuartTrio) -> None:
         "/test/person/alone": person(outlives=True)(view),
         "/test/optional": person_if_present(view),
         "/test/optional/alone": person_if_present(outlives=True)(view),
-        "/test/platform": platform_owner(view),
-        "/test/platform/limited": platform_owner(limit=LOGIN)(view),
+        "/test/platform": platform_owner(Capability.PLATFORM_USERS_VIEW)(view),
+        "/test/platform/limited": platform_owner(Capability.PLATFORM_USERS_VIEW, limit=LOGIN)(view),
         "/test/in/<org_slug>/view": member(Capability.MEMBERS_VIEW)(view),
         "/test/in/<org_slug>/manage": member(Capability.MEMBERS_MANAGE)(view),
         "/test/in/<org_slug>/own": member(Capability.ORGANIZATION_OWN)(view),
@@ -263,7 +263,8 @@ async def test_a_rate_limit_does_not_weaken_the_access_check() -> None:
     async def view() -> str:
         return "reached"
 
-    for guarded in (platform_owner(limit=LOGIN)(view), member(Capability.MEMBERS_VIEW, outlives=True)(limit=LOGIN)(view)):
+    platform = platform_owner(Capability.PLATFORM_OWN, outlives=True, limit=LOGIN)(view)
+    for guarded in (platform, member(Capability.MEMBERS_VIEW, outlives=True)(limit=LOGIN)(view)):
         assert (access_of(guarded).limit, access_of(guarded).outlives) == (LOGIN, True)
 
 

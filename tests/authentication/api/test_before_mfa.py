@@ -19,7 +19,7 @@ from tests.federation.api.relying import RelyingParty, add_relying_party, redire
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, form_token, leads_to
 from tests.support.builders import EMAIL, Api, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
-from tests.support.refusals import FORBIDDEN, refused
+from tests.support.refusals import UNAUTHORIZED, refused
 from tests.support.saml import SamlApplication, posted_response
 from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service_user, service_context
@@ -98,7 +98,7 @@ async def test_no_saml_assertion_without_the_second_factor(old_session: OldSessi
 async def test_no_idp_initiated_assertion_without_the_second_factor(old_session: OldSession, new_token: str, shop: SamlApplication) -> None:
     await old_session.enable_mfa(new_token)
     answer = await old_session.api.get(f"{shop.management}/login", token=old_session.token)
-    assert refused(answer) == FORBIDDEN
+    assert refused(answer) == UNAUTHORIZED
     assert "Sign in again" in answer.text
     assert (await old_session.api.get(f"{shop.management}/login", token=new_token)).status == 200
 
@@ -135,7 +135,7 @@ async def test_no_device_approval_without_the_second_factor(
     form = form_token(await old_session.browser.open(VERIFY))
     app = await old_session.enable_mfa(new_token)
     answer = await old_session.api.post(VERIFY, {"user_code": user_code, "action": "approve"}, token=old_session.token)
-    assert refused(answer) == FORBIDDEN
+    assert refused(answer) == UNAUTHORIZED
     path = f"{VERIFY}?user_code={user_code}"
     assert leads_to(await old_session.browser.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
         f"{SIGN_IN}?next={quote(path, safe='')}"
@@ -175,4 +175,4 @@ async def test_disabling_the_second_factor_restores_the_rights_of_old_sessions(
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
     await old_session.enable_mfa_in_browser()
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"], "this session enabled it"
-    assert refused(await old_session.api.get(f"{shop.management}/login", token=new_token)) == FORBIDDEN
+    assert refused(await old_session.api.get(f"{shop.management}/login", token=new_token)) == UNAUTHORIZED

@@ -280,7 +280,7 @@ async def test_the_organization_sees_the_impersonator_but_not_the_reason(support
     [entry] = (await support.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"]
     impersonator = {"id": str(support.account.id), "email": support.account.email}
     assert (entry["action"], entry["target_type"], entry["target_id"]) == ("user.impersonated", "user", acme.id("member"))
-    assert entry["actor"] == {**impersonator, "is_platform_owner": True}
+    assert entry["actor"] == {**impersonator, "is_platform_owner": True, "kind": "user", "name": None}
     assert entry["details"] == {
         "session_id": impersonation["session_id"],
         "expires_at": impersonation["expires_at"],

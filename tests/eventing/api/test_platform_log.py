@@ -41,7 +41,13 @@ async def test_an_impersonation_is_found_with_its_reason_and_its_requests(platfo
     answer = await platform.api.get(f"{LOG}/{first['audit_log_id']}", token=platform.token)
     assert (answer.status, answer.json["id"], answer.json["org_id"]) == (200, first["audit_log_id"], None)
     assert answer.json["details"]["reason"] == REASON
-    assert answer.json["actor"] == {"id": str(support.account.id), "email": support.account.email, "is_platform_owner": True}
+    assert answer.json["actor"] == {
+        "id": str(support.account.id),
+        "email": support.account.email,
+        "is_platform_owner": True,
+        "kind": "user",
+        "name": None,
+    }
     found = await logs(platform, f"?session_id={answer.json['details']['session_id']}")
     assert [(entry["action"], entry["details"].get("route")) for entry in found] == [
         ("impersonation.request", "/api/user/devices/<device_id>"),

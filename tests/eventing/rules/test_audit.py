@@ -108,7 +108,7 @@ def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
 
 
 def test_a_credential_is_shown_with_its_id() -> None:
-    assert resolve_actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal")
+    assert resolve_actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal", kind="api_key")
 
 
 def test_an_entry_without_actor_is_from_the_system_or_an_anonymous_caller() -> None:

@@ -48,7 +48,7 @@ def test_http_gets_an_array_of_entries_as_in_the_audit_log() -> None:
     assert "Größe".encode() in content
     second = audit_json(two)
     assert (second["id"], second["org_id"]) == (str(two.id), str(two.org_id))
-    assert second["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True}
+    assert second["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True, "kind": "user", "name": None}
     assert second["details"] == {"note": "Größe", "impersonator": {"id": "2", "email": "steward@example.com"}}
     assert second["created_at"] == "2026-03-14T15:09:26.535897Z"
 

@@ -13,6 +13,9 @@ from tests.support.rows import SECOND
 AGENT = {"User-Agent": FIREFOX}
 
 
+OF_OWNER = {"is_platform_owner": True, "kind": "user", "name": None}
+
+
 async def test_users_and_platform_owners_read_the_log_of_second_factors(platform: Platform, ports: Ports, pool: Pool) -> None:
     user, other = await with_mfa(ports, pool), await with_mfa(ports, pool, "eve@example.com")
     for account in (user, other):
@@ -37,7 +40,7 @@ async def test_users_and_platform_owners_read_the_log_of_second_factors(platform
     answer = await platform.api.get(f"/api/platform/users/{user.id}/mfa/events?limit=2", token=platform.token)
     assert answer.status == 200, answer.text
     removal, failure = answer.json["events"]
-    assert removal["actor"] == {"id": str(platform.account.id), "email": platform.account.email, "is_platform_owner": True}
+    assert removal["actor"] == {"id": str(platform.account.id), "email": platform.account.email, **OF_OWNER}
     assert (removal["reason"], removal["impersonator"], removal["ip_address"] is not None) == ("The phone was lost.", None, True)
     assert (failure["actor"], failure["ip_address"]) == (None, "198.51.100.7")
     assert answer.json["pagination"]["total"] == await _count(pool, user.id)

@@ -78,7 +78,7 @@ async def test_an_address_that_was_never_verified_gets_no_email(api: Api, ports:
     assert await run_sql(pool, "select 1 from mails") == []
 
 
-@pytest.mark.parametrize(("age", "status"), [(TEN_MINUTES, 200), (TEN_MINUTES + SECOND, 403)])
+@pytest.mark.parametrize(("age", "status"), [(TEN_MINUTES, 200), (TEN_MINUTES + SECOND, 401)])
 async def test_the_sign_in_must_be_recent(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, user: Account, age: timedelta, status: int
 ) -> None:
@@ -87,7 +87,8 @@ async def test_the_sign_in_must_be_recent(
     answer = await delete(api, token)
     assert answer.status == status
     assert await is_deleted(pool, user) == (status == 200)
-    if status == 403:
+    if status == 401:
+        assert 'error="insufficient_user_authentication", max_age="600"' in answer.headers["WWW-Authenticate"]
         assert answer.json["error"] == "Sign in again, with your second factor if you use one, and repeat this within 10 minutes."
         assert (await delete(api, (await api.login()).json["access_token"])).status == 200
 
@@ -96,7 +97,7 @@ async def test_a_session_that_a_code_started_does_not_count(api: Api, ports: Por
     """The sign-in that approved the code can be older."""
     token = (await sign_in(ports, user)).access_token
     await run_sql(pool, "update sessions set grant_type = 'authorization_code'")
-    assert refused(await delete(api, token)) == FORBIDDEN
+    assert refused(await delete(api, token)) == UNAUTHORIZED
     assert not await is_deleted(pool, user)
 
 
@@ -110,8 +111,8 @@ async def test_with_a_second_factor_the_sign_in_must_have_used_it(
     tokens = await api.post("/api/auth/mfa/verify", {"code": app.code(), "trust_device": True}, token=pre_auth, headers=device)
     clock.advance(SECOND)
     trusted = await api.post("/api/auth/login", first | {"device_token": tokens.json["device_token"]}, headers=device)
-    assert refused(await delete(api, trusted.json["access_token"])) == FORBIDDEN, "the trusted device skipped the second factor"
-    assert refused(await delete(api, (await sign_in(ports, user)).access_token)) == FORBIDDEN
+    assert refused(await delete(api, trusted.json["access_token"])) == UNAUTHORIZED, "the trusted device skipped the second factor"
+    assert refused(await delete(api, (await sign_in(ports, user)).access_token)) == UNAUTHORIZED
     assert (await delete(api, tokens.json["access_token"])).status == 200
     assert await is_deleted(pool, user)
 

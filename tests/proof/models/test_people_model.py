@@ -26,12 +26,12 @@ from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
 from core.accounts.attempt_limits_rules import TooManyAttempts
 from core.accounts.devices_rules import DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, ListedDevice, Location, PresentedDevice
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
-from core.authentication import login, session_start, sessions, signing_keys
+from core.authentication import callers, login, session_start, sessions, signing_keys
 from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import Anonymous, Person, PreAuthClaims, ServiceContext
+from core.kernel.principals import Anonymous, Person, PreAuthClaims, Requirement, ServiceContext
 from core.kernel.values import digest, new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics
@@ -707,7 +707,7 @@ class PeopleMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await sessions.authenticate(self.ports, token, address=HOME.address, agent=HOME.agent)
+        return await callers.authenticate(self.ports, token, Requirement(), address=HOME.address, agent=HOME.agent)
 
     def _refresh(self, session: KnownSession, nth: int) -> None:
         was_live, text = self.is_live(session), session.tokens[nth]

@@ -15,13 +15,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, accounts_rules
-from core.authentication import sessions
+from core.authentication import callers, sessions
 from core.authentication.login_rules import CredentialsInvalid
 from core.authentication.service_access import find_password_service
 from core.authentication.sessions_rules import RefreshTokenInvalid, TokenPair
 from core.kernel.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, ServiceContext
+from core.kernel.principals import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, Requirement, ServiceContext
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
@@ -127,7 +127,7 @@ class SessionMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await sessions.authenticate(self.ports, token, address=None, agent=None)
+        return await callers.authenticate(self.ports, token, Requirement(), address=None, agent=None)
 
     @initialize()
     def begin(self) -> None:

@@ -30,7 +30,7 @@ from core.kernel.principals import (
 )
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations, organizations_rules
-from core.tenancy.organizations_rules import EmptyOrganizationUpdate, Limit, LimitSource, Membership, Organization, Tier
+from core.tenancy.organizations_rules import EmptyOrganizationUpdate, Limit, LimitSource, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
@@ -74,15 +74,9 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
     assert (organization.user_limit, organization.service_limit) == (users, services)
 
 
-@pytest.mark.parametrize("confirmed", [None, NOW])
-def test_the_standing_of_a_member_has_role_and_confirmation(confirmed: datetime | None) -> None:
-    membership = Membership(id=UUID(int=4), org_id=ACME.id, user_id=UUID(int=5), role=Role.ADMIN, created_at=NOW, confirmed_at=confirmed)
-    membership_state = MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
-    assert organizations_rules.to_membership_state(ACME, membership) == membership_state
-
-
-def test_the_standing_of_a_non_member_has_no_role() -> None:
-    assert organizations_rules.to_membership_state(ACME, None) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
+@pytest.mark.parametrize("role", [None, Role.ADMIN])
+def test_a_membership_state_has_the_role_and_the_status(role: Role | None) -> None:
+    assert organizations_rules.to_membership_state(ACME, role) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, role)
 
 
 def test_an_error_message_says_what_to_do() -> None:
@@ -276,8 +270,8 @@ async def test_lock_organization_for_locks_organization_and_membership(ports: Po
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.lock_organization_for(tx, caller, capability)
-        assert (organization.id, membership.org_id, membership.user_id, membership.role) == (org, org, caller.user_id, Role.OWNER)
+        organization, role = await organizations.lock_organization_for(tx, caller, capability)
+        assert (organization.id, role) == (org, Role.OWNER)
         for table in ("organizations", "memberships"):
             free: list[Any] = []
 

@@ -10,10 +10,10 @@ from quart import Blueprint
 from core.accounts import platform, platform_users
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
 from core.kernel.errors import Invalid
-from core.kernel.principals import Role
+from core.kernel.principals import Capability, Role
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, SearchLimit, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -77,7 +77,7 @@ class UserSearchResponse(ResponseModel):
 
 
 @routes.get("/api/platform/users/search")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
 @validate_querystring(UserSearchQuery)
 @returns(UserSearchResponse)
@@ -120,7 +120,7 @@ class UserMfaStatusResponse(ResponseModel):
 
 
 @routes.get("/api/platform/users/<user_id>/mfa/status")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
 @returns(UserMfaStatusResponse)
 async def get_mfa_status(user_id: str) -> UserMfaStatusResponse:
@@ -163,7 +163,7 @@ class RemoveMfaResponse(ResponseModel):
 
 
 @routes.delete("/api/platform/users/<user_id>/mfa")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
 @validate_request(RemoveMfaRequest)
 @validate_querystring(RemoveMfaQuery)
@@ -177,7 +177,7 @@ async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMf
     reason = data.reason or query_args.reason
     if reason is None:
         raise ReasonMissing
-    if await platform_users.remove_mfa(ports(), signed_in(), user_id, reason):
+    if await platform_users.remove_mfa(ports(), acting_on_platform(), user_id, reason):
         message = "Two-factor authentication was turned off for this account, and its sessions were ended."
     else:
         message = "Two-factor authentication was already off for this account."
@@ -199,7 +199,7 @@ class AccountStateResponse(ResponseModel):
 
 
 @routes.post("/api/platform/users/<user_id>/deactivate")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
 @validate_request(AccountStateRequest)
 @returns(AccountStateResponse)
@@ -211,13 +211,13 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     account. Memberships stay, also that of an owner. Nothing changes if a platform owner has already
     deactivated it. Platform owners cannot be deactivated.
     """
-    changed = await platform_users.deactivate(ports(), signed_in(), user_id, data.reason)
+    changed = await platform_users.deactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account was deactivated, and its sessions were ended." if changed else "The account was already deactivated."
     return AccountStateResponse(message=message, user_id=user_id, is_active=False)
 
 
 @routes.post("/api/platform/users/<user_id>/reactivate")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
 @validate_request(AccountStateRequest)
 @returns(AccountStateResponse)
@@ -227,7 +227,7 @@ async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     If the directory of an organization has deactivated the account, too, it stays closed, and
     `is_active` is false. Otherwise the user can sign in again, and gets an email.
     """
-    account = await platform_users.reactivate(ports(), signed_in(), user_id, data.reason)
+    account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account is active." if account.is_usable else "The account is still deactivated by an organization's directory."
     return AccountStateResponse(message=message, user_id=user_id, is_active=account.is_usable)
 
@@ -243,7 +243,7 @@ class MfaMetricsResponse(ResponseModel):
 
 
 @routes.get("/api/platform/mfa/metrics")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
 @returns(MfaMetricsResponse)
 async def get_mfa_metrics() -> MfaMetricsResponse:
@@ -281,7 +281,7 @@ class MfaAlertListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/mfa/suspicious")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
 @returns(MfaAlertListResponse)
 async def list_mfa_alerts() -> MfaAlertListResponse:
@@ -317,7 +317,7 @@ class PlatformOwnerListResponse(ResponseModel):
 
 
 @routes.get("/api/platform/owners")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
 @returns(PlatformOwnerListResponse)
 async def list_owners() -> PlatformOwnerListResponse:
@@ -335,7 +335,7 @@ class AddPlatformOwnerRequest(RequestModel):
 
 
 @routes.post("/api/platform/owners")
-@platform_owner
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
 @refuses(404)
 @validate_request(AddPlatformOwnerRequest)
 @returns(PlatformOwnerResponse)
@@ -349,7 +349,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 
 @routes.delete("/api/platform/owners/<user_id>")
-@platform_owner
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
 @refuses(400)
 @returns(PlatformOwnerResponse)
 async def remove_owner(user_id: str) -> PlatformOwnerResponse:

@@ -16,7 +16,7 @@ from core.kernel.principals import Capability, Permission
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting_key, acting_member, ports
+from entrypoints.http.edge.context import acting, acting_key, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -85,7 +85,7 @@ async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list
     Counts the successful logins by any method: to all services of the organization, and of its
     members to Gatehouse itself. Days without logins are left out. The earliest day comes first.
     """
-    days = await analytics.count_by_day(ports(), acting_member(), query_args.date_range())
+    days = await analytics.count_by_day(ports(), acting(), query_args.date_range())
     return [_to_daily_logins(logins) for logins in days]
 
 
@@ -100,7 +100,7 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
     Services without logins in the range and deleted services are left out. The highest count comes
     first.
     """
-    services = await analytics.count_by_service(ports(), acting_member(), query_args.date_range())
+    services = await analytics.count_by_service(ports(), acting(), query_args.date_range())
     return [
         ServiceLoginsResponse(service_id=logins.service_id, service_name=logins.service_name, count=logins.count) for logins in services
     ]
@@ -117,7 +117,7 @@ async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) ->
     Logins of members to Gatehouse itself are included, logins by password or SAML are not. Providers
     without logins in the range are left out. The highest count comes first.
     """
-    providers = await analytics.count_by_provider(ports(), acting_member(), query_args.date_range())
+    providers = await analytics.count_by_provider(ports(), acting(), query_args.date_range())
     return [_to_provider_logins(logins) for logins in providers]
 
 
@@ -148,7 +148,7 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     Returns the latest successful logins to the organization's services and of its members to
     Gatehouse itself, newest first. A large limit is allowed: the response is streamed.
     """
-    return await stream_list(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
+    return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), _to_recent_login)
 
 
 class SubscriptionCountsResponse(ResponseModel):

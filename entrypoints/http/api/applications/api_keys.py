@@ -12,7 +12,7 @@ from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -99,7 +99,7 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple
     Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
     secret is returned only once: store it safely.
     """
-    key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
+    key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
     return CreatedApiKeyResponse(**dict(_details(key)), key=secret), 201
 
 
@@ -121,7 +121,7 @@ async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
 
     Returns the keys of the service without their secrets, newest first, including expired keys.
     """
-    page = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
+    page = await api_keys.list_keys(ports(), acting(), service_slug, query_args.limit, query_args.offset)
     return ApiKeyListResponse(api_keys=[_to_response(key) for key in page.items], total=page.total)
 
 
@@ -133,7 +133,7 @@ async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyRespon
 
     The secret is not returned.
     """
-    return _to_response(await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id)))
+    return _to_response(await api_keys.find(ports(), acting(), service_slug, path_id(api_key_id)))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
@@ -144,5 +144,5 @@ async def delete(org_slug: str, service_slug: str, api_key_id: str) -> Response:
 
     Requests with this key are refused immediately. This cannot be undone.
     """
-    await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
+    await api_keys.delete(ports(), acting(), service_slug, path_id(api_key_id))
     return no_content()

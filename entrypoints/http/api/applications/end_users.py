@@ -11,7 +11,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -62,7 +62,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     page = query_args.page_request()
     # A text that is not an id matches no service, as in paths (decision 13).
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
-    result = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=service_id)
+    result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
     return EndUserListResponse(users=[_to_response(user) for user in result.items], pagination=pagination(page, result.total))
 
 
@@ -128,7 +128,7 @@ async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
 
     Identities, services, logins and sessions of other organizations are not included.
     """
-    return _to_details_response(await end_users.find(ports(), acting_member(), path_id(user_id)))
+    return _to_details_response(await end_users.find(ports(), acting(), path_id(user_id)))
 
 
 def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
@@ -180,5 +180,5 @@ async def revoke_sessions(org_slug: str, user_id: str) -> RevokedSessionsRespons
     Ends all sessions of the user in the organization and its services, and everything that would
     start a new one, such as authorization codes. Sessions in other organizations continue.
     """
-    revoked = await end_users.revoke_sessions(ports(), acting_member(), path_id(user_id))
+    revoked = await end_users.revoke_sessions(ports(), acting(), path_id(user_id))
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)

@@ -9,7 +9,7 @@ from core.kernel.principals import Capability
 from entrypoints.http.api.applications.analytics import DailyLoginsResponse
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("overview", __name__)
@@ -44,7 +44,7 @@ class OverviewResponse(ResponseModel):
 @returns(OverviewResponse)
 async def get_overview(org_slug: str) -> OverviewResponse:
     """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks."""
-    loaded = await overview.load(ports(), acting_member())
+    loaded = await overview.load(ports(), acting())
     return OverviewResponse(
         members=loaded.members,
         services=loaded.services,

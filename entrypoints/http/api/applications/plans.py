@@ -15,7 +15,7 @@ from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns
@@ -44,7 +44,7 @@ def existing_plan(view: View) -> View:
     @wraps(view)
     async def check_plan(org_slug: str, service_slug: str, plan_id: str) -> Any:
         id_ = path_id(plan_id)
-        await plans.require(ports(), acting_member(), service_slug, id_)
+        await plans.require(ports(), acting(), service_slug, id_)
         return await view(org_slug=org_slug, service_slug=service_slug, plan_id=id_)
 
     return check_plan
@@ -87,7 +87,7 @@ async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanRes
     Users can buy the plan as soon as it has a `billing_price_id`. API keys of the service can
     subscribe users to it immediately.
     """
-    return to_plan_response(await plans.create(ports(), acting_member(), service_slug, data.build()))
+    return to_plan_response(await plans.create(ports(), acting(), service_slug, data.build()))
 
 
 class PlanListResponse(ResponseModel):
@@ -105,9 +105,7 @@ async def list_plans(org_slug: str, service_slug: str) -> Response:
 
     Returns all plans of the service, oldest first, without deleted plans.
     """
-    return await stream_list(
-        await plans.list_plans(ports(), acting_member(), service_slug), to_plan_response, name="plans", count_name="total"
-    )
+    return await stream_list(await plans.list_plans(ports(), acting(), service_slug), to_plan_response, name="plans", count_name="total")
 
 
 class PlanUpdateRequest(RequestModel):
@@ -142,7 +140,7 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
         features=() if data.features is None else data.features,
         billing_price_id=data.billing_price_id,
     )
-    return to_plan_response(await plans.update(ports(), acting_member(), service_slug, plan_id, changes))
+    return to_plan_response(await plans.update(ports(), acting(), service_slug, plan_id, changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
@@ -155,5 +153,5 @@ async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
     Plans with active or past due subscriptions cannot be deleted. Ended subscriptions keep the
     plan.
     """
-    await plans.delete(ports(), acting_member(), service_slug, path_id(plan_id))
+    await plans.delete(ports(), acting(), service_slug, path_id(plan_id))
     return no_content()

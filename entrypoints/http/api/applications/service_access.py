@@ -13,7 +13,7 @@ from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -53,7 +53,7 @@ def _to_response(settings: AccessSettings) -> ServiceAccessResponse:
 @returns(ServiceAccessResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
     """Get the access settings of a service."""
-    return _to_response((await services.find(ports(), acting_member(), service_slug)).access)
+    return _to_response((await services.find(ports(), acting(), service_slug)).access)
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
@@ -69,7 +69,7 @@ async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) 
     another one ends the assignments by the directory.
     """
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
-    return _to_response(await access.save_settings(ports(), acting_member(), service_slug, settings))
+    return _to_response(await access.save_settings(ports(), acting(), service_slug, settings))
 
 
 class AssignmentResponse(ResponseModel):
@@ -116,7 +116,7 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
     Users with a subscription are admitted like assigned users, but are not in this list.
     """
     page = query_args.page_request()
-    result = await access.list_assignments(ports(), acting_member(), service_slug, page, search=query_args.search)
+    result = await access.list_assignments(ports(), acting(), service_slug, page, search=query_args.search)
     return AssignmentListResponse(
         assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
     )
@@ -145,7 +145,7 @@ async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequ
     The rules are those of `PUT`. An address without an account is refused like a user who is not
     one of the organization.
     """
-    user_id = await access.assign_by_email(ports(), acting_member(), service_slug, Email(data.email))
+    user_id = await access.assign_by_email(ports(), acting(), service_slug, Email(data.email))
     return AssignedUserResponse(user_id=user_id)
 
 
@@ -159,7 +159,7 @@ async def assign(org_slug: str, service_slug: str, user_id: str) -> Response:
     confirmed when the member uses the organization. Assigning a user again changes nothing. When a
     user's membership ends, their assignments end, too.
     """
-    await access.assign(ports(), acting_member(), service_slug, path_id(user_id))
+    await access.assign(ports(), acting(), service_slug, path_id(user_id))
     return no_content()
 
 
@@ -173,5 +173,5 @@ async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
     have a subscription. To end their sessions immediately, use
     `DELETE /api/organizations/{org_slug}/users/{user_id}/sessions`.
     """
-    await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
+    await access.unassign(ports(), acting(), service_slug, path_id(user_id))
     return no_content()

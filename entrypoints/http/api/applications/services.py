@@ -31,7 +31,7 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -45,7 +45,7 @@ def existing_service(view: View) -> View:
 
     @wraps(view)
     async def check_service(service_slug: str, **arguments: Any) -> Any:
-        await services.find(ports(), acting_member(), service_slug)
+        await services.find(ports(), acting(), service_slug)
         return await view(service_slug=service_slug, **arguments)
 
     return check_service
@@ -240,7 +240,7 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
         backchannel_logout_uri=data.backchannel_logout_uri,
         **client_settings(data),
     )
-    created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
+    created = await services.create(ports(), acting(), data.slug, data.name, data.service_type, settings)
     return CreatedServiceResponse(
         service=to_service_response(created.service),
         default_plan=to_plan_response(created.default_plan),
@@ -278,7 +278,7 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     """
     batches, quota = await services.list_services(
         ports(),
-        acting_member(),
+        acting(),
         query_args.service_type,
         query_args.limit,
         query_args.offset,
@@ -296,7 +296,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
 
     The client secret is not returned.
     """
-    return to_service_response(await services.find(ports(), acting_member(), service_slug))
+    return to_service_response(await services.find(ports(), acting(), service_slug))
 
 
 class ServiceUpdateRequest(ClientSettingsUpdateRequest):
@@ -344,7 +344,7 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
     secret and the keys are deleted.
     """
     changes = dict(data) | client_settings(data)
-    service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**changes))
+    service, client_secret = await services.update(ports(), acting(), service_slug, ServiceSettings(**changes))
     return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
 
 
@@ -372,12 +372,12 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
     The old secret stops working immediately, or after `overlap_seconds`. The new one is returned
     only once. `spa`, `mobile` and `desktop` services have no client secret.
     """
-    secret = await services.rotate_secret(ports(), acting_member(), service_slug, data.overlap_seconds)
+    secret = await services.rotate_secret(ports(), acting(), service_slug, data.overlap_seconds)
     return ClientSecretResponse(client_secret=secret)
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
 @describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete a service.

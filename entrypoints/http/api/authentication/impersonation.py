@@ -6,6 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import impersonation
+from core.kernel.principals import Capability
 from core.kernel.rate_limits import IMPERSONATE
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
@@ -43,7 +44,7 @@ class ImpersonationResponse(ResponseModel):
 
 
 @routes.post("/api/platform/impersonate/<user_id>")
-@platform_owner(limit=IMPERSONATE)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, limit=IMPERSONATE)
 @existing_user
 @validate_request(ImpersonationRequest)
 @returns(ImpersonationResponse)

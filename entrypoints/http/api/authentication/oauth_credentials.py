@@ -14,7 +14,7 @@ from core.kernel.providers import Provider
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 
@@ -87,7 +87,7 @@ async def put_oauth_credentials(
 
     The service then signs users in with its own OAuth client instead of the platform's. The request replaces earlier credentials.
     """
-    credentials = await oauth_credentials.put(ports(), acting_member(), service_slug, provider, data.client_id, data.client_secret)
+    credentials = await oauth_credentials.put(ports(), acting(), service_slug, provider, data.client_id, data.client_secret)
     return _to_response(credentials)
 
 
@@ -101,7 +101,7 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 
     The client secret is never returned. The response is 404 if the service uses the credentials of the platform.
     """
-    return _to_response(await oauth_credentials.load(ports(), acting_member(), service_slug, provider))
+    return _to_response(await oauth_credentials.load(ports(), acting(), service_slug, provider))
 
 
 @routes.delete(PATH)
@@ -114,5 +114,5 @@ async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: P
 
     The service then uses the credentials of the platform again.
     """
-    await oauth_credentials.remove(ports(), acting_member(), service_slug, provider)
+    await oauth_credentials.remove(ports(), acting(), service_slug, provider)
     return no_content()

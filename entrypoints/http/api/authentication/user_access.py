@@ -7,12 +7,13 @@ from quart import Blueprint
 
 from core.authentication import user_access
 from core.authentication.sessions_rules import LiveSession
+from core.kernel.principals import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user, to_found_response
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.context import acting_on_platform, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns
@@ -50,7 +51,7 @@ class UserDetailsResponse(FoundUserResponse):
 
 
 @routes.get("/api/platform/users/<user_id>")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
 @returns(UserDetailsResponse)
 async def get_user(user_id: str) -> UserDetailsResponse:
@@ -58,7 +59,7 @@ async def get_user(user_id: str) -> UserDetailsResponse:
 
     Works for deactivated and anonymized accounts, too. Accounts that are linked in a single service are left out.
     """
-    details = await user_access.find(ports(), signed_in(), path_id(user_id))
+    details = await user_access.find(ports(), acting_on_platform(), path_id(user_id))
     return UserDetailsResponse(
         **dict(to_found_response(details.user)),
         email_verified_at=details.account.email_verified_at,
@@ -103,7 +104,7 @@ class UserAccessRequest(RequestModel):
 
 
 @routes.post("/api/platform/users/<user_id>/end-sessions")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
 @validate_request(UserAccessRequest)
 @returns(Message)
@@ -114,12 +115,12 @@ async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
     trusted devices stay, so the user can sign in again. The organizations of the user get the event
     `user.sessions_revoked` in their audit logs.
     """
-    await user_access.end_sessions(ports(), signed_in(), user_id, data.reason)
+    await user_access.end_sessions(ports(), acting_on_platform(), user_id, data.reason)
     return Message(message="All sessions of this user were ended.")
 
 
 @routes.post("/api/platform/users/<user_id>/password-reset")
-@platform_owner
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
 @validate_request(UserAccessRequest)
 @returns(Message)
@@ -129,5 +130,5 @@ async def send_password_reset(user_id: UUID, data: UserAccessRequest) -> Message
     The link goes to the user's own address and works once. Until then the password and the sessions
     stay. It counts toward the five emails with a link that a user gets in an hour.
     """
-    await user_access.send_password_reset(ports(), signed_in(), user_id, data.reason)
+    await user_access.send_password_reset(ports(), acting_on_platform(), user_id, data.reason)
     return Message(message="The email with the link is on its way.")

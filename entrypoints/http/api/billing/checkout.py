@@ -34,7 +34,7 @@ class CheckoutResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
-@member(Capability.SERVICES_VIEW, outlives=False)
+@member(Capability.SERVICES_VIEW, outlives=False, needs_person=True)
 @existing_service
 @refuses(501)
 @validate_request(CheckoutRequest)

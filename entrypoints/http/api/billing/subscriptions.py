@@ -22,7 +22,7 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting_key, acting_member, no_content, ports, signed_in
+from entrypoints.http.edge.context import acting, acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -119,7 +119,7 @@ async def list_of_service(org_slug: str, service_slug: str, query_args: Subscrip
     The subscriptions are those that API keys of the service list at `/api/service/subscriptions`.
     """
     page = await subscriptions.list_of_service(
-        ports(), acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
+        ports(), acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     listed = [ListedSubscriptionResponse(**dict(_to_response(item.subscription)), email=item.email) for item in page.items]
     return ServiceSubscriptionListResponse(subscriptions=listed, total=page.total)

@@ -13,7 +13,7 @@ from core.kernel.principals import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -22,14 +22,16 @@ routes = Blueprint("audit", __name__)
 
 
 class AuditActorResponse(ResponseModel):
-    """The actor of an entry: a user, an API key, a SCIM token, or an actor without account."""
+    """The actor of an entry: a user, a service account, an API key, a SCIM token, or an actor without account."""
 
     id: str = Field(
-        description="The id of the user, API key or SCIM token. Or `system` for a background job, `anonymous` for a caller without a "
-        "session, `unknown` for a deleted account."
+        description="The id of the user, service account, API key or SCIM token. Or `system` for a background job, `anonymous` for a "
+        "caller without a session, `unknown` for a deleted account."
     )
     email: str = Field(description="The email address of the user, or a placeholder for other actors.", examples=["ada@example.com"])
     is_platform_owner: bool = Field(description="Whether the actor is a platform owner.")
+    kind: str = Field(description="`user`, `service_account`, `api_key`, `scim_token`, `system` or `anonymous`.")
+    name: str | None = Field(description="The name that a service account had when it acted, and null for other actors.")
 
 
 class AuditEntryResponse(ResponseModel):
@@ -100,7 +102,7 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
     Entries are sorted by time, newest first. Filters can be combined.
     """
     page = query_args.page_request()
-    entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), page)
+    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), page)
     return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -122,7 +124,7 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     `GET .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would
     run as a formula has an apostrophe before it.
     """
-    batches = audit.export(ports(), acting_member(), query_args.to_filter())
+    batches = audit.export(ports(), acting(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
 
 
@@ -131,7 +133,7 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
 @returns(AuditEntryResponse)
 async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
     """Return an entry of the audit log."""
-    return _to_response(await audit.get_entry(ports(), acting_member(), path_id(entry_id)))
+    return _to_response(await audit.get_entry(ports(), acting(), path_id(entry_id)))
 
 
 def _to_response(entry: AuditEntry) -> AuditEntryResponse:

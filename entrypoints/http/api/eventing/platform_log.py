@@ -5,6 +5,7 @@ from quart import Blueprint, Response
 
 from core.eventing import audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
+from core.kernel.principals import Capability
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import platform_owner
@@ -61,7 +62,7 @@ class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
 
 
 @routes.get("/api/platform/audit-log")
-@platform_owner
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 @refuses(400)
 @validate_querystring(PlatformAuditQuery)
 @returns(PlatformAuditEntryListResponse)
@@ -85,7 +86,7 @@ class PlatformAuditExportQuery(PlatformAuditFilters):
 
 
 @routes.get("/api/platform/audit-log/export")
-@platform_owner
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 @refuses(400)
 @validate_querystring(PlatformAuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
@@ -102,7 +103,7 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
 
 
 @routes.get("/api/platform/audit-log/<entry_id>")
-@platform_owner
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 @returns(PlatformAuditEntryResponse)
 async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
     """Return an entry of the platform's log.

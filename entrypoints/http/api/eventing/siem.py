@@ -11,7 +11,7 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 
@@ -74,7 +74,7 @@ async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     request replaces the present configuration; queued entries then go to the new SIEM.
     """
     status = await siem.configure(
-        ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
+        ports(), acting(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
     )
     return _to_response(status)
 
@@ -87,7 +87,7 @@ async def get_status(org_slug: str) -> SiemResponse:
 
     The token is not returned.
     """
-    return _to_response(await siem.get_status(ports(), acting_member()))
+    return _to_response(await siem.get_status(ports(), acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/siem")
@@ -98,7 +98,7 @@ async def remove(org_slug: str) -> Response:
 
     Removes the configuration. Queued entries are not sent.
     """
-    await siem.remove(ports(), acting_member())
+    await siem.remove(ports(), acting())
     return no_content()
 
 
@@ -118,5 +118,5 @@ async def send_test_entry(org_slug: str) -> SiemTestResponse:
     The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding
     is disabled. An organization can run one test at a time.
     """
-    result = await siem.send_test_entry(ports(), acting_member())
+    result = await siem.send_test_entry(ports(), acting())
     return SiemTestResponse(success=result is SiemResult.GOOD, message=result.value)

@@ -25,7 +25,7 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -158,7 +158,7 @@ async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretRespon
     Events are sent as POST requests, signed according to Standard Webhooks. The secret is returned
     only once. A delivery that fails is repeated; the order of deliveries is not guaranteed.
     """
-    webhook, secret = await webhooks.create(ports(), acting_member(), data.name, data.url, data.events)
+    webhook, secret = await webhooks.create(ports(), acting(), data.name, data.url, data.events)
     return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
 
 
@@ -177,7 +177,7 @@ async def list_webhooks(org_slug: str) -> WebhookListResponse:
 
     The list is complete; it has no pages. Secrets are not returned.
     """
-    all_webhooks = await webhooks.list_webhooks(ports(), acting_member())
+    all_webhooks = await webhooks.list_webhooks(ports(), acting())
     return WebhookListResponse(webhooks=[_to_response(webhook) for webhook in all_webhooks], total=len(all_webhooks))
 
 
@@ -208,7 +208,7 @@ async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
 
     The secret is not returned.
     """
-    return _to_response(await webhooks.find(ports(), acting_member(), path_id(webhook_id)))
+    return _to_response(await webhooks.find(ports(), acting(), path_id(webhook_id)))
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
@@ -227,7 +227,7 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
         event_types=data.events if "events" in data.model_fields_set else KEEP,
         is_active=data.is_active,
     )
-    return _to_response(await webhooks.update(ports(), acting_member(), path_id(webhook_id), changes))
+    return _to_response(await webhooks.update(ports(), acting(), path_id(webhook_id), changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
@@ -238,7 +238,7 @@ async def delete(org_slug: str, webhook_id: str) -> Empty:
 
     Deliveries that wait for their next attempt are not sent.
     """
-    await webhooks.delete(ports(), acting_member(), path_id(webhook_id))
+    await webhooks.delete(ports(), acting(), path_id(webhook_id))
     return Empty()
 
 
@@ -252,7 +252,7 @@ async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResp
     signatures with a space between them: of the new secret and of the old one. After several
     rotations in 24 hours it has one signature for each secret, at most eleven.
     """
-    webhook, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
+    webhook, secret = await webhooks.rotate_secret(ports(), acting(), path_id(webhook_id))
     return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
 
 
@@ -282,7 +282,7 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
     """
     page = query_args.page_request()
     deliveries = await webhooks.list_deliveries(
-        ports(), acting_member(), path_id(webhook_id), page, event_type=query_args.event_type, delivered=query_args.delivered
+        ports(), acting(), path_id(webhook_id), page, event_type=query_args.event_type, delivered=query_args.delivered
     )
     return DeliveryListResponse(
         deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=pagination(page, deliveries.total)
@@ -294,7 +294,7 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
 @returns(DeliveryResponse)
 async def get_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
     """Get a delivery of a webhook, with its attempts."""
-    return _to_delivery_response(await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id)))
+    return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), path_id(webhook_id), path_id(delivery_id)))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
@@ -307,7 +307,7 @@ async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
     Its event type is `webhook.ping`, to which webhooks cannot subscribe. It is queued like any
     other delivery.
     """
-    return _to_delivery_response(await webhooks.send_ping(ports(), acting_member(), path_id(webhook_id)))
+    return _to_delivery_response(await webhooks.send_ping(ports(), acting(), path_id(webhook_id)))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
@@ -319,4 +319,4 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryRe
 
     This queues a new delivery with the same payload. It has its own id and its own attempts.
     """
-    return _to_delivery_response(await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id)))
+    return _to_delivery_response(await webhooks.replay(ports(), acting(), path_id(webhook_id), path_id(delivery_id)))

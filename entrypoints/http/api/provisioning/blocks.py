@@ -9,7 +9,7 @@ from core.kernel.principals import Capability
 from core.provisioning import blocks
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -44,7 +44,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
     membership in the organization, and cannot use its services.
     """
     page = query_args.page_request()
-    listed = await blocks.list_page(ports(), acting_member(), page)
+    listed = await blocks.list_page(ports(), acting(), page)
     return DirectoryBlockListResponse(
         blocks=[DirectoryBlockResponse(user_id=block.user_id, email=block.email, since=block.since) for block in listed.items],
         pagination=pagination(page, listed.total),
@@ -59,5 +59,5 @@ async def remove_block(org_slug: str, user_id: str) -> Response:
 
     The user can be invited again, and can use services again. They do not become a member.
     """
-    await blocks.remove(ports(), acting_member(), path_id(user_id))
+    await blocks.remove(ports(), acting(), path_id(user_id))
     return no_content()

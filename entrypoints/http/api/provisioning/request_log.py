@@ -10,7 +10,7 @@ from core.provisioning import request_log
 from core.provisioning.request_log_rules import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -72,5 +72,5 @@ async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimReq
     The list is complete and contains no values, only names of attributes. Requests with an unknown or
     revoked token are not listed. A request appears shortly after its response.
     """
-    requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
+    requests = await request_log.list_last(ports(), acting(), failed=query_args.failed)
     return ScimRequestListResponse(requests=[_to_response(request) for request in requests])

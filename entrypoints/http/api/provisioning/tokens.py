@@ -10,7 +10,7 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning.tokens_rules import ScimToken
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns
@@ -55,7 +55,7 @@ async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenRespo
     Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An
     organization can have 100 tokens.
     """
-    token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
+    token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at)
     return CreatedScimTokenResponse(**dict(_to_response(token)), token=secret)
 
 
@@ -74,7 +74,7 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 
     The list is complete; it has no pages. Secrets are not returned.
     """
-    tokens = await scim_tokens.list_tokens(ports(), acting_member())
+    tokens = await scim_tokens.list_tokens(ports(), acting())
     return ScimTokenListResponse(tokens=[_to_response(token) for token in tokens], total=len(tokens))
 
 
@@ -86,5 +86,5 @@ async def revoke(org_slug: str, token_id: str) -> Response:
 
     It stops working with the next request.
     """
-    await scim_tokens.revoke(ports(), acting_member(), path_id(token_id))
+    await scim_tokens.revoke(ports(), acting(), path_id(token_id))
     return no_content()

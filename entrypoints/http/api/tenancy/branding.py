@@ -10,7 +10,7 @@ from core.tenancy import branding
 from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional, validate_request
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("branding", __name__)
@@ -40,7 +40,7 @@ async def get_branding(org_slug: str) -> BrandingResponse:
     Branding is the name, logo and color of the organization's emails and of the pages that they
     link to.
     """
-    return _to_response(await branding.get_settings(ports(), acting_member()))
+    return _to_response(await branding.get_settings(ports(), acting()))
 
 
 class BrandingUpdateRequest(RequestModel):
@@ -68,6 +68,6 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
     Fields that you leave out keep their value. Returns the branding after the change.
     """
     settings = await branding.update(
-        ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
+        ports(), acting(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
     )
     return _to_response(settings)

@@ -12,7 +12,7 @@ from core.tenancy import domains
 from core.tenancy.domains_rules import DomainClaim, ForeignAccount
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -65,7 +65,7 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     call the verify endpoint. Another domain replaces the current one, and must be verified again.
     If you set the same domain, nothing changes.
     """
-    return _to_response(await domains.claim(ports(), acting_member(), Domain(data.domain)))
+    return _to_response(await domains.claim(ports(), acting(), Domain(data.domain)))
 
 
 @routes.get("/api/organizations/<org_slug>/domain")
@@ -77,7 +77,7 @@ async def get_domain(org_slug: str) -> DomainResponse:
     The response contains the DNS record that verifies the domain, also after the verification. 404
     if no domain is set.
     """
-    return _to_response(await domains.get(ports(), acting_member()))
+    return _to_response(await domains.get(ports(), acting()))
 
 
 @routes.post("/api/organizations/<org_slug>/domain/verify")
@@ -90,7 +90,7 @@ async def verify(org_slug: str) -> DomainResponse:
     Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to
     become visible. 409 if another organization has verified this domain.
     """
-    return _to_response(await domains.verify(ports(), acting_member()))
+    return _to_response(await domains.verify(ports(), acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/domain")
@@ -101,7 +101,7 @@ async def remove(org_slug: str) -> Response:
 
     Everything that depends on the verified domain stops working, for example home realm routes.
     """
-    await domains.remove(ports(), acting_member())
+    await domains.remove(ports(), acting())
     return no_content()
 
 
@@ -142,7 +142,7 @@ async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> Foreign
     the organization has no verified domain.
     """
     page = query_args.page_request()
-    listed = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    listed = await domains.list_foreign_accounts(ports(), acting(), page)
     accounts = [_to_account_response(account) for account in listed.items]
     return ForeignAccountListResponse(accounts=accounts, pagination=pagination(page, listed.total))
 
@@ -181,7 +181,7 @@ async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> Fore
     404 if the organization has no verified domain.
     """
     page = query_args.page_request()
-    listed = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    listed = await domains.list_foreign_invitations(ports(), acting(), page)
     invitations = [
         ForeignInvitationResponse(
             email=invitation.email,

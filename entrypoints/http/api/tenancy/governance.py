@@ -8,14 +8,14 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts.accounts_rules import AccountSummary
-from core.kernel.principals import OrganizationStatus
+from core.kernel.principals import Capability, OrganizationStatus
 from core.tenancy import governance
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
-from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
+from entrypoints.http.edge.context import acting_on_platform, no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -47,7 +47,7 @@ class TierResponse(ResponseModel):
 
 
 @routes.get("/api/platform/tiers")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(400, 404)
 @returns(list[TierResponse])
 async def list_tiers() -> list[TierResponse]:
@@ -117,7 +117,7 @@ class OrganizationsQuery(PartQuery):
 
 
 @routes.get("/api/platform/organizations")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(400, 404)
 @validate_querystring(OrganizationsQuery)
 @returns(OrganizationListResponse)
@@ -164,7 +164,7 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
 
 
 @routes.get("/api/platform/organizations/<org_id>")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(400)
 @returns(OrganizationDetailsResponse)
 async def get_organization(org_id: str) -> OrganizationDetailsResponse:
@@ -196,7 +196,7 @@ class ApprovalRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/approve")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @validate_request(ApprovalRequest)
 @returns(ChangedOrganizationResponse)
@@ -205,7 +205,7 @@ async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationRes
 
     The organization becomes active. 400 if it is not pending.
     """
-    organization = await governance.approve(ports(), signed_in(), org_id, data.tier_id)
+    organization = await governance.approve(ports(), acting_on_platform(), org_id, data.tier_id)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
@@ -216,7 +216,7 @@ class RejectionRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/reject")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @validate_request(RejectionRequest)
 @returns(ChangedOrganizationResponse)
@@ -225,7 +225,7 @@ async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationRes
 
     This is final: a rejected organization can only be deleted. 400 if it is not pending.
     """
-    organization = await governance.reject(ports(), signed_in(), org_id, data.reason)
+    organization = await governance.reject(ports(), acting_on_platform(), org_id, data.reason)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
@@ -236,7 +236,7 @@ class SuspensionRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/suspend")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @validate_request(SuspensionRequest)
 @returns(ChangedOrganizationResponse)
@@ -246,12 +246,12 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
     From the next request on, everything that needs an active organization is refused. Sessions do
     not end. 400 if the organization is not active.
     """
-    organization = await governance.suspend(ports(), signed_in(), org_id, data.reason)
+    organization = await governance.suspend(ports(), acting_on_platform(), org_id, data.reason)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 @routes.post("/api/platform/organizations/<org_id>/activate")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @refuses(400)
 @returns(ChangedOrganizationResponse)
@@ -261,7 +261,7 @@ async def activate(org_id: UUID) -> ChangedOrganizationResponse:
     Sessions from before the suspension work again, unless they have expired. 400 if the
     organization is not suspended.
     """
-    organization = await governance.activate(ports(), signed_in(), org_id)
+    organization = await governance.activate(ports(), acting_on_platform(), org_id)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
@@ -277,7 +277,7 @@ class OrganizationTierRequest(RequestModel):
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
-@platform_owner
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @validate_request(OrganizationTierRequest)
 @returns(ChangedOrganizationResponse)
@@ -288,13 +288,13 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
     until the number is below the limit. 400 if the organization is rejected.
     """
     organization = await governance.change_tier(
-        ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
+        ports(), acting_on_platform(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
     )
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
-@platform_owner
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
 @existing_organization
 @refuses(400)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})

@@ -12,7 +12,7 @@ from core.tenancy import home_realm
 from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, validate_request
-from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.context import acting, app_context, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("home_realm", __name__)
@@ -69,7 +69,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     A route names the identity provider for users with an email address at a domain. The route is in
     use while `verified` is true.
     """
-    return _to_list_response(await home_realm.list_routes(ports(), acting_member()))
+    return _to_list_response(await home_realm.list_routes(ports(), acting()))
 
 
 @routes.put("/api/organizations/<org_slug>/hrd")
@@ -83,7 +83,7 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
     the organization verifies its domain.
     """
     new_routes = [(Domain(route.domain), route.provider) for route in data.domains]
-    return _to_list_response(await home_realm.replace_routes(ports(), acting_member(), new_routes))
+    return _to_list_response(await home_realm.replace_routes(ports(), acting(), new_routes))
 
 
 class EmailLookupRequest(RequestModel):

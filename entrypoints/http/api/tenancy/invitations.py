@@ -21,7 +21,7 @@ from core.tenancy.invitations_rules import (
 )
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, caller, ports, signed_in
+from entrypoints.http.edge.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -95,7 +95,7 @@ async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationRes
     no later response does. 400 if there is already a pending invitation for this address. 429 if
     the organization has reached its daily limit of invitations.
     """
-    created, token = await inviting.invite(ports(), acting_member(), Email(data.email), data.role)
+    created, token = await inviting.invite(ports(), acting(), Email(data.email), data.role)
     return CreatedInvitationResponse(**dict(_to_listed_response(created)), token=token)
 
 
@@ -136,7 +136,7 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
     skipped, and their results say why. Any other error refuses the whole call, and sends nothing: an
     invalid address, a role that you may not give, or 429 if the daily limit does not allow all of them.
     """
-    results = await inviting.invite_many(ports(), acting_member(), [(Email(item.email), item.role) for item in data.invitations])
+    results = await inviting.invite_many(ports(), acting(), [(Email(item.email), item.role) for item in data.invitations])
     return BulkInvitationListResponse(
         results=[
             BulkInvitationResponse(
@@ -167,7 +167,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
     The newest come first. The header X-Total-Count has the number of all invitations that match.
     """
-    listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.page_request(), search=query_args.search)
+    listed = await invitations.list_page(ports(), acting(), query_args.status, query_args.page_request(), search=query_args.search)
     # Keep the status 200: without it, quart-schema drops the headers.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 
@@ -180,7 +180,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Empty:
 
     Its link and its token stop working. 404 if the invitation is not pending.
     """
-    await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
+    await invitations.cancel(ports(), acting(), path_id(invitation_id))
     return Empty()
 
 
@@ -195,11 +195,11 @@ async def resend(org_slug: str, invitation_id: str) -> ListedInvitationResponse:
     the same role. 404 if the invitation was answered or canceled. 429 if the organization has reached its daily
     limit of invitations.
     """
-    return _to_listed_response(await inviting.resend(ports(), acting_member(), path_id(invitation_id)))
+    return _to_listed_response(await inviting.resend(ports(), acting(), path_id(invitation_id)))
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, outlives=True, needs_person=True)
 @refuses(400)
 @returns(Empty)
 async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
@@ -207,7 +207,7 @@ async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
 
     The recipient must have an account. Your role must allow you to send this invitation yourself.
     """
-    await invitations.accept_on_behalf(ports(), acting_member(), path_id(invitation_id))
+    await invitations.accept_on_behalf(ports(), acting(), path_id(invitation_id))
     return Empty()
 
 

@@ -12,7 +12,7 @@ from core.tenancy import mail_server
 from core.tenancy.mail_server_rules import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 
@@ -75,7 +75,7 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
     The organization's own emails, such as invitations, are sent through it, including those that
     are queued. Emails about accounts, such as password resets, always use the platform's server.
     """
-    caller = acting_member()
+    caller = acting()
     server = MailServer(
         org_id=caller.acts_in.id,
         host=data.host,
@@ -98,7 +98,7 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
     The response does not contain the password. 404 if the organization has not set up a mail
     server.
     """
-    return _to_response(await mail_server.get_settings(ports(), acting_member()))
+    return _to_response(await mail_server.get_settings(ports(), acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")
@@ -109,7 +109,7 @@ async def remove(org_slug: str) -> Response:
 
     The organization's emails use the platform's server again.
     """
-    await mail_server.remove(ports(), acting_member())
+    await mail_server.remove(ports(), acting())
     return no_content()
 
 
@@ -121,7 +121,7 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False, needs_person=True)
 @returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.

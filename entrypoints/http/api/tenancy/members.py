@@ -14,7 +14,7 @@ from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
@@ -78,7 +78,7 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
     members.
     """
     page = query_args.page_request()
-    listed = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    listed = await members.list_page(ports(), acting(), query_args.role, page, search=query_args.search, order=query_args.sort)
     return MemberListResponse(
         members=[_to_response(item) for item in listed.members],
         pagination=pagination(page, listed.total),
@@ -126,7 +126,7 @@ async def get(org_slug: str, user_id: str) -> MemberDetailsResponse:
 
     Sign-ins and sessions outside the organization are not included.
     """
-    details = await members.find(ports(), acting_member(), path_id(user_id))
+    details = await members.find(ports(), acting(), path_id(user_id))
     account = details.account
     return MemberDetailsResponse(
         **dict(_to_response(account.member)),
@@ -153,7 +153,7 @@ async def revoke_sessions(org_slug: str, user_id: str) -> RevokedMemberSessionsR
     Ends all sessions of the user in the organization and its services, and everything that would
     start a new one, such as authorization codes. Other sessions continue, and so does the membership.
     """
-    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting_member(), path_id(user_id)))
+    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), path_id(user_id)))
 
 
 def existing_member(view: View) -> View:
@@ -162,7 +162,7 @@ def existing_member(view: View) -> View:
     @wraps(view)
     async def checked(org_slug: str, user_id: str) -> Any:
         member_id = path_id(user_id)
-        await members.require_member(ports(), acting_member(), member_id)
+        await members.require_member(ports(), acting(), member_id)
         return await view(org_slug=org_slug, user_id=member_id)
 
     return checked
@@ -192,7 +192,7 @@ class RoleChangeResponse(ResponseModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.ROLES_MANAGE, outlives=True)
+@member(Capability.ROLES_MANAGE, outlives=True, needs_person=True)
 @existing_member
 @validate_request(RoleRequest)
 @returns(RoleChangeResponse)
@@ -202,7 +202,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
     Makes a member an admin, or an admin a member. Pending invitations that the member sent are
     canceled if the new role does not allow them. You cannot change your own role or the owner's.
     """
-    changed = await members.change_role(ports(), acting_member(), user_id, data.role)
+    changed = await members.change_role(ports(), acting(), user_id, data.role)
     return RoleChangeResponse(
         user=MemberReferenceResponse(id=changed.user_id, email=changed.email), membership=membership_to_response(changed.membership)
     )
@@ -218,7 +218,7 @@ async def remove(org_slug: str, user_id: str) -> Message:
     The member's sessions in the organization end, and pending invitations from and to the member
     are canceled. You cannot remove yourself or the owner. The account remains.
     """
-    await members.remove(ports(), acting_member(), path_id(user_id))
+    await members.remove(ports(), acting(), path_id(user_id))
     return Message(message="The member was removed.")
 
 
@@ -233,12 +233,12 @@ async def send_password_reset(org_slug: str, user_id: str) -> Message:
     password and the sessions stay. A member gets at most five of these emails in an hour; further ones
     are dropped. You cannot send one to the owner, or to a user who has not used the organization yet.
     """
-    await members.send_password_reset(ports(), acting_member(), path_id(user_id))
+    await members.send_password_reset(ports(), acting(), path_id(user_id))
     return Message(message="The email with the link is on its way.")
 
 
 @routes.post("/api/organizations/<org_slug>/leave")
-@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True)
+@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, needs_person=True)
 @refuses(400)
 @describes({204: "You are no longer a member."})
 async def leave(org_slug: str) -> Response:
@@ -280,7 +280,7 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, outlives=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
 @validate_request(OwnershipTransferRequest)
 @returns(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:

@@ -11,7 +11,7 @@ from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
+from entrypoints.http.edge.context import acting, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
@@ -165,7 +165,7 @@ async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     This also works if the organization is not active. The response contains the limits that apply
     to the organization.
     """
-    return _to_detail_response(await organizations.get(ports(), acting_member()))
+    return _to_detail_response(await organizations.get(ports(), acting()))
 
 
 class OrganizationUpdateRequest(RequestModel):
@@ -187,12 +187,12 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
     Fields that you leave out keep their value. A new trust period also applies to devices that are
     already trusted.
     """
-    organization = await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
+    organization = await organizations.update(ports(), acting(), name=data.name, device_trust_days=data.device_trust_days)
     return _to_detail_response(organization)
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently.
@@ -215,7 +215,7 @@ class SelectedOrganizationResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/select")
-@member(Capability.ORGANIZATION_VIEW, outlives=False)
+@member(Capability.ORGANIZATION_VIEW, outlives=False, needs_person=True)
 @refuses(429)
 @returns(SelectedOrganizationResponse)
 async def select(org_slug: str) -> SelectedOrganizationResponse:

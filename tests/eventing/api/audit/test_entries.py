@@ -26,7 +26,7 @@ async def test_an_entry_has_the_documented_fields(api: Api, world: World, record
     assert str(UUID(entry.pop("id")))
     assert entry == {
         "org_id": str(world.org),
-        "actor": {"id": str(world.owner.id), "email": "owner@example.com", "is_platform_owner": False},
+        "actor": {"id": str(world.owner.id), "email": "owner@example.com", "is_platform_owner": False, "kind": "user", "name": None},
         "action": "service.created",
         "target_type": "service",
         "target_id": "service-1",
@@ -42,7 +42,13 @@ async def test_an_actor_is_shown_with_the_present_data_of_the_account(api: Api, 
     await record("user.removed", by=person(world.owner))
     await run_sql(pool, "update users set email = 'new@example.com', is_platform_owner = true where id = %s", world.owner.id)
     [entry] = await logs(api, world)
-    assert entry["actor"] == {"id": str(world.owner.id), "email": "new@example.com", "is_platform_owner": True}
+    assert entry["actor"] == {
+        "id": str(world.owner.id),
+        "email": "new@example.com",
+        "is_platform_owner": True,
+        "kind": "user",
+        "name": None,
+    }
 
 
 async def test_an_actor_without_an_account_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
@@ -50,21 +56,27 @@ async def test_an_actor_without_an_account_is_unknown(api: Api, ports: Ports, wo
     await record("user.removed", by=person(deleted))
     await run_sql(pool, "delete from users where id = %s", deleted.id)
     [entry] = await logs(api, world)
-    assert entry["actor"] == {"id": "unknown", "email": "deleted-user@unknown", "is_platform_owner": False}
+    assert entry["actor"] == {"id": "unknown", "email": "deleted-user@unknown", "is_platform_owner": False, "kind": "user", "name": None}
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", "tests/1.0")
 
 
 async def test_a_background_job_is_shown_as_the_system_without_an_address(api: Api, world: World, record: Record) -> None:
     await record("invitation.expired", by=SYSTEM)
     [entry] = await logs(api, world)
-    assert entry["actor"] == {"id": "system", "email": "system@internal", "is_platform_owner": False}
+    assert entry["actor"] == {"id": "system", "email": "system@internal", "is_platform_owner": False, "kind": "system", "name": None}
     assert (entry["ip_address"], entry["user_agent"]) == (None, None)
 
 
 async def test_a_caller_without_a_session_is_shown_as_anonymous_with_an_address(api: Api, world: World, record: Record) -> None:
     await record("invitation.declined", by=PERSON)
     [entry] = await logs(api, world)
-    assert entry["actor"] == {"id": "anonymous", "email": "anonymous@internal", "is_platform_owner": False}
+    assert entry["actor"] == {
+        "id": "anonymous",
+        "email": "anonymous@internal",
+        "is_platform_owner": False,
+        "kind": "anonymous",
+        "name": None,
+    }
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", "tests/1.0")
 
 

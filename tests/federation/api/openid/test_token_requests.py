@@ -30,7 +30,7 @@ async def test_a_refresh_without_openid_gives_no_id_token(signed_in: OpenIdClien
     assert (narrowed["scope"], "id_token" in narrowed) == ("email", False)
     answer = await signed_in.party.api.get(USERINFO, token=narrowed["access_token"])
     assert (answer.status, answer.json["error"]) == (403, "insufficient_scope")
-    assert answer.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope"'
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope", scope="openid"'
 
 
 @pytest.mark.parametrize("scope", ["unknown", "roles", "roles unknown"])

@@ -16,7 +16,7 @@ from tests.support.builders import BASE_URL, EMAIL, Answer, run_sql, sign_in
 def refusal(answer: Answer) -> tuple[int, str]:
     """Return the status and the error of a refusal, which the header names too if a token was sent."""
     error: str = answer.json["error"]
-    assert answer.headers["WWW-Authenticate"] in (f'Bearer error="{error}"', "Bearer")
+    assert answer.headers["WWW-Authenticate"] in (f'Bearer error="{error}"', f'Bearer error="{error}", scope="openid"', "Bearer")
     return answer.status, error
 
 

@@ -20,7 +20,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_member, app_context, ports
+from entrypoints.http.edge.context import acting, app_context, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
@@ -140,7 +140,7 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
 
     Certificates are kept. Users can sign in after you have also created a certificate.
     """
-    await saml.configure(ports(), acting_member(), service_slug, data.build())
+    await saml.configure(ports(), acting(), service_slug, data.build())
     message = "SAML is configured and enabled." if data.enabled else "SAML is configured, but not enabled."
     return SamlChangeResponse(success=True, message=message)
 
@@ -153,7 +153,7 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
 
     A service that was never configured has the default configuration, which is not enabled.
     """
-    configuration, has_certificate = await saml.get_configuration(ports(), acting_member(), service_slug)
+    configuration, has_certificate = await saml.get_configuration(ports(), acting(), service_slug)
     mapping = configuration.attribute_mapping
     return SamlConfigurationResponse(
         enabled=configuration.enabled,
@@ -186,7 +186,7 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again,
     create a new one.
     """
-    await saml.disable(ports(), acting_member(), service_slug)
+    await saml.disable(ports(), acting(), service_slug)
     return SamlChangeResponse(success=True, message="SAML is disabled, and its certificate is deactivated.")
 
 
@@ -200,7 +200,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificat
     It is valid for three years and replaces the previous one at once: update the metadata in the
     application.
     """
-    return _to_response(await saml.create_certificate(ports(), acting_member(), service_slug))
+    return _to_response(await saml.create_certificate(ports(), acting(), service_slug))
 
 
 @routes.get(f"{SAML}/certificate")
@@ -211,7 +211,7 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
 
     Applications verify our signatures with it. The metadata contains it too.
     """
-    return _to_response(await saml.get_certificate(ports(), acting_member(), service_slug))
+    return _to_response(await saml.get_certificate(ports(), acting(), service_slug))
 
 
 @routes.get(f"{PROVIDER}/metadata")

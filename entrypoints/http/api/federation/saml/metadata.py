@@ -10,7 +10,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, validate_request
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("saml_metadata", __name__)
@@ -67,7 +67,7 @@ async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequ
     Returns the settings that it describes, and their problems. Nothing is stored: send the settings to
     configure SAML.
     """
-    configuration, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, data.metadata)
+    configuration, problems = await metadata.read_metadata(ports(), acting(), service_slug, data.metadata)
     return SamlMetadataResponse(
         entity_id=configuration.entity_id,
         acs_url=configuration.acs_url,
@@ -87,5 +87,5 @@ async def check(org_slug: str, service_slug: str) -> SamlCheckResponse:
     Returns what is wrong with it: missing or insecure addresses, an entity id that another service has,
     and certificates that are missing or expire within 30 days. No address is requested.
     """
-    problems = await metadata.check(ports(), acting_member(), service_slug)
+    problems = await metadata.check(ports(), acting(), service_slug)
     return SamlCheckResponse(problems=[_to_response(problem) for problem in problems])

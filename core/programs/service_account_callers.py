@@ -1,0 +1,83 @@
+"""Requests with the access token of a service account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from core.kernel import principals
+from core.kernel.api_scopes import ApiScope
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, RoleInsufficient, ServiceAccountCaller
+
+if TYPE_CHECKING:
+    from core.kernel.principals import ProgramClaims, Requirement
+    from core.programs.service_accounts_rules import ServiceAccountContext
+    from ports import Ports
+
+
+async def authenticate_member(
+    ports: Ports, claims: ProgramClaims, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
+) -> ActingServiceAccount:
+    """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
+
+    Raises: SessionEnded if the account is not live; the errors of `principals.require_capability` and
+    `principals.check_service_account`.
+    """
+    async with ports.storage.reading() as read:
+        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
+            SessionEnded
+        )
+    assert requirement.capability is not None, "the requirement of an organization's route has a capability"
+    account = _to_caller(claims, context, address=address, agent=agent)
+    if context.acts_in is not None and context.acts_in.role is None:
+        raise principals.NotOfThisOrganization
+    try:
+        organization = principals.require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
+    except RoleInsufficient as refusal:
+        refusal.caller = account
+        raise
+    principals.check_service_account(account, requirement)
+    return principals.to_acting_service_account(account, organization)
+
+
+async def authenticate_on_platform(
+    ports: Ports, claims: ProgramClaims, requirement: Requirement, *, address: str | None, agent: str | None
+) -> ServiceAccountCaller:
+    """Return the platform's service account of this token, if it may call a route with this requirement.
+
+    Raises: SessionEnded if the account is not live; NotAPlatformOwner for an account of an
+    organization; the errors of `principals.check_service_account`.
+    """
+    async with ports.storage.reading() as read:
+        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
+            SessionEnded
+        )
+    if context.org_id is not None:
+        raise NotAPlatformOwner
+    account = _to_caller(claims, context, address=address, agent=agent)
+    principals.check_service_account(account, requirement)
+    return account
+
+
+async def refuse_on_account(ports: Ports, claims: ProgramClaims) -> NoReturn:
+    """Refuse a service account on a route about the caller's own user account.
+
+    Raises: SessionEnded if the account is not live, or else NeedsPerson.
+    """
+    async with ports.storage.reading() as read:
+        await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(SessionEnded)
+    raise NeedsPerson
+
+
+def _to_caller(claims: ProgramClaims, context: ServiceAccountContext, *, address: str | None, agent: str | None) -> ServiceAccountCaller:
+    scopes = frozenset(ApiScope(name) for name in claims.scope if name in ApiScope.__members__.values())
+    return ServiceAccountCaller(
+        account_id=claims.client_id,
+        credential_id=claims.credential_id,
+        name=context.name,
+        scopes=scopes if context.scopes is None else scopes & context.scopes,
+        granted=context.granted,
+        org_id=context.org_id,
+        address=address,
+        agent=agent,
+    )

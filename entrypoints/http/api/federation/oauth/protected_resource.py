@@ -1,0 +1,47 @@
+"""Our own API as a protected resource: its metadata (RFC 9728)."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.api_scopes import ApiScope
+from core.kernel.display import PRODUCT
+from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.challenges import RESOURCE_METADATA_PATH, RESOURCE_PATH
+from entrypoints.http.edge.context import app_context
+from entrypoints.http.edge.openapi import any_origin
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("protected_resource", __name__)
+
+
+class ProtectedResourceResponse(ResponseModel):
+    """The metadata of our own API as a protected resource."""
+
+    resource: str = Field(description="The identifier of the API, which is the `aud` of its access tokens.")
+    authorization_servers: list[str] = Field(description="The issuer of its access tokens.")
+    scopes_supported: list[str] = Field(description="The scopes of the API.")
+    bearer_methods_supported: list[str] = Field(description="Tokens are accepted in the header `Authorization` only.")
+    resource_name: str = Field(description="The name of the API.")
+    resource_documentation: str = Field(description="The URL of its documentation.")
+
+
+@routes.get(RESOURCE_METADATA_PATH)
+@operations
+@any_origin
+@returns(ProtectedResourceResponse)
+async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]]:
+    """Show the metadata of this API as a protected resource.
+
+    Clients can cache it for five minutes (RFC 9728).
+    """
+    base = app_context().base_url
+    metadata = ProtectedResourceResponse(
+        resource=f"{base}{RESOURCE_PATH}",
+        authorization_servers=[base],
+        scopes_supported=[*ApiScope],
+        bearer_methods_supported=["header"],
+        resource_name=PRODUCT,
+        resource_documentation=f"{base}/docs",
+    )
+    return metadata, 200, {"Cache-Control": "public, max-age=300"}
