@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from core.applications.plans_rules import Plan
     from core.applications.services_rules import Service
+    from core.authentication.dpop_rules import ProofUse
     from core.eventing.webhooks_rules import Webhook
     from core.kernel.principals import Caller, Member
     from core.tenancy.organizations_rules import Organization
@@ -125,8 +126,8 @@ class _SharedTransaction:
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         return nullcontext(self._tx)  # the events name the operator's command, not the caller of a use case
 
-    def reading(self) -> AbstractAsyncContextManager[Reading]:
-        return self._storage.reading()
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading(using=using)
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
         return self._storage.autocommit()

@@ -28,7 +28,17 @@ from actors.supervisor import supervise
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.anonymizers import AnonymizerFileUnreadable, NoAnonymizers, open_anonymizers
 from adapters.clock import SystemClock
-from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
+from adapters.crypto import (
+    AesVault,
+    Argon2Passwords,
+    JwtClientAssertions,
+    JwtDpopProofs,
+    JwtTokens,
+    TotpCodes,
+    X509Certificates,
+    generate_key,
+    parse_keys,
+)
 from adapters.email.message import EmailTemplates
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
@@ -186,6 +196,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         codes=TotpCodes(),
         tokens=JwtTokens(base_url, api_audience=settings.api_audience),
         client_assertions=JwtClientAssertions(),
+        dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         email_templates=EmailTemplates(base_url, policy),

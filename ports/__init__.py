@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.kernel.policy import Policy
-from ports.crypto import Certificates, ClientAssertions, OneTimeCodes, Passwords, Tokens
+from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, Tokens
 from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
@@ -32,6 +32,7 @@ class Ports:
     codes: OneTimeCodes
     tokens: Tokens
     client_assertions: ClientAssertions
+    dpop_proofs: DpopProofs
     certificates: Certificates
     saml: SamlDocuments
     email_templates: EmailTemplates

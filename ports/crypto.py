@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from core.authentication.dpop_rules import NonceKey, SignedProof
 from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken, SignInStamp
 from core.authentication.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
@@ -187,6 +188,32 @@ class ClientAssertions(Protocol):
 
         Raises: ClientKeysInvalid unless each is RSA with 2048 to 8192 bits, P-256 or Ed25519.
         """
+        ...
+
+
+class DpopProofs(Protocol):
+    """DPoP proofs (RFC 9449), and the keys of nonces that this process knows."""
+
+    def read(self, proof: str) -> SignedProof:
+        """Verify the header and the signature of a proof, and return its claims, which the caller checks.
+
+        Only the algorithms of `dpop_rules.PROOF_ALGORITHMS` are accepted. The proof contains its
+        public key: RSA with 2048 to 8192 bits, P-256 or Ed25519.
+
+        Raises: ProofInvalid.
+        """
+        ...
+
+    def nonce_key(self, period: int) -> NonceKey | None:
+        """Return the key of a period, if this process knows it."""
+        ...
+
+    def keep_nonce_key(self, key: NonceKey) -> None:
+        """Keep the key of a period, and forget those of earlier periods except the one before."""
+        ...
+
+    def forget_nonce_keys(self) -> None:
+        """Forget all keys of nonces."""
         ...
 
 

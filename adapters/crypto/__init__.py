@@ -2,6 +2,7 @@
 
 from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.client_assertions import JwtClientAssertions
+from adapters.crypto.dpop import JwtDpopProofs
 from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TotpCodes
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
@@ -15,6 +16,7 @@ __all__ = [
     "IdTokenInvalid",
     "IdTokenKeyUnknown",
     "JwtClientAssertions",
+    "JwtDpopProofs",
     "JwtTokens",
     "TotpCodes",
     "X509Certificates",

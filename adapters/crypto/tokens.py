@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from core.applications.client_settings_rules import thumbprint
+from core.authentication.dpop_rules import is_thumbprint
 from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
@@ -160,6 +161,8 @@ class JwtTokens:
             payload |= {"auth_time": int(claims.auth_time.timestamp()), "acr": claims.acr}
         if claims.amr:
             payload["amr"] = claims.amr
+        if claims.key_thumbprint is not None:
+            payload["cnf"] = {"jkt": claims.key_thumbprint}
         return self._sign(payload, ACCESS_TOKEN)
 
     def sign_program(self, claims: ProgramClaims) -> str:
@@ -445,6 +448,7 @@ class JwtTokens:
             audience=audience if scope else None,
             scope=tuple(scope.split(" ")) if scope else (),
             impersonator_id=_uuid(get("impersonator")) if "impersonator" in payload else None,
+            key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,
         )
         not_before = max(issued_at, _time(get("nbf"))) if "nbf" in payload else issued_at
         return _VerifiedToken(key, claims, not_before)
@@ -473,6 +477,14 @@ class JwtTokens:
             org_id=_uuid(get("org_id")) if "org_id" in payload else None,
         )
         return _VerifiedToken(key, claims, claims.issued_at)
+
+
+def _key_thumbprint(confirmation: object) -> str:
+    """Return the thumbprint in the claim `cnf`. Another way to confirm the holder of a token is not known here (RFC 7800)."""
+    match confirmation:
+        case {"jkt": str(thumbprint), **others} if not others and is_thumbprint(thumbprint):
+            return thumbprint
+    raise TokenInvalid
 
 
 def _check_retirement(key: _Key, now: datetime) -> None:

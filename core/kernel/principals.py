@@ -342,6 +342,7 @@ class Claims:
     auth_time: datetime | None = None
     acr: str | None = None
     amr: tuple[str, ...] = ()
+    key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`, RFC 9449 section 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,8 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     async def process(kind: Sweep, tx: Transaction, _: datetime) -> int:
         if kind is Sweep.LOG_REDACTIONS:
             return await log_redaction.sweep(tx, BATCH)
+        if kind is Sweep.DPOP_PROOFS:
+            return await tx.dpop_proofs.sweep(started)
         return await tx.housekeeping.sweep(kind, started - kept.get(kind, timedelta()), BATCH)
 
     def report(kind: str, count: int) -> None:

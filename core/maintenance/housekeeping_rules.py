@@ -57,6 +57,7 @@ class Sweep(StrEnum):
     PROVIDER_STATES = "provider_states"
     AUTHORIZATION_CODES = "authorization_codes"
     CLIENT_ASSERTIONS = "client_assertions"
+    DPOP_PROOFS = "dpop_proofs"  # counted in tables: they are emptied as a whole
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"

@@ -11,6 +11,7 @@ Lock order everywhere: organization, membership, account, then the rest (securit
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from core.authentication.dpop_rules import ProofUse
 from core.kernel.event_catalog import Event
 from core.kernel.principals import Caller, Person
 from ports.storage.accounts import AccountsAutocommit, AccountsReading, AccountsTransaction
@@ -113,10 +114,13 @@ class Storage(Protocol):
         """
         ...
 
-    def reading(self) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         """Open a connection for queries.
 
-        It is not a snapshot: two statements can see different states.
+        It is not a snapshot: two statements can see different states. With `using`, the first query
+        uses up this DPoP proof in the same round trip, without waiting for the disk. Of several
+        parallel uses of a proof, one succeeds. The end of the block raises ProofReplayed or
+        NonceKeyLost for the others, and so what the block has read must not be used before.
         """
         ...
 

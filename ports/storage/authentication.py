@@ -12,6 +12,7 @@ from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, Location
 from core.accounts.profile_rules import OwnProfile
 from core.applications.end_users_rules import LinkedIdentity
+from core.authentication.dpop_rules import NonceKey
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
@@ -526,6 +527,28 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
         ...
 
 
+# DPoP
+
+
+class UsedProofs(Protocol):
+    """The DPoP proofs that were used, and the keys of nonces. `Storage.reading` uses up a proof."""
+
+    async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
+        """Return the key of a period. If there is none, store this secret of 32 bytes. All parallel calls return the same key."""
+        ...
+
+
+class UsedProofsCleaning(Protocol):
+    """Deletion of obsolete rows of DPoP."""
+
+    async def sweep(self, now: datetime) -> int:
+        """Empty the tables with obsolete proofs, and delete obsolete keys, in two statements. Return the number of both.
+
+        A table that is in use, for example by pg_dump, stays as it is until the next sweep.
+        """
+        ...
+
+
 class AuthenticationReading(Protocol):
     """Read access to the repositories of authentication."""
 
@@ -545,6 +568,8 @@ class AuthenticationTransaction(Protocol):
     """The repositories of authentication in a transaction."""
 
     @property
+    def dpop_proofs(self) -> UsedProofsCleaning: ...
+    @property
     def email_sign_ins(self) -> EmailSignIns: ...
     @property
     def identities(self) -> Identities: ...
@@ -563,6 +588,8 @@ class AuthenticationTransaction(Protocol):
 class AuthenticationAutocommit(Protocol):
     """The statements of authentication that commit by themselves."""
 
+    @property
+    def dpop_proofs(self) -> UsedProofs: ...
     @property
     def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property

@@ -10,6 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
 from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail
+from core.authentication.dpop_rules import ProofUse
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email
@@ -72,8 +73,8 @@ class ShakyStorage:
         async with self._storage.transaction(by=by, in_session=in_session) as tx:
             yield tx
 
-    def reading(self) -> AbstractAsyncContextManager[Reading]:
-        return self._storage.reading()
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading(using=using)
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
         self._fail()

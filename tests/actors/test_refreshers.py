@@ -98,6 +98,7 @@ def down_ports() -> Ports:
         codes=unused,
         tokens=unused,
         client_assertions=unused,
+        dpop_proofs=unused,
         certificates=unused,
         saml=unused,
         email_templates=unused,

@@ -24,7 +24,7 @@ from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
 from adapters.anonymizers import NoAnonymizers
-from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtTokens, TotpCodes, X509Certificates
+from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
 from adapters.http.client_keys import HttpClientKeys
 from adapters.http.guard import AllowedTarget, Guard
@@ -166,6 +166,7 @@ async def make_ports(
         codes=TotpCodes(),
         tokens=copy(_tokens_with_key()),
         client_assertions=JwtClientAssertions(),
+        dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
         email_templates=EmailTemplates(BASE_URL, policy),

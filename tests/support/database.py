@@ -190,7 +190,9 @@ class Database:
 
     @cached_property
     def _tables(self) -> list[str]:
-        tables = "select tablename from pg_tables where schemaname = 'public' and tablename <> all(%s)"
+        tables = """
+            select relname from pg_class
+            where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition and relname <> all(%s)"""
         return [name for (name,) in self._connection.execute(tables, [list(SEEDED)])]
 
     @cached_property

@@ -1,5 +1,6 @@
 """The repositories of authentication."""
 
+from adapters.postgres.authentication.dpop import UsedProofs
 from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.logins import Logins
@@ -13,6 +14,7 @@ from adapters.postgres.engine.scope import Scope, repository
 class AuthenticationRepositories(Scope):
     """The repositories of authentication, for every kind of access."""
 
+    dpop_proofs = repository(UsedProofs)
     email_sign_ins = repository(EmailSignIns)
     identities = repository(Identities)
     logins = repository(Logins)

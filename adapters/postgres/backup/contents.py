@@ -25,6 +25,8 @@ TABLES_LEFT_OUT: Final = frozenset(
         "saml_logout_requests",
         "saml_logouts",
         "saml_sign_ons",
+        # used once, within a minute; its partitions are unlogged
+        "dpop_proofs",
         # links in emails; invitations and undo links have their own tables, and stay valid
         "one_time_tokens",
         # leases of processes that have ended

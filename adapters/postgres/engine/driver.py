@@ -104,6 +104,21 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._append(text, parameters, answer)
         return answer
 
+    def join_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> "Answer":
+        """Execute a statement in autocommit mode in one round trip with the next one, and return its answer.
+
+        Both are one transaction, which the next statement commits. `send_pending` executes it alone,
+        and `forget_pending` drops it.
+        """
+        assert not self.in_transaction, "in a transaction, use pipeline_next"
+        answer = Answer()
+        self._batch.append(self._statement(text, parameters, answer))
+        return answer
+
+    def forget_pending(self) -> None:
+        """Drop the statements that wait for the next one."""
+        self._batch = []
+
     async def send_pending(self) -> None:
         """Send the statements that wait for the next one now, and fill their answers."""
         if self._batch:

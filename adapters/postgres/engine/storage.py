@@ -10,10 +10,11 @@ import trio
 from adapters.postgres.account_logs import AccountLogs
 from adapters.postgres.accounts.repositories import AccountsRepositories
 from adapters.postgres.applications.repositories import ApplicationsRepositories
+from adapters.postgres.authentication.dpop import USE, check_use, use_parameters
 from adapters.postgres.authentication.repositories import AuthenticationRepositories
 from adapters.postgres.authentication.sessions import Sessions
 from adapters.postgres.billing.repositories import BillingRepositories
-from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.driver import Answer, Connection
 from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals, repository
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
@@ -25,6 +26,7 @@ from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
+from core.authentication.dpop_rules import ProofUse
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import Event
 from core.kernel.principals import Caller, Person
@@ -126,6 +128,41 @@ class _Open(Generic[T]):
         await self._lease.__aexit__(kind, error, trace)
 
 
+class _OpenOnce:
+    """A connection like that of `_Open`, whose first statement uses up a DPoP proof in the same round trip.
+
+    The end of the block raises ProofReplayed or NonceKeyLost if the proof cannot be used. An exception in the block wins.
+    """
+
+    __slots__ = ("_answer", "_connection", "_lease", "_use", "_wrap")
+
+    _connection: Connection
+    _answer: Answer
+
+    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], use: ProofUse) -> None:
+        self._lease = pool.connection()
+        self._wrap = wrap
+        self._use = use
+
+    async def __aenter__(self) -> Repositories:
+        self._connection = await self._lease.__aenter__()
+        self._answer = self._connection.join_next(USE, use_parameters(self._use))
+        return self._wrap(self._connection)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                with translated():
+                    await self._connection.send_pending()  # if the block had no statement
+                check_use(self._answer.row)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._connection.forget_pending()
+            await self._lease.__aexit__(None, error, None)
+
+
 class _OpenTransaction:
     """A transaction for the length of a block. It is committed with its events, or rolled back if anything was raised."""
 
@@ -194,14 +231,17 @@ class Postgres:
             lambda connection: Transaction(connection, self._vault, self._signals, self._clock, by, in_session, self._webhook_delay),
         )
 
-    def reading(self) -> _Open[Repositories]:
-        return self._open()
+    def reading(self, *, using: ProofUse | None = None) -> _Open[Repositories] | _OpenOnce:
+        return self._open() if using is None else _OpenOnce(self._pool, self._repositories, using)
 
     def autocommit(self) -> _Open[Repositories]:
         return self._open()
 
     def _open(self) -> _Open[Repositories]:
-        return _Open(self._pool, lambda connection: Repositories(connection, self._vault, self._signals))
+        return _Open(self._pool, self._repositories)
+
+    def _repositories(self, connection: Connection) -> Repositories:
+        return Repositories(connection, self._vault, self._signals)
 
     async def about(self) -> tuple[int, datetime]:
         """Return the server's version number, such as 150004, and its clock in UTC, for `gatehouse doctor`."""

@@ -10,14 +10,24 @@ from adapters.postgres.engine.pool import Pool
 from tests.support.builders import Answer, run_sql
 
 # Side effects of any request, refused ones included: rate limits, and counters of wrong secrets.
-UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases"})
+UNWATCHED: Final = frozenset(
+    {"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases", "dpop_proofs", "dpop_nonce_keys"}
+)
 
 Rows = frozenset[tuple[str, str]]
 
 
 async def rows(pool: Pool) -> Rows:
     """Return all watched rows, each with its table."""
-    tables = [name for (name,) in await run_sql(pool, "select tablename from pg_tables where schemaname = 'public'")]
+    tables = [
+        name
+        for (name,) in await run_sql(
+            pool,
+            """
+            select c.relname from pg_class c
+            where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition""",
+        )
+    ]
     select = "select {name}::text, t::text from {table} t"
     selects = [
         sql.SQL(select).format(name=sql.Literal(table), table=sql.Identifier(table)) for table in sorted(tables) if table not in UNWATCHED

@@ -196,9 +196,10 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    # The others are tested with logins, privacy, webhooks and SIEMs.
-    tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.LOG_REDACTIONS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
-    assert SWEPT_TABLES.keys() | tested_elsewhere == SWEEPS.keys() | {Sweep.LOG_REDACTIONS} == set(Sweep)
+    # The others are tested with logins, privacy, webhooks, SIEMs and DPoP.
+    with_own_statements = {Sweep.LOG_REDACTIONS, Sweep.DPOP_PROOFS}
+    tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS, *with_own_statements}
+    assert SWEPT_TABLES.keys() | tested_elsewhere == SWEEPS.keys() | with_own_statements == set(Sweep)
 
 
 @pytest.mark.parametrize("kind", SWEPT_TABLES)

@@ -1,0 +1,96 @@
+"""DPoP proofs: JWTs that a client signs with the key to which its tokens are bound (RFC 9449)."""
+
+import json
+from typing import Any, Final, NamedTuple
+
+import jwt
+
+from adapters.crypto.jwk import KEY_TYPES, KeyUnusable, load_key
+from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
+from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent, parse_keys, thumbprint
+from core.authentication.dpop_rules import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
+
+PROOF_TYPE: Final = "dpop+jwt"  # RFC 9449 section 4.2
+MAX_REMEMBERED: Final = 4096  # headers, of about 1 KiB each with their key
+
+
+class _Signer(NamedTuple):
+    """The algorithm and the key in the header of a proof."""
+
+    algorithm: str
+    key: Any
+    thumbprint: str
+
+
+class JwtDpopProofs:
+    """Implements `ports.crypto.DpopProofs` with PyJWT.
+
+    A client sends the same header with each proof. The headers of valid proofs are remembered with
+    their keys, because reading a header and its key takes as long as half a signature. The key of
+    the memory is the header itself, so no entry can be stale.
+    """
+
+    def __init__(self) -> None:
+        self._jws = jwt.PyJWS(algorithms=list(PROOF_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
+        self._signers: dict[str, _Signer] = {}
+        self._nonce_keys: dict[int, NonceKey] = {}  # by period
+
+    def read(self, proof: str) -> SignedProof:
+        if len(proof) > MAX_TOKEN_LENGTH or "=" in proof:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
+            raise ProofInvalid("it is not a signed JWT")
+        header = proof.partition(".")[0]
+        signer = self._signers.get(header) or self._read_header(proof)
+        try:
+            claims = json.loads(self._jws.decode(proof, signer.key, algorithms=[signer.algorithm]))
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
+            raise ProofInvalid("its signature is wrong") from None
+        if not isinstance(claims, dict):
+            raise ProofInvalid("it has no claims")
+        self._remember(header, signer)
+        return SignedProof(signer.thumbprint, claims)
+
+    def nonce_key(self, period: int) -> NonceKey | None:
+        return self._nonce_keys.get(period)
+
+    def keep_nonce_key(self, key: NonceKey) -> None:
+        kept = {period: old for period, old in self._nonce_keys.items() if period >= key.period - 1}
+        self._nonce_keys = {**kept, key.period: key}
+
+    def forget_nonce_keys(self) -> None:
+        self._nonce_keys = {}
+
+    def _remember(self, header: str, signer: _Signer) -> None:
+        if header in self._signers:
+            return
+        if len(self._signers) >= MAX_REMEMBERED:
+            del self._signers[next(iter(self._signers))]  # the earliest one
+        self._signers[header] = signer
+
+    def _read_header(self, proof: str) -> _Signer:
+        try:
+            header = self._jws.get_unverified_header(proof)
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
+            raise ProofInvalid("it is not a signed JWT") from None
+        algorithm, jwk = header.get("alg"), header.get("jwk")
+        if header.get("typ") != PROOF_TYPE:
+            raise ProofInvalid(f"its typ must be {PROOF_TYPE}")
+        if not isinstance(algorithm, str) or algorithm not in PROOF_ALGORITHMS:
+            raise ProofInvalid("its alg must be ES256, EdDSA, PS256 or RS256")
+        # The proof has its own key, and can be verified by anyone. The other ways to name a key, and
+        # extensions that we do not know, are refused as in every token (security J-1).
+        if not (REFUSED_HEADERS - {"jwk"}).isdisjoint(header) or not isinstance(jwk, dict):
+            raise ProofInvalid("it must have a jwk, but no crit, jku, x5c or x5u")
+        try:
+            members = parse_keys([jwk])[0]
+            if members["kty"] != KEY_TYPES[algorithm] or members.get("alg", algorithm) != algorithm:
+                raise ProofInvalid("its jwk does not fit its alg")
+            key = load_key(members, algorithm)
+        except PrivateKeySent:
+            raise ProofInvalid("its jwk contains a private or symmetric key, which is no longer secret") from None
+        except (ClientKeysInvalid, KeyUnusable):
+            raise ProofInvalid("its jwk must be a public key: P-256, Ed25519, or RSA with 2048 to 8192 bits") from None
+        # Another spelling of the numbers would have another thumbprint.
+        canonical = self._jws.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True)
+        if any(members[name] != canonical[name] for name in ("n", "e", "x", "y") if name in canonical):
+            raise ProofInvalid("its jwk must have the shortest spelling of its numbers")
+        return _Signer(algorithm, key, thumbprint(members))

@@ -1,0 +1,55 @@
+"""Storage of DPoP: the proofs that were used, and the keys of nonces."""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository, Row
+from core.authentication.dpop_rules import NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period, tables_to_empty
+
+# A crash of the database empties both tables. Then the key is missing too, so a proof from before the
+# crash cannot be used a second time.
+USE: Final = f"""
+    with {ASYNC_COMMIT},
+    known as (select 1 from dpop_nonce_keys where period = %(period)s and secret = %(secret)s),
+    used as (
+        insert into dpop_proofs (slot, id) select %(slot)s, %(id)s from known, async_commit on conflict do nothing returning 1)
+    select exists (select from known), exists (select from used)"""
+
+
+def use_parameters(use: ProofUse) -> dict[str, Any]:
+    """Return the parameters of USE."""
+    return {"period": use.key.period, "secret": use.key.secret, "slot": use.table, "id": UUID(bytes=use.id)}
+
+
+def check_use(row: Row | None) -> None:
+    """Check the result of USE. Raises: NonceKeyLost, ProofReplayed."""
+    assert row is not None, "the statement returns one row"
+    is_key_known, is_new = row
+    if not is_key_known:
+        raise NonceKeyLost
+    if not is_new:
+        raise ProofReplayed
+
+
+class UsedProofs(Repository):
+    """Implements `ports.storage.authentication.UsedProofs`."""
+
+    async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
+        key = await self._one(
+            lambda row: NonceKey(period, bytes(row[0])),
+            """
+            insert into dpop_nonce_keys as k (period, secret) values (%(period)s, %(secret)s)
+            on conflict (period) do update set secret = k.secret returning secret""",
+            period=period,
+            secret=secret,
+        )
+        assert key is not None, "the statement returns the new row or the old one"
+        return key
+
+    async def sweep(self, now: datetime) -> int:
+        emptied = await self._all(
+            lambda row: bool(row[0]), "select empty_dpop_proofs(slot) from unnest(%(slots)s::int[]) slot", slots=tables_to_empty(now)
+        )
+        removed = await self._run("delete from dpop_nonce_keys where period < %(period)s", period=nonce_period(now) - 1)
+        return sum(emptied) + removed

@@ -1,0 +1,108 @@
+"""Proofs of the possession of a key, and access tokens that are bound to one (RFC 9449).
+
+Each proof needs a nonce of ours, and works once. All processes issue and accept the same nonces
+(docs/adr/0033).
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from core.authentication import signing_keys
+from core.authentication.dpop_rules import (
+    NONCE_SECRET_BYTES,
+    BearerTokenAsBound,
+    BoundTokenAsBearer,
+    NonceKeyLost,
+    NonceMissing,
+    ProofUse,
+    check_claims,
+    is_about_to_change,
+    is_nonce_of,
+    make_nonce,
+    nonce_period,
+    parse_nonce,
+    period_of_step,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from core.authentication.dpop_rules import NonceKey, PresentedToken, SentProof
+    from core.kernel.principals import Claims
+    from ports import Ports
+    from ports.storage import Reading
+
+
+async def current_nonce(ports: Ports) -> str:
+    """Return the nonce that new proofs must have now."""
+    now = ports.clock.now()
+    return make_nonce(await _key_of(ports, nonce_period(now)), now)
+
+
+async def read_proof(ports: Ports, sent: SentProof, access_token: str | None = None) -> ProofUse:
+    """Verify a proof for its request, and for the access token that it goes with. The caller uses it up, with `use` or `reading`.
+
+    Raises: ProofInvalid; NonceMissing if its nonce is missing or no longer accepted.
+    """
+    proof, now = ports.dpop_proofs.read(sent.text), ports.clock.now()
+    check_claims(proof, sent, access_token, now)
+    nonce = proof.claims.get("nonce")
+    step = parse_nonce(nonce, now)
+    key = None if step is None else await _key_of(ports, period_of_step(step))
+    if step is None or key is None or not is_nonce_of(str(nonce), key, step):
+        raise NonceMissing(await current_nonce(ports))
+    next_nonce = await current_nonce(ports) if is_about_to_change(step, now) else None
+    return ProofUse(proof.thumbprint, proof.claims["jti"], step, key, next_nonce)
+
+
+async def use(ports: Ports, proof: ProofUse | None) -> None:
+    """Use up a proof, if there is one. Of several parallel uses, one succeeds. Raises: ProofReplayed, NonceMissing."""
+    if proof is not None:
+        async with _reading_once(ports, proof):
+            pass
+
+
+def reading(ports: Ports, proof: ProofUse | None) -> AbstractAsyncContextManager[Reading]:
+    """Open a connection for queries, the first of which uses up the proof, if there is one.
+
+    The end of the block raises ProofReplayed or NonceMissing, so what it has read must not be used before.
+    """
+    return ports.storage.reading() if proof is None else _reading_once(ports, proof)
+
+
+@asynccontextmanager
+async def _reading_once(ports: Ports, proof: ProofUse) -> AsyncIterator[Reading]:
+    try:
+        async with ports.storage.reading(using=proof) as read:
+            yield read
+    except NonceKeyLost:  # the database has crashed, and a replay could not be found
+        ports.dpop_proofs.forget_nonce_keys()
+        raise NonceMissing(await current_nonce(ports)) from None
+
+
+async def read_token(ports: Ports, presented: PresentedToken) -> Claims:
+    """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
+
+    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
+    """
+    claims = await signing_keys.read_token(ports, presented.text)
+    if presented.proof is None:
+        if claims.key_thumbprint is not None:
+            raise BoundTokenAsBearer
+    elif claims.key_thumbprint != presented.proof.thumbprint:
+        raise BearerTokenAsBound
+    return claims
+
+
+async def _key_of(ports: Ports, period: int) -> NonceKey:
+    """Return the key of the nonces of this period. The first process that needs it creates it."""
+    key = ports.dpop_proofs.nonce_key(period)
+    if key is None:
+        async with ports.storage.autocommit() as statements:
+            key = await statements.dpop_proofs.nonce_key(period, secrets.token_bytes(NONCE_SECRET_BYTES))
+        ports.dpop_proofs.keep_nonce_key(key)
+    return key

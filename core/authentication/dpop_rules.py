@@ -1,0 +1,314 @@
+"""The rules of DPoP: proofs of the possession of a key, nonces, and tokens that are bound to a key.
+
+Sources: RFC 9449, RFC 3986 section 6.2, RFC 7638 (thumbprints of keys).
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.values import base64url, digest, is_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+# None is symmetric (RFC 9449 section 4.2). All are at least as strong as RSA with 2048 bits.
+PROOF_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")
+MAX_ID_LENGTH: Final = 255
+# The nonce proves the age of a proof, so the client's clock need not be exact. A proof with a time
+# that is further off comes from a client that does not set it.
+MAX_CLOCK_DIFFERENCE: Final = timedelta(days=1)
+NONCE_STEP: Final = 30  # seconds after which a newer nonce is issued
+NONCE_STEPS: Final = 2  # in which a nonce is accepted: this one and the one before
+NONCE_KEY_STEPS: Final = 120  # for which one key makes the nonces: an hour
+PROOF_TABLES: Final = 10  # see `ProofUse.table`
+_KEPT_MINUTES: Final = 3  # before the present one; a table belongs to a minute of the nonce, which is accepted for one more
+_FREE_MINUTES: Final = 2  # after the present one, for processes with clocks that are ahead
+_MINUTE: Final = 60 // NONCE_STEP
+NONCE_SECRET_BYTES: Final = 32
+_NONCE: Final = re.compile(r"([0-9a-z]{1,13})\.([A-Za-z0-9_-]{22})")
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # SHA-256 in base64url
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class ProofInvalid(Invalid):
+    """The DPoP proof is not valid. Check its claims, its key and its signature (RFC 9449 section 4.2)."""
+
+    oauth_error = "invalid_dpop_proof"
+
+    def __init__(self, reason: str) -> None:
+        """`reason` continues a sentence, and quotes nothing from the proof."""
+        super().__init__(f"The DPoP proof is not valid: {reason}.")
+
+
+class ProofReplayed(ProofInvalid):
+    """The DPoP proof was used before. Send a new one with each request (RFC 9449 section 11.1)."""
+
+    def __init__(self) -> None:
+        Invalid.__init__(self)
+
+
+class NonceKeyLost(Exception):
+    """The key of a nonce is no longer stored. The database has crashed since, and has forgotten which proofs were used."""
+
+
+class ProofMissing(Invalid):
+    """Send a DPoP proof: this client, code or refresh token is bound to a key (RFC 9449 section 5)."""
+
+    oauth_error = "invalid_dpop_proof"
+
+
+class NonceMissing(Invalid):
+    """Repeat the request with a DPoP proof that has the nonce of the response header DPoP-Nonce (RFC 9449 section 8)."""
+
+    oauth_error = "use_dpop_nonce"
+
+    def __init__(self, nonce: str) -> None:
+        """`nonce` is the one to use."""
+        super().__init__()
+        self.nonce = nonce
+
+
+class ProofRefused(Unauthenticated):
+    """The DPoP proof does not fit this request. Send a new proof that fits it (RFC 9449 section 7)."""
+
+    oauth_error = "invalid_dpop_proof"
+    token_sent = True
+
+
+class NonceRequired(Unauthenticated):
+    """Repeat the request with a DPoP proof that has the nonce of the response header DPoP-Nonce (RFC 9449 section 9)."""
+
+    oauth_error = "use_dpop_nonce"
+    token_sent = True
+
+    def __init__(self, nonce: str) -> None:
+        """`nonce` is the one to use."""
+        super().__init__()
+        self.nonce = nonce
+
+
+class BoundTokenAsBearer(Unauthenticated):
+    """This access token is bound to a key. Send it with the scheme DPoP and a proof, not as a Bearer token."""
+
+    token_sent = True
+
+
+class BearerTokenAsBound(Unauthenticated):
+    """This access token is not bound to a key, or to another key than that of the proof. Send the key that it was issued for."""
+
+    token_sent = True
+
+
+@dataclass(frozen=True, slots=True)
+class SentProof:
+    """A DPoP proof as it was sent, and the method and URL of its request. The URL is that of the client, without a query."""
+
+    text: str = field(repr=False)
+    method: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedProof:
+    """The claims of a proof with a valid signature, and the thumbprint of the key that signed it (RFC 7638)."""
+
+    thumbprint: str
+    claims: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedToken:
+    """An access token as it was presented: with the scheme Bearer, or with the scheme DPoP and a proof."""
+
+    text: str = field(repr=False)
+    proof: ProofUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NonceKey:
+    """The secret that makes the nonces of an hour, for all processes. `period` is the number of the hour since 1970."""
+
+    period: int
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProofUse:
+    """A valid proof that must be used up, which can be done once.
+
+    `key` made its nonce, and `step` is the number of the step in which the nonce was issued.
+    `next_nonce` is the nonce for the client's next proof, or None if it can use the same one.
+    """
+
+    thumbprint: str
+    token_id: str
+    step: int
+    key: NonceKey
+    next_nonce: str | None = None
+
+    @property
+    def table(self) -> int:
+        """The number of the table that stores the use. Each table takes the proofs of one minute, then it is emptied.
+
+        The minute is that of the nonce, so the same proof always belongs to the same table.
+        """
+        return self.step // _MINUTE % PROOF_TABLES
+
+    @property
+    def id(self) -> bytes:
+        """The id of the use, 16 bytes of a hash. It names the key, the `jti` and the nonce's step."""
+        return digest(f"{self.step}.{self.thumbprint}.{self.token_id}")[:16]
+
+
+def tables_to_empty(now: datetime) -> list[int]:
+    """Return the numbers of the tables that no accepted proof belongs to, not even at a process with a clock that is two minutes off.
+
+    Each table is among them for four minutes in ten.
+    """
+    minute = _step_at(now) // _MINUTE
+    return [(minute + away) % PROOF_TABLES for away in range(_FREE_MINUTES + 1, PROOF_TABLES - _KEPT_MINUTES)]
+
+
+def is_thumbprint(text: str) -> bool:
+    """Return whether the text has the form of a thumbprint of a key with SHA-256 (RFC 7638)."""
+    return _THUMBPRINT.fullmatch(text) is not None
+
+
+# Nonces
+
+
+def nonce_period(now: datetime) -> int:
+    """Return the period of the key that makes the nonces of this time."""
+    return _step_at(now) // NONCE_KEY_STEPS
+
+
+def make_nonce(key: NonceKey, now: datetime) -> str:
+    """Return the nonce of this time. `key` is that of `nonce_period(now)`."""
+    return _nonce_of_step(key, _step_at(now))
+
+
+def parse_nonce(nonce: object, now: datetime) -> int | None:
+    """Return the step of a nonce that may be accepted at this time, or None. The caller compares it with `is_nonce_of`.
+
+    A nonce is accepted for 60 seconds from the start of its step. The clock of another process can
+    be ahead, so the next step is accepted as well.
+    """
+    match = _NONCE.fullmatch(nonce) if isinstance(nonce, str) else None
+    if match is None:
+        return None
+    step, present = int(match[1], 36), _step_at(now)
+    return step if present - NONCE_STEPS < step <= present + 1 else None
+
+
+def period_of_step(step: int) -> int:
+    """Return the period of the key that makes the nonce of this step."""
+    return step // NONCE_KEY_STEPS
+
+
+def is_nonce_of(nonce: str, key: NonceKey, step: int) -> bool:
+    """Return whether this key made this nonce."""
+    return hmac.compare_digest(nonce, _nonce_of_step(key, step))
+
+
+def is_about_to_change(step: int, now: datetime) -> bool:
+    """Return whether a newer nonce than that of this step is issued now."""
+    return step < _step_at(now)
+
+
+def _step_at(now: datetime) -> int:
+    return int(now.timestamp()) // NONCE_STEP
+
+
+def _nonce_of_step(key: NonceKey, step: int) -> str:
+    mac = hmac.digest(key.secret, f"dpop nonce {step}".encode(), sha256)[:16]
+    return f"{_to_base36(step)}.{base64url(mac)}"
+
+
+def _to_base36(number: int) -> str:
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text or "0"
+
+
+# Claims
+
+
+def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, now: datetime) -> None:
+    """Check the claims of a proof for this request, except its nonce (RFC 9449 section 4.3).
+
+    `access_token` is the token that the proof goes with, or None if there is none.
+
+    Raises: ProofInvalid.
+    """
+    get = proof.claims.get
+    token_id = get("jti")
+    if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
+        raise ProofInvalid(f"its jti must be a text with 1 to {MAX_ID_LENGTH} characters")
+    if get("htm") != sent.method:
+        raise ProofInvalid("its htm must be the method of the request")
+    target = get("htu")
+    if not isinstance(target, str) or (normalized := normalize_url(target)) is None or normalized != normalize_url(sent.url):
+        raise ProofInvalid("its htu must be the URL of the request")
+    issued_at = get("iat")
+    if not isinstance(issued_at, int | float) or isinstance(issued_at, bool) or not math.isfinite(issued_at):
+        raise ProofInvalid("its iat must be a number of seconds")
+    if abs(issued_at - now.timestamp()) > MAX_CLOCK_DIFFERENCE.total_seconds():
+        raise ProofInvalid("its iat must be the present time")
+    if access_token is not None:
+        token_hash = get("ath")
+        if not isinstance(token_hash, str) or token_hash != base64url(digest(access_token)):
+            raise ProofInvalid("its ath must be the hash of the access token")
+
+
+def normalize_url(url: str) -> str | None:
+    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2).
+
+    A slash at the end does not count, as for our routes.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    scheme, host = parts.scheme, parts.hostname
+    if scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc or not is_printable(url):
+        return None
+    if ":" in host:
+        host = f"[{host}]"
+    authority = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
+    path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)).rstrip("/")
+    return f"{scheme}://{authority}{path}"
+
+
+def _normalize_escape(match: re.Match[str]) -> str:
+    letter = chr(int(match[1], 16))
+    return letter if letter in _UNRESERVED else match[0].upper()
+
+
+def _remove_dots(path: str) -> str:
+    """Return the path without segments of dots (RFC 3986 section 5.2.4)."""
+    if "." not in path:
+        return path
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            if len(kept) > 1:
+                kept.pop()
+        elif segment != ".":
+            kept.append(segment)
+    return "/".join(kept)
