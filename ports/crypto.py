@@ -79,6 +79,11 @@ class Tokens(Protocol):
         ...
 
     @property
+    def issuer(self) -> str:
+        """The issuer of all tokens, which is the base URL."""
+        ...
+
+    @property
     def api_audience(self) -> str:
         """The audience of tokens for our own API, as they are issued now."""
         ...

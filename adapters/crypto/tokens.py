@@ -103,6 +103,11 @@ class JwtTokens:
         return self._loaded_at
 
     @property
+    def issuer(self) -> str:
+        """The issuer of all tokens, which is the base URL."""
+        return self._base_url
+
+    @property
     def api_audience(self) -> str:
         """The audience of tokens for our own API, as they are issued now."""
         return self._audience

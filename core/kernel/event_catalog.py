@@ -27,6 +27,7 @@ class Target(StrEnum):
     SUBSCRIPTION = "subscription"
     INVITATION = "invitation"
     API_KEY = "api_key"
+    API_RESOURCE = "api_resource"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -102,6 +103,10 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
+            *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),

@@ -23,6 +23,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # The other ports below 1024 belong to other protocols. No tenant may make us connect to them.
 WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
+_DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
 def is_web_url(uri: str) -> bool:
@@ -33,6 +34,34 @@ def is_web_url(uri: str) -> bool:
         case ("http", str(host), _, _):
             return host.lower() in LOOPBACK
     return False
+
+
+def normalize(uri: str) -> str | None:
+    """Return the form of the URI in which two spellings are compared, or None if it is not valid.
+
+    Scheme, host and the namespace of a URN are in lower case, a default port is left out, and an empty
+    path is `/` (RFC 3986 sections 6.2.2.1 and 6.2.3, RFC 8141 section 3.1). Nothing else changes.
+    """
+    parts = _parts(uri)
+    if parts is None:
+        return None
+    scheme, host, port, rest = parts
+    if host is None:
+        namespace, colon, name = rest.partition(":")
+        return f"{scheme}:{namespace.lower() if scheme == 'urn' else namespace}{colon}{name}"
+    shown_port = "" if port in (None, _DEFAULT_PORTS.get(scheme)) else f":{port}"
+    return f"{scheme}://{host.lower()}{shown_port}{rest if rest.startswith('/') else f'/{rest}'}"
+
+
+def host_of(uri: str) -> str | None:
+    """Return the host in lower case, or None if the URI has none or is not valid."""
+    parts = _parts(uri)
+    return None if parts is None or parts[1] is None else parts[1].lower()
+
+
+def is_on_loopback(uri: str) -> bool:
+    """Return whether the host of the URI is the loopback interface."""
+    return host_of(uri) in LOOPBACK
 
 
 def add_parameters(uri: str, parameters: Mapping[str, str]) -> str:

@@ -203,10 +203,10 @@ class ServiceUsers(ServiceUsersRead, Protocol):
         ...
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Remove former members of the organization from services that they used only as members, and end their assignments to the others.
+        """Remove former members of the organization from services that they used only as members, and end their other assignments.
 
-        Users with a subscription to the service stay, because the subscription belongs to them. This
-        is two statements.
+        These are assignments to services and to API resources. Users with a subscription to the service
+        stay, because the subscription belongs to them. This is two statements.
         """
         ...
 

@@ -278,6 +278,10 @@ class DomainsRead(Protocol):
         """Return the organization that verified the domain of this address, or its closest verified parent domain."""
         ...
 
+    async def verified_owner_of_host(self, host: str) -> UUID | None:
+        """Return the organization that verified this host as its domain, or the closest verified parent domain."""
+        ...
+
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
         """Return a page of the accounts at this domain of the organization that others created, newest first, with the total number."""
         ...

@@ -232,6 +232,20 @@ GET    {service}/assignments                                      400 404
 POST   {service}/assignments                                      404
 PUT    {service}/assignments/{user_id}                            404
 DELETE {service}/assignments/{user_id}                            404
+GET    {org}/api-resources                                        404
+POST   {org}/api-resources                                        400 404 409
+GET    {resource}                                                 404
+PATCH  {resource}                                                 400 404
+DELETE {resource}                                                 404
+GET    {resource}/access                                          404
+PUT    {resource}/access                                          404
+GET    {resource}/assignments                                     400 404
+POST   {resource}/assignments                                     404
+PUT    {resource}/assignments/{user_id}                           404
+DELETE {resource}/assignments/{user_id}                           404
+GET    {resource}/clients                                         400 404
+PUT    {resource}/clients/{client_id}                             400 404
+DELETE {resource}/clients/{client_id}                             404
 POST   {service}/rotate-secret                                    400 404
 DELETE {service}                                                  404
 POST   {service}/plans                                            404
@@ -297,7 +311,11 @@ GET    /health/ready                                              503
 GET    /metrics                                                   401
 GET    /assets/{name}                                             404
 """
-SHORT: Final = {"{service}": "{org}/services/{service_slug}", "{org}": "/api/organizations/{org_slug}"}
+SHORT: Final = {
+    "{service}": "{org}/services/{service_slug}",
+    "{resource}": "{org}/api-resources/{resource_id}",
+    "{org}": "/api/organizations/{org_slug}",
+}
 
 
 def errors_of_use_cases() -> dict[str, set[str]]:

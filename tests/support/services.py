@@ -1,13 +1,15 @@
-"""Services, plans, API keys and sessions, inserted as the use cases leave them."""
+"""Services, plans, API keys, API resources and sessions, inserted as the use cases leave them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import EnrollmentOrigin
 from core.authentication.sessions_rules import Session
+from core.kernel import uris
 from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
@@ -151,3 +153,61 @@ async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) 
         client_id=context.client_id,
     )
     return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
+
+
+# API resources
+
+SCOPES: Final[Mapping[str, str]] = {"orders:read": "Read your orders", "orders:write": "Change your orders"}
+
+
+async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> None:
+    """Make this the verified domain of the organization."""
+    await run_sql(
+        pool,
+        """
+        insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())
+        on conflict (org_id) do update set domain = excluded.domain, verified_at = excluded.verified_at""",
+        org,
+        domain,
+        str(new_id()),
+    )
+
+
+async def add_api_resource(
+    pool: Pool,
+    org: UUID,
+    identifier: str = "https://api.example.com/",
+    *,
+    services: tuple[UUID, ...] = (),
+    scopes: Mapping[str, str] = SCOPES,
+    token_seconds: int = 600,
+    policy: str = "anyone",
+) -> UUID:
+    """Add an API resource that these services may ask for. Its host need not be verified."""
+    resource = new_id()
+    host = None if uris.is_on_loopback(identifier) else uris.host_of(identifier)
+    await run_sql(
+        pool,
+        """
+        insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
+                                   access_policy, created_at, updated_at)
+        values (%s, %s, %s, %s, %s, 'Orders API', %s, %s, %s, %s, now(), now())""",
+        resource,
+        org,
+        identifier,
+        uris.normalize(identifier),
+        host,
+        list(scopes),
+        list(scopes.values()),
+        token_seconds,
+        policy,
+    )
+    for service in services:
+        await run_sql(
+            pool,
+            "insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at) values (%s, %s, %s, '{}', now())",
+            org,
+            resource,
+            service,
+        )
+    return resource

@@ -1,6 +1,6 @@
 """The SQL of the rule in `core.authentication.service_access`, for statements that must check it atomically.
 
-The conditions refer to a row of `services` by its alias, and to the parameter `now`.
+The conditions refer to a row of `services` or `api_resources` by its alias, and to the parameter `now`.
 """
 
 from typing import Final, LiteralString
@@ -28,10 +28,23 @@ def _is_confirmed_member(org_id: LiteralString, user_id: LiteralString) -> Liter
 
 def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service."""
-    return f"""(not {is_blocked(f"{service}.org_id", user_id)} and case {service}.access_policy
+    return _admits(service, user_id, _is_assigned(service, user_id))
+
+
+def may_use_resource(resource: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user may use this row of `api_resources`. It needs no parameter."""
+    return _admits(
+        resource,
+        user_id,
+        f"exists (select 1 from api_resource_assignments a where a.resource_id = {resource}.id and a.user_id = {user_id})",
+    )
+
+
+def _admits(table: LiteralString, user_id: LiteralString, is_assigned: LiteralString) -> LiteralString:
+    return f"""(not {is_blocked(f"{table}.org_id", user_id)} and case {table}.access_policy
         when 'anyone' then true
-        when 'members' then {has_membership(f"{service}.org_id", user_id)}
-        else {_is_assigned(service, user_id)} end)"""
+        when 'members' then {has_membership(f"{table}.org_id", user_id)}
+        else {is_assigned} end)"""
 
 
 def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString:

@@ -78,6 +78,8 @@ class ServiceUsers(Repository):
         users = {"org_id": org_id, "user_ids": list(user_ids)}
         await self._run(
             f"""
+            with unassigned as (
+                delete from api_resource_assignments where org_id = %(org_id)s and user_id = any(%(user_ids)s))
             update service_users set enrolled_by = 'self'
             where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by in {ASSIGNED}""",
             **users,

@@ -1,10 +1,12 @@
 """Declarations of the repositories of programs."""
 
 from adapters.postgres.engine.scope import Scope, repository
+from adapters.postgres.programs.api_resources import ApiResources
 from adapters.postgres.programs.service_accounts import ServiceAccounts
 
 
 class ProgramsRepositories(Scope):
     """The repositories of programs, for every kind of access."""
 
+    api_resources = repository(ApiResources)
     service_accounts = repository(ServiceAccounts)

@@ -72,6 +72,9 @@ class Domains(Repository):
     async def verified_owner(self, email: Email) -> UUID | None:
         return await self._one(_to_id, VERIFIED_OWNER, host=email.domain)
 
+    async def verified_owner_of_host(self, host: str) -> UUID | None:
+        return await self._one(_to_id, VERIFIED_OWNER, host=host)
+
     def verified_owner_deferred(self, email: Email) -> DeferredRow[UUID]:
         return self._one_deferred(_to_id, VERIFIED_OWNER, host=email.domain)
 

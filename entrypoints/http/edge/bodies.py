@@ -296,9 +296,10 @@ def _timestamp(value: Any) -> datetime:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
 TokenText = Annotated[str, Field(max_length=8 * 1024), AfterValidator(_printable)]  # tokens and assertions are longer than other texts
-# Names and reasons are trimmed, and must not be empty (decision 21).
+# Names, reasons and descriptions are trimmed, and must not be empty (decision 21).
 Name = Annotated[str, AfterValidator(_trimmed(MAX_NAME_LENGTH)), AfterValidator(_readable), _described(MAX_NAME_LENGTH)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
+Description = Annotated[str, AfterValidator(_trimmed(200)), AfterValidator(_readable), _described(200)]
 # Passwords are not changed. The use case checks their length.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]

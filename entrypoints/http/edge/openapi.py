@@ -187,6 +187,8 @@ PATH_PARAMETERS = {
     "webhook_id": "The id of the webhook.",
     "delivery_id": "The id of the delivery.",
     "api_key_id": "The id of the API key.",
+    "resource_id": "The id of the API resource.",
+    "client_id": "The client id of the application.",
     "resource_type": "The resource type: `User` or `Group`.",
     "schema_id": "The URN of the schema.",
     "subscription_id": "The id of the subscription.",

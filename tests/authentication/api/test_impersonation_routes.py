@@ -94,6 +94,18 @@ REFUSED = {
     ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/assignments"),
+    ("POST", "/api/organizations/<org_slug>/api-resources"),
+    *(
+        (method, f"/api/organizations/<org_slug>/api-resources/<resource_id>{path}")
+        for methods, path in [
+            ("PATCH DELETE", ""),
+            ("PUT", "/access"),
+            ("POST", "/assignments"),
+            ("PUT DELETE", "/assignments/<user_id>"),
+            ("PUT DELETE", "/clients/<client_id>"),
+        ]
+        for method in methods.split()
+    ),
     # sign-ins elsewhere
     ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
     ("POST", "/auth/device/verify"),
@@ -130,6 +142,11 @@ ALLOWED = {
             ("GET", "services/<service_slug>/access"),
             ("GET", "services/<service_slug>/sign-in-preview"),
             ("GET", "services/<service_slug>/assignments"),
+            ("GET", "api-resources"),
+            ("GET", "api-resources/<resource_id>"),
+            ("GET", "api-resources/<resource_id>/access"),
+            ("GET", "api-resources/<resource_id>/assignments"),
+            ("GET", "api-resources/<resource_id>/clients"),
             ("GET POST", "services/<service_slug>/plans"),
             ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),
             ("GET", "services/<service_slug>/subscriptions"),

@@ -190,6 +190,21 @@ PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204 
 DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/api-resources                    401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/api-resources                    401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}                             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {resource}                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/access                      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/access                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/assignments                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {resource}/assignments                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/clients                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/clients/<client_id>         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}/clients/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/plans                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -468,9 +483,11 @@ APP_PAGES: Final = f"{PAGES_OF_ORG}/applications/<service_slug>"
 PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
 PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
+RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
 SHORT: Final = {
     "{org}": ORG,
     "{service}": SERVICE,
+    "{resource}": RESOURCE,
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
@@ -556,6 +573,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         things={"user_id": "{end_user_id}"},
         setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
     ),
+    f"POST {ORG}/api-resources": Request({"identifier": "https://new.{org_slug}.example/", "name": "Another One"}),
+    f"PATCH {RESOURCE}": Request({"name": "A New Name"}),
+    f"PUT {RESOURCE}/access": Request({"policy": "members"}),
+    f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
+    f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
     f"POST {SERVICE}/checkout": Request(

@@ -55,7 +55,7 @@ from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.saml import new_certificate
-from tests.support.services import add_login, add_service_user, add_subscription, sign_in_to
+from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
@@ -455,6 +455,7 @@ async def _add_tenant(
         **email_sign_in,
         **service_things,
         **directory,
+        "resource_id": str(await _add_api_resource(pool, organization, services[0], people["end-user"])),
         "group_id": str(org),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
@@ -659,6 +660,17 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things
+
+
+async def _add_api_resource(pool: Pool, organization: Organization, service: UUID, user: Account) -> UUID:
+    """Add an API resource that the service may ask for, with an assigned user. Return its id."""
+    slug = organization.slug
+    identifier, scopes = f"https://api.{slug}.example/", {f"{slug}:orders": f"See the orders of {slug}"}
+    resource = await add_api_resource(pool, organization.id, identifier, services=(service,), scopes=scopes)
+    await run_sql(pool, "update api_resources set name = %s where id = %s", f"{slug.title()} Orders", resource)
+    await run_sql(pool, "update api_resource_clients set own_scopes = %s where resource_id = %s", list(scopes), resource)
+    await run_sql(pool, "insert into api_resource_assignments values (%s, %s, %s, now())", organization.id, resource, user.id)
+    return resource
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:

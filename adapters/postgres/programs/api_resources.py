@@ -1,0 +1,218 @@
+"""API resources of organizations, their clients, and the users that are assigned to them."""
+
+from datetime import datetime
+from typing import ClassVar, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.domains import verified_owner
+from core.applications.access_rules import AccessPolicy
+from core.kernel.values import Email, Page, PageResult
+from core.programs.api_resources_rules import (
+    ApiResource,
+    IdentifierTaken,
+    ResourceAssignment,
+    ResourceClient,
+    ResourceIdentifier,
+    ResourceScope,
+)
+
+
+def is_active(resource: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if the organization of this row of `api_resources` has the host of its identifier."""
+    return f"({resource}.host is null or {verified_owner(f'{resource}.host')} is not distinct from {resource}.org_id)"
+
+
+# Columns of `api_resources r`, in the order in which `to_api_resource` reads them
+COLUMNS: Final = (
+    "r.id, r.org_id, r.identifier, r.name, r.scope_names, r.scope_descriptions, r.token_seconds, r.access_policy, r.created_at, "
+    f"r.updated_at, {is_active('r')}"
+)
+CLIENTS: Final = """
+    select v.client_id, v.id, v.slug, v.name, c.own_scopes, c.created_at
+    from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
+    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s"""
+ASSIGNED: Final = """
+    from api_resource_assignments a join users u on u.id = a.user_id
+    where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
+
+
+def to_api_resource(row: Row) -> ApiResource:
+    return ApiResource(
+        id=row[0],
+        org_id=row[1],
+        identifier=row[2],
+        name=row[3],
+        scopes=tuple(ResourceScope(name, description) for name, description in zip(row[4], row[5], strict=True)),
+        token_seconds=row[6],
+        policy=AccessPolicy(row[7]),
+        created_at=row[8],
+        updated_at=row[9],
+        is_active=row[10],
+    )
+
+
+def to_resource_client(row: Row) -> ResourceClient:
+    return ResourceClient(client_id=row[0], service_id=row[1], slug=row[2], name=row[3], scopes=tuple(row[4]), created_at=row[5])
+
+
+class ApiResources(Repository):
+    """Implements `ports.storage.programs.ApiResources`."""
+
+    constraints: ClassVar = {"api_resources_identifier_key": IdentifierTaken, "api_resources_without_host": IdentifierTaken}
+
+    async def of_org(self, org_id: UUID) -> list[ApiResource]:
+        return await self._all(
+            to_api_resource,
+            f"select {COLUMNS} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id",
+            org_id=org_id,
+        )
+
+    async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+        return await self._one(
+            to_api_resource,
+            f"select {COLUMNS} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s",
+            org_id=org_id,
+            resource_id=resource_id,
+        )
+
+    async def count(self, org_id: UUID) -> int:
+        return await self._one(lambda row: int(row[0]), "select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id) or 0
+
+    async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
+        # The outer join returns one row with the total if the page is empty.
+        rows = await self._all(
+            lambda row: row,
+            f"""
+            with clients as ({CLIENTS})
+            select counted.total, p.* from (select count(*) as total from clients) counted
+            left join (select * from clients order by lower(name), id limit %(limit)s offset %(offset)s) p on true
+            order by lower(p.name), p.id""",
+            org_id=org_id,
+            resource_id=resource_id,
+            limit=page.limit,
+            offset=page.offset,
+        )
+        return PageResult([to_resource_client(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
+        return await self._one(
+            to_resource_client,
+            f"{CLIENTS} and v.client_id = %(client_id)s",
+            org_id=org_id,
+            resource_id=resource_id,
+            client_id=client_id,
+        )
+
+    async def assignments(
+        self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
+    ) -> PageResult[ResourceAssignment]:
+        # Emails are stored in lower case. strpos needs no escaping of wildcards. The outer join returns one
+        # row with the total if the page is empty.
+        listed: LiteralString = f"{ASSIGNED} and strpos(u.email, %(search)s) > 0" if search else ASSIGNED
+        rows = await self._all(
+            lambda row: row,
+            f"""
+            select counted.total, p.* from (select count(*) as total {listed}) counted
+            left join (
+                select a.user_id, u.email, a.created_at {listed}
+                order by a.created_at, a.user_id limit %(limit)s offset %(offset)s) p on true
+            order by p.created_at, p.user_id""",
+            org_id=org_id,
+            resource_id=resource_id,
+            search=search,
+            limit=page.limit,
+            offset=page.offset,
+        )
+        return PageResult([ResourceAssignment(row[1], Email(row[2]), row[3]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
+        await self._run(
+            """
+            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
+                                       access_policy, created_at, updated_at)
+            values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
+                    %(token_seconds)s, %(policy)s, %(created_at)s, %(updated_at)s)""",
+            identifier=resource.identifier,
+            canonical=identifier.canonical,
+            host=identifier.host,
+            created_at=resource.created_at,
+            **_changing(resource),
+        )
+
+    async def save(self, resource: ApiResource) -> None:
+        await self._run(
+            """
+            with narrowed as (
+                update api_resource_clients set own_scopes = array(
+                    select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
+                    where name = any(own_scopes) order by position)
+                where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
+            update api_resources set
+                name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
+                token_seconds = %(token_seconds)s, access_policy = %(policy)s, updated_at = %(updated_at)s
+            where org_id = %(org_id)s and id = %(id)s""",
+            **_changing(resource),
+        )
+
+    async def remove(self, org_id: UUID, resource_id: UUID) -> None:
+        await self._run("delete from api_resources where org_id = %(org_id)s and id = %(id)s", org_id=org_id, id=resource_id)
+
+    async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
+        await self._run(
+            """
+            insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
+            values (%(org_id)s, %(resource_id)s, %(service_id)s, %(own_scopes)s, %(created_at)s)
+            on conflict (resource_id, service_id) do update set own_scopes = excluded.own_scopes""",
+            org_id=org_id,
+            resource_id=resource_id,
+            service_id=client.service_id,
+            own_scopes=list(client.scopes),
+            created_at=client.created_at,
+        )
+
+    async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None:
+        await self._run(
+            """
+            delete from api_resource_clients
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s""",
+            org_id=org_id,
+            resource_id=resource_id,
+            service_id=service_id,
+        )
+
+    async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(
+            """
+            insert into api_resource_assignments (org_id, resource_id, user_id, created_at)
+            values (%(org_id)s, %(resource_id)s, %(user_id)s, %(now)s)
+            on conflict do nothing returning 1""",
+            org_id=org_id,
+            resource_id=resource_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            delete from api_resource_assignments
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and user_id = %(user_id)s returning 1""",
+            org_id=org_id,
+            resource_id=resource_id,
+            user_id=user_id,
+        )
+
+
+def _changing(resource: ApiResource) -> dict[str, object]:
+    """Return the parameters that `save` changes, and the key."""
+    return {
+        "id": resource.id,
+        "org_id": resource.org_id,
+        "name": resource.name,
+        "scope_names": list(resource.scope_names),
+        "scope_descriptions": [scope.description for scope in resource.scopes],
+        "token_seconds": resource.token_seconds,
+        "policy": resource.policy,
+        "updated_at": resource.updated_at,
+    }

@@ -1,0 +1,279 @@
+"""API resources of an organization, managed by its members (RFC 8707)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from core.applications.access_rules import AccessPolicy, AssigneeNotFound
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability
+from core.kernel.values import KEEP, Email, Keep, new_id, provided
+from core.programs import events
+from core.programs.api_resources_rules import (
+    DEFAULT_TOKEN_SECONDS,
+    MAX_RESOURCES,
+    ApiResource,
+    ApiResourceNotFound,
+    IdentifierHostNotVerified,
+    NoApiResourceChanges,
+    NotAssignedToResource,
+    OwnScopeUnknown,
+    PublicClientHasNoScopes,
+    ResourceClient,
+    ResourceClientNotFound,
+    TooManyApiResources,
+    check_scopes,
+    check_token_seconds,
+    parse_identifier,
+)
+from core.tenancy import organizations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.kernel.principals import OrganizationCaller
+    from core.kernel.values import Page, PageResult
+    from core.programs.api_resources_rules import ResourceAssignment, ResourceScope
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def create(
+    ports: Ports,
+    caller: OrganizationCaller,
+    identifier: str,
+    name: str,
+    scopes: Sequence[ResourceScope],
+    token_seconds: int = DEFAULT_TOKEN_SECONDS,
+) -> ApiResource:
+    """Create an API resource. No application may ask for it yet, and its policy admits anyone.
+
+    Raises: IdentifierInvalid, IdentifierReserved, IdentifierHostNotVerified, IdentifierTaken,
+    TooManyApiResources; the errors of `check_scopes`, `check_token_seconds` and
+    `organizations.lock_organization_for`.
+    """
+    parsed = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
+    checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
+        if await tx.api_resources.count(organization.id) >= MAX_RESOURCES:
+            raise TooManyApiResources
+        if parsed.host is not None and await tx.domains.verified_owner_of_host(parsed.host) != organization.id:
+            raise IdentifierHostNotVerified
+        resource = ApiResource(
+            id=new_id(),
+            org_id=organization.id,
+            identifier=parsed.text,
+            name=name,
+            scopes=checked_scopes,
+            token_seconds=seconds,
+            created_at=now,
+            updated_at=now,
+        )
+        await tx.api_resources.add(resource, parsed)
+        tx.record(events.api_resource_created(resource))
+    return resource
+
+
+async def list_resources(ports: Ports, caller: OrganizationCaller) -> list[ApiResource]:
+    """Return the API resources of the organization, oldest first, at most MAX_RESOURCES."""
+    async with ports.storage.reading() as read:
+        return await read.api_resources.of_org(caller.acts_in.id)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+    """Return an API resource of the organization. Raises: ApiResourceNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+
+
+async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+    """Lock the caller's organization, check again that they may manage API resources, and return this one.
+
+    Every change of an API resource needs the lock on its organization.
+
+    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
+    return await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiResourceChanges:
+    """The new values of an API resource. Fields that are KEEP stay as they are. The identifier never changes."""
+
+    name: str | Keep = KEEP
+    scopes: Sequence[ResourceScope] | Keep = KEEP
+    token_seconds: int | Keep = KEEP
+
+
+async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, changes: ApiResourceChanges) -> ApiResource:
+    """Change an API resource. `scopes` replaces all scopes.
+
+    Tokens without a removed scope are issued from the next refresh on. Applications lose a removed
+    scope that they had for themselves.
+
+    Raises: NoApiResourceChanges, ApiResourceNotFound; the errors of `check_scopes`,
+    `check_token_seconds` and `organizations.lock_organization_for`.
+    """
+    values: dict[str, Any] = provided(
+        name=changes.name,
+        scopes=KEEP if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes),
+        token_seconds=KEEP if isinstance(changes.token_seconds, Keep) else check_token_seconds(changes.token_seconds),
+    )
+    if not values:
+        raise NoApiResourceChanges
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await lock_organization_for(tx, caller, resource_id)
+        new = replace(old, **values)
+        if new != old:
+            new = replace(new, updated_at=ports.clock.now())
+            await tx.api_resources.save(new)
+            tx.record(events.api_resource_updated(old, new))
+    return new
+
+
+async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> None:
+    """Delete an API resource.
+
+    Its tokens are inactive from now on, and sessions that were granted access to it cannot be refreshed.
+
+    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        await tx.api_resources.remove(resource.org_id, resource.id)
+        tx.record(events.api_resource_deleted(resource))
+
+
+# The users that applications get tokens for
+
+
+async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: AccessPolicy) -> ApiResource:
+    """Set the users that applications get tokens for. A user who loses access gets no further tokens.
+
+    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await lock_organization_for(tx, caller, resource_id)
+        new = replace(old, policy=policy)
+        if new != old:
+            new = replace(new, updated_at=ports.clock.now())
+            await tx.api_resources.save(new)
+            tx.record(events.api_resource_access_updated(old, new))
+    return new
+
+
+async def list_assignments(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
+) -> PageResult[ResourceAssignment]:
+    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
+
+    Raises: ApiResourceNotFound.
+    """
+    text = Email.parse_part(search or "") or None
+    async with ports.storage.reading() as read:
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.api_resources.assignments(resource.org_id, resource.id, page, search=text)
+
+
+async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
+    """Assign a confirmed member or end user of the organization to an API resource. Assigning a user again changes nothing.
+
+    Raises: ApiResourceNotFound, AssigneeNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
+        # organization is locked, no other transaction removes one of its users.
+        await tx.assignments.assignable(resource.org_id, [user_id]) or refuse(AssigneeNotFound)
+        await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+        if await tx.api_resources.assign(resource.org_id, resource.id, user_id, now):
+            tx.record(events.user_assigned_to_resource(resource, user_id))
+
+
+async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id: UUID, email: Email) -> UUID:
+    """Assign the user with this address to an API resource, as `assign` does. Return their id.
+
+    The refusal is the same for an address without an account.
+
+    Raises: the errors of `assign`.
+    """
+    async with ports.storage.reading() as read:
+        await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
+    await assign(ports, caller, resource_id, account.id)
+    return account.id
+
+
+async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
+    """End the assignment of a user to an API resource. Under the policy `assigned`, the user gets no further tokens.
+
+    Raises: ApiResourceNotFound, NotAssignedToResource; the errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        if not await tx.api_resources.unassign(resource.org_id, resource.id, user_id):
+            raise NotAssignedToResource
+        tx.record(events.user_unassigned_from_resource(resource, user_id))
+
+
+# The applications that may ask for it
+
+
+async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
+    """Return a page of the applications that may ask for the API resource, by name. Raises: ApiResourceNotFound."""
+    async with ports.storage.reading() as read:
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.api_resources.clients(resource.org_id, resource.id, page)
+
+
+async def save_client(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID, own_scopes: Sequence[str]
+) -> ResourceClient:
+    """Let an application of the organization ask for the API resource on behalf of its users.
+
+    `own_scopes` replaces the scopes that it gets for itself, without a user. It has none if the list is
+    empty.
+
+    Raises: ApiResourceNotFound, ResourceClientNotFound, OwnScopeUnknown, PublicClientHasNoScopes; the
+    errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        service, context = await tx.services.by_client_id(client_id) or refuse(ResourceClientNotFound)
+        if service.org_id != resource.org_id:
+            raise ResourceClientNotFound
+        if len(set(own_scopes)) < len(own_scopes) or not set(own_scopes) <= set(resource.scope_names):
+            raise OwnScopeUnknown
+        if own_scopes and context.is_public:
+            raise PublicClientHasNoScopes
+        old = await tx.api_resources.client(resource.org_id, resource.id, client_id)
+        new = ResourceClient(
+            client_id=client_id,
+            service_id=service.id,
+            slug=service.slug,
+            name=service.name,
+            scopes=resource.granted(own_scopes),
+            created_at=ports.clock.now() if old is None else old.created_at,
+        )
+        if new != old:
+            await tx.api_resources.save_client(resource.org_id, resource.id, new)
+            tx.record(events.resource_client_updated(resource, new))
+    return new
+
+
+async def remove_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> None:
+    """Forbid an application to ask for the API resource. It gets no further tokens for it.
+
+    Raises: ApiResourceNotFound, ResourceClientNotFound; the errors of
+    `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        client = await tx.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)
+        await tx.api_resources.remove_client(resource.org_id, resource.id, client.service_id)
+        tx.record(events.resource_client_removed(resource, client))

@@ -1,0 +1,84 @@
+"""Constructors for the events of API resources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.programs.api_resources_rules import ApiResource, ResourceClient
+
+
+def api_resource_created(resource: ApiResource) -> Event:
+    """An API resource was created."""
+    details = {
+        **_resource_details(resource),
+        "scopes": list(resource.scope_names),
+        "token_seconds": resource.token_seconds,
+        "policy": resource.policy.value,
+    }
+    return _resource_event("api_resource.created", resource, details)
+
+
+def api_resource_updated(old: ApiResource, new: ApiResource) -> Event:
+    """An API resource was changed. The event contains the old and new value of each changed field."""
+    changes = field_changes(old, new, "name", "token_seconds")
+    if old.scopes != new.scopes:
+        changes["scopes"] = {"old": _scopes_with_descriptions(old), "new": _scopes_with_descriptions(new)}
+    return _resource_event("api_resource.updated", new, {**_resource_details(new), "changes": changes})
+
+
+def api_resource_access_updated(old: ApiResource, new: ApiResource) -> Event:
+    """The access policy of an API resource was changed."""
+    changes = {"policy": {"old": old.policy.value, "new": new.policy.value}}
+    return _resource_event("api_resource.access.updated", new, {**_resource_details(new), "changes": changes})
+
+
+def api_resource_deleted(resource: ApiResource) -> Event:
+    """An API resource was deleted."""
+    return _resource_event("api_resource.deleted", resource, _resource_details(resource))
+
+
+def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:
+    """An application may ask for an API resource. `scopes` are those that it gets for itself."""
+    details = {**_resource_details(resource), **_client_details(client), "scopes": list(client.scopes)}
+    return _resource_event("api_resource.client.updated", resource, details)
+
+
+def resource_client_removed(resource: ApiResource, client: ResourceClient) -> Event:
+    """An application may no longer ask for an API resource."""
+    return _resource_event("api_resource.client.removed", resource, {**_resource_details(resource), **_client_details(client)})
+
+
+def user_assigned_to_resource(resource: ApiResource, user_id: UUID) -> Event:
+    """A user was assigned to an API resource."""
+    return _resource_user_event("api_resource.user.assigned", resource, user_id)
+
+
+def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event:
+    """The assignment of a user to an API resource ended. The end of a membership records none."""
+    return _resource_user_event("api_resource.user.unassigned", resource, user_id)
+
+
+def _resource_event(name: str, resource: ApiResource, details: dict[str, Any]) -> Event:
+    return Event(EVENT_KINDS[name], str(resource.id), org_id=resource.org_id, details=details)
+
+
+def _resource_user_event(name: str, resource: ApiResource, user_id: UUID) -> Event:
+    details = {**_resource_details(resource), "api_resource_id": str(resource.id)}
+    return Event(EVENT_KINDS[name], str(user_id), org_id=resource.org_id, details=details)
+
+
+def _resource_details(resource: ApiResource) -> dict[str, Any]:
+    return {"identifier": resource.identifier, "name": resource.name}
+
+
+def _client_details(client: ResourceClient) -> dict[str, Any]:
+    return {"client_id": str(client.client_id), "service_slug": client.slug, "service_name": client.name}
+
+
+def _scopes_with_descriptions(resource: ApiResource) -> dict[str, str]:
+    return {scope.name: scope.description for scope in resource.scopes}

@@ -1,0 +1,409 @@
+"""API resources of an organization: settings, clients, and assigned users.
+
+The module is longer than 400 lines, because the models of these routes belong together.
+"""
+
+from functools import wraps
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.applications.access_rules import AccessPolicy
+from core.kernel.principals import Capability
+from core.kernel.values import KEEP, Email, Keep
+from core.programs import api_resources
+from core.programs.api_resources import ApiResourceChanges
+from core.programs.api_resources_rules import (
+    DEFAULT_TOKEN_SECONDS,
+    MAX_TOKEN_SECONDS,
+    MIN_TOKEN_SECONDS,
+    ApiResource,
+    ResourceAssignment,
+    ResourceClient,
+    ResourceScope,
+)
+from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.bodies import (
+    AT_LEAST_ONE_FIELD,
+    Description,
+    EmailAddress,
+    Name,
+    RequestModel,
+    ResponseModel,
+    Text,
+    Texts,
+    Timestamp,
+    optional,
+    validate_request,
+)
+from entrypoints.http.edge.context import acting, no_content, ports
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("api_resources", __name__)
+
+
+def existing_resource(view: View) -> View:
+    """Answer 404 before the body is read if there is no API resource `<resource_id>` (decision 16)."""
+
+    @wraps(view)
+    async def check_resource(resource_id: str, **arguments: Any) -> Any:
+        await api_resources.find(ports(), acting(), path_id(resource_id))
+        return await view(resource_id=resource_id, **arguments)
+
+    return check_resource
+
+
+TokenSeconds = Annotated[int, Field(ge=MIN_TOKEN_SECONDS, le=MAX_TOKEN_SECONDS)]
+
+
+class ResourceScopeRequest(RequestModel):
+    """A scope of an API resource."""
+
+    name: Text = Field(description="The scope, as applications ask for it. It must not be one of OpenID Connect.", examples=["orders:read"])
+    description: Description = Field(description="What it allows. Users read this before they agree.", examples=["Read your orders"])
+
+
+Scopes = Annotated[list[ResourceScopeRequest], Field(max_length=100)]
+
+
+class ApiResourceRequest(RequestModel):
+    """A new API resource."""
+
+    identifier: Text = Field(
+        description="The URL of the API at the organization's verified domain, or `urn:gatehouse:<organization id>:<name>`. It becomes the "
+        "`aud` of access tokens, and cannot be changed.",
+        examples=["https://api.example.com/"],
+    )
+    name: Name = Field(description="The name of the API, which users see.", examples=["Orders API"])
+    scopes: Scopes = Field(default=[], description="The scopes that applications can ask for.")
+    token_seconds: TokenSeconds = Field(default=DEFAULT_TOKEN_SECONDS, description="The lifetime of access tokens in seconds.")
+
+
+class ApiResourceUpdateRequest(RequestModel):
+    """The fields of an API resource to change."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name | Keep = optional(description="The name of the API.")
+    scopes: Scopes | Keep = optional(description="All scopes. They replace the previous ones.")
+    token_seconds: TokenSeconds | Keep = optional(description="The lifetime of access tokens in seconds.")
+
+
+class ResourceScopeResponse(ResponseModel):
+    """A scope of an API resource."""
+
+    name: str = Field(description="The scope, as applications ask for it.")
+    description: str = Field(description="What it allows.")
+
+
+class ApiResourceResponse(ResponseModel):
+    """An API resource."""
+
+    id: UUID = Field(description="The id of the API resource, which is also its client id for introspection.")
+    identifier: str = Field(description="The `aud` of its access tokens.")
+    name: str = Field(description="The name of the API.")
+    scopes: list[ResourceScopeResponse] = Field(description="The scopes that applications can ask for.")
+    token_seconds: int = Field(description="The lifetime of its access tokens in seconds.")
+    policy: AccessPolicy = Field(description="The users that applications get tokens for.")
+    is_active: bool = Field(
+        description="Whether tokens are issued. False if the organization no longer has the verified domain of the identifier."
+    )
+    created_at: Timestamp = Field(description="The time at which the API resource was created, in UTC.")
+
+
+class ApiResourceListResponse(ResponseModel):
+    """The API resources of an organization."""
+
+    api_resources: list[ApiResourceResponse] = Field(description="The API resources, oldest first. There are at most 100.")
+
+
+def _to_response(resource: ApiResource) -> ApiResourceResponse:
+    return ApiResourceResponse(
+        id=resource.id,
+        identifier=resource.identifier,
+        name=resource.name,
+        scopes=[ResourceScopeResponse(name=scope.name, description=scope.description) for scope in resource.scopes],
+        token_seconds=resource.token_seconds,
+        policy=resource.policy,
+        is_active=resource.is_active,
+        created_at=resource.created_at,
+    )
+
+
+def _scopes(scopes: list[ResourceScopeRequest]) -> list[ResourceScope]:
+    return [ResourceScope(scope.name, scope.description) for scope in scopes]
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources")
+@member(Capability.RESOURCES_VIEW)
+@returns(ApiResourceListResponse)
+async def list_resources(org_slug: str) -> ApiResourceListResponse:
+    """List the API resources of the organization."""
+    return ApiResourceListResponse(
+        api_resources=[_to_response(resource) for resource in await api_resources.list_resources(ports(), acting())]
+    )
+
+
+@routes.post("/api/organizations/<org_slug>/api-resources")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@refuses(409)
+@validate_request(ApiResourceRequest)
+@returns(ApiResourceResponse, 201)
+async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceResponse, int]:
+    """Create an API resource.
+
+    An API resource is an API that applications get access tokens for. At first, no application may
+    ask for it, and its policy admits every user. The host of an https identifier must be the
+    organization's verified domain, or below it.
+    """
+    resource = await api_resources.create(ports(), acting(), data.identifier, data.name, _scopes(data.scopes), data.token_seconds)
+    return _to_response(resource), 201
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>")
+@member(Capability.RESOURCES_VIEW)
+@returns(ApiResourceResponse)
+async def get(org_slug: str, resource_id: str) -> ApiResourceResponse:
+    """Get an API resource."""
+    return _to_response(await api_resources.find(ports(), acting(), path_id(resource_id)))
+
+
+@routes.patch("/api/organizations/<org_slug>/api-resources/<resource_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@existing_resource
+@validate_request(ApiResourceUpdateRequest)
+@returns(ApiResourceResponse)
+async def update(org_slug: str, resource_id: str, data: ApiResourceUpdateRequest) -> ApiResourceResponse:
+    """Change an API resource.
+
+    Access tokens have a removed scope until they expire. An application loses a removed scope that it
+    had for itself.
+    """
+    changes = ApiResourceChanges(
+        name=data.name, scopes=KEEP if isinstance(data.scopes, Keep) else _scopes(data.scopes), token_seconds=data.token_seconds
+    )
+    return _to_response(await api_resources.update(ports(), acting(), path_id(resource_id), changes))
+
+
+@routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The API resource is deleted."})
+async def delete(org_slug: str, resource_id: str) -> Response:
+    """Delete an API resource.
+
+    Applications get no further tokens for it. Introspection calls its tokens inactive from now on; an
+    API that checks tokens by itself accepts them until they expire.
+    """
+    await api_resources.delete(ports(), acting(), path_id(resource_id))
+    return no_content()
+
+
+# The users that applications get tokens for
+
+
+class ApiResourceAccessRequest(RequestModel):
+    """The access policy of an API resource."""
+
+    policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
+        description="The users that applications get tokens for. `anyone`: every user of the application. `members`: members of the "
+        "organization. `assigned`: users that an admin assigned to the API resource.",
+        examples=["members"],
+    )
+
+
+class ApiResourceAccessResponse(ResponseModel):
+    """The access policy of an API resource."""
+
+    policy: AccessPolicy = Field(description="The users that applications get tokens for.")
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
+@member(Capability.RESOURCES_VIEW)
+@returns(ApiResourceAccessResponse)
+async def get_access(org_slug: str, resource_id: str) -> ApiResourceAccessResponse:
+    """Get the access policy of an API resource."""
+    return ApiResourceAccessResponse(policy=(await api_resources.find(ports(), acting(), path_id(resource_id))).policy)
+
+
+@routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@existing_resource
+@validate_request(ApiResourceAccessRequest)
+@returns(ApiResourceAccessResponse)
+async def replace_access(org_slug: str, resource_id: str, data: ApiResourceAccessRequest) -> ApiResourceAccessResponse:
+    """Replace the access policy of an API resource.
+
+    A user who loses access loses it at the next refresh, and introspection calls their tokens
+    inactive at once. Users that the organization's directory blocks never have access.
+    """
+    resource = await api_resources.save_policy(ports(), acting(), path_id(resource_id), data.policy)
+    return ApiResourceAccessResponse(policy=resource.policy)
+
+
+class ResourceAssignmentResponse(ResponseModel):
+    """A user that is assigned to an API resource."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    assigned_at: Timestamp = Field(description="The time of the assignment, in UTC.")
+
+
+class ResourceAssignmentListResponse(ResponseModel):
+    """A page of the users that are assigned to an API resource."""
+
+    assignments: list[ResourceAssignmentResponse] = Field(description="The assigned users, earliest first.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+class ResourceAssignmentsQuery(PageQuery):
+    """A filter for the assigned users."""
+
+    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+
+
+def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse:
+    return ResourceAssignmentResponse(user_id=assignment.user_id, email=assignment.email, assigned_at=assignment.assigned_at)
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
+@member(Capability.RESOURCES_VIEW)
+@refuses(400)
+@validate_querystring(ResourceAssignmentsQuery)
+@returns(ResourceAssignmentListResponse)
+async def list_assignments(org_slug: str, resource_id: str, query_args: ResourceAssignmentsQuery) -> ResourceAssignmentListResponse:
+    """List the users that are assigned to an API resource."""
+    page = query_args.page_request()
+    result = await api_resources.list_assignments(ports(), acting(), path_id(resource_id), page, search=query_args.search)
+    return ResourceAssignmentListResponse(
+        assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
+    )
+
+
+class ResourceAssignmentRequest(RequestModel):
+    """The user to assign."""
+
+    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
+
+
+class AssignedResourceUserResponse(ResponseModel):
+    """The user that is now assigned."""
+
+    user_id: UUID = Field(description="The id of the user.")
+
+
+@routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@existing_resource
+@validate_request(ResourceAssignmentRequest)
+@returns(AssignedResourceUserResponse)
+async def assign_by_email(org_slug: str, resource_id: str, data: ResourceAssignmentRequest) -> AssignedResourceUserResponse:
+    """Assign a user to an API resource by email address.
+
+    The rules are those of `PUT`. An address without an account is refused like a user who is not
+    one of the organization.
+    """
+    user_id = await api_resources.assign_by_email(ports(), acting(), path_id(resource_id), Email(data.email))
+    return AssignedResourceUserResponse(user_id=user_id)
+
+
+@routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The user is assigned to the API resource."})
+async def assign(org_slug: str, resource_id: str, user_id: str) -> Response:
+    """Assign a user to an API resource.
+
+    The user must be an end user or a confirmed member of the organization. Assigning a user again
+    changes nothing. When a user's membership ends, their assignments end, too.
+    """
+    await api_resources.assign(ports(), acting(), path_id(resource_id), path_id(user_id))
+    return no_content()
+
+
+@routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The user is no longer assigned to the API resource."})
+async def unassign(org_slug: str, resource_id: str, user_id: str) -> Response:
+    """End the assignment of a user to an API resource.
+
+    Under the policy `assigned`, the user loses access at the next refresh, and introspection calls
+    their tokens inactive at once.
+    """
+    await api_resources.unassign(ports(), acting(), path_id(resource_id), path_id(user_id))
+    return no_content()
+
+
+# The applications that may ask for it
+
+
+class ResourceClientRequest(RequestModel):
+    """The rights of an application at an API resource."""
+
+    scopes: Texts = Field(
+        description="The scopes that the application gets for itself, with the grant `client_credentials`. If the list is empty, it gets "
+        "tokens on behalf of users only."
+    )
+
+
+class ResourceClientResponse(ResponseModel):
+    """An application that may ask for an API resource."""
+
+    client_id: UUID = Field(description="The client id of the application.")
+    slug: str = Field(description="The slug of the application.")
+    name: str = Field(description="The name of the application.")
+    scopes: list[str] = Field(description="The scopes that the application gets for itself, without a user.")
+    created_at: Timestamp = Field(description="The time since which the application may ask, in UTC.")
+
+
+class ResourceClientListResponse(ResponseModel):
+    """A page of the applications that may ask for an API resource."""
+
+    clients: list[ResourceClientResponse] = Field(description="The applications, by name.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+def _to_client(client: ResourceClient) -> ResourceClientResponse:
+    return ResourceClientResponse(
+        client_id=client.client_id, slug=client.slug, name=client.name, scopes=list(client.scopes), created_at=client.created_at
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/clients")
+@member(Capability.RESOURCES_VIEW)
+@refuses(400)
+@validate_querystring(PageQuery)
+@returns(ResourceClientListResponse)
+async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:
+    """List the applications that may ask for an API resource."""
+    page = query_args.page_request()
+    result = await api_resources.list_clients(ports(), acting(), path_id(resource_id), page)
+    return ResourceClientListResponse(clients=[_to_client(client) for client in result.items], pagination=pagination(page, result.total))
+
+
+@routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@existing_resource
+@validate_request(ResourceClientRequest)
+@returns(ResourceClientResponse)
+async def save_client(org_slug: str, resource_id: str, client_id: str, data: ResourceClientRequest) -> ResourceClientResponse:
+    """Let an application ask for an API resource.
+
+    The application belongs to the same organization. It can ask for all scopes of the API resource on
+    behalf of its users, who agree to them. The scopes in the body are those that it gets for itself.
+    """
+    return _to_client(await api_resources.save_client(ports(), acting(), path_id(resource_id), path_id(client_id), data.scopes))
+
+
+@routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The application may no longer ask for the API resource."})
+async def remove_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+    """Forbid an application to ask for an API resource.
+
+    It gets no further tokens, and introspection calls its tokens inactive at once.
+    """
+    await api_resources.remove_client(ports(), acting(), path_id(resource_id), path_id(client_id))
+    return no_content()
