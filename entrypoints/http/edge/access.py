@@ -40,7 +40,7 @@ from entrypoints.http.edge.context import agent, anonymous, app_context, caller,
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
-from entrypoints.http.edge.queries import check_query
+from entrypoints.http.edge.queries import check_query, repeatable_parameters
 
 View = Callable[..., Awaitable[Any]]
 Authenticate = Callable[["Access"], Awaitable[Response | None]]
@@ -139,6 +139,8 @@ class AccessDecorator:
 
 
 def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
+    listed = repeatable_parameters(view)
+
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -165,7 +167,7 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
         redirect = await authenticate(access)
         if redirect is not None:
             return redirect
-        check_query()
+        check_query(listed)
         try:
             client = caller()
             if isinstance(client, ScimClient):

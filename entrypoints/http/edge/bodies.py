@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Annotated, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -185,9 +185,13 @@ AT_LEAST_ONE_FIELD: Final = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
 class RequestModel(BaseModel):
-    """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored."""
+    """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored.
+
+    `repeatable` are the fields of the type `RepeatableText`, for models that `forms.parameters` reads.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+    repeatable: ClassVar[frozenset[str]] = frozenset()
 
 
 def validate_request(model: type[RequestModel]) -> Callable[[View], View]:
@@ -264,6 +268,10 @@ def _described(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": most})
 
 
+def _join_texts(value: Any) -> Any:
+    return " ".join(value) if isinstance(value, list) and all(isinstance(text, str) for text in value) else value
+
+
 def _id(value: Any) -> UUID:
     id_ = parse_id(value) if isinstance(value, str) else None
     if id_ is None:
@@ -302,6 +310,14 @@ Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 Description = Annotated[str, AfterValidator(_trimmed(200)), AfterValidator(_readable), _described(200)]
 # Passwords are not changed. The use case checks their length.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
+# A parameter that a form can repeat, and a list in JSON. The value is one text, joined by spaces.
+RepeatableText = Annotated[
+    str,
+    BeforeValidator(_join_texts),
+    Field(max_length=MAX_TEXT),
+    AfterValidator(_printable),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}}),
+]
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
 # Only the canonical form of a UUID. The use case refuses unknown ids (decision 8).
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]

@@ -1,5 +1,6 @@
 """Form bodies: forms of our pages, refused if another site sends them (security G-2, N-3), and parameters of OAuth clients."""
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -11,7 +12,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.kernel.errors import Forbidden, Invalid
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import app_context
-from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter
+from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
 
 FORM = "application/x-www-form-urlencoded"
 B = TypeVar("B", bound=RequestModel)
@@ -36,15 +37,17 @@ async def read_form() -> dict[str, str]:
     return await read_fields()
 
 
-async def read_request_of_application() -> dict[str, str] | None:
+async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
     """Return the parameters of a POST request of an application, or None if the form of our page was sent, which has a form token.
+
+    The parameters in `listed` can be repeated. Their values are joined by spaces.
 
     Raises: FormInvalid; DuplicateParameter; UnsupportedMediaType if the body is not a form.
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = await read_fields()
-    return None if "form_token" in fields else {**request.args, **fields}
+    fields = _joined(await _read_pairs(), listed)
+    return None if "form_token" in fields else {**joined_query(), **fields}
 
 
 async def read_fields() -> dict[str, str]:
@@ -52,29 +55,37 @@ async def read_fields() -> dict[str, str]:
 
     Raises: FormInvalid, DuplicateParameter.
     """
+    return _joined(await _read_pairs(), frozenset())
+
+
+async def _read_pairs() -> list[tuple[str, str]]:
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise FormInvalid from None
+
+
+def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for name, value in pairs:
-        if name in fields:
+        if name in fields and name not in listed:
             raise DuplicateParameter(name)
-        fields[name] = value
+        fields[name] = f"{fields[name]} {value}" if name in fields else value
     return fields
 
 
 async def parameters(model: type[B]) -> B:
     """Return the parameters of an OAuth client, from a form or from JSON (decision 93).
 
-    Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2).
+    Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2), except
+    those in `model.repeatable`.
 
     Raises: FormInvalid; DuplicateParameter; BodyInvalid; RequestSchemaValidationError;
     UnsupportedMediaType if the body is neither a form nor JSON.
     """
     if request.mimetype == FORM:
-        sent: dict[str, Any] = await read_fields()
+        sent: dict[str, Any] = _joined(await _read_pairs(), model.repeatable)
     else:
         try:
             sent = await request.get_json()

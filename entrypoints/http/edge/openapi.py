@@ -5,7 +5,7 @@ parameters, responses without a model, and one shared component per model. The e
 the security entry of a route follow from its access decorator, so they cannot disagree with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import getdoc
 from typing import Any, Final, TypedDict, TypeVar, Unpack
@@ -21,6 +21,7 @@ from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, scim_body, share_models
+from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -248,7 +249,7 @@ class Provider(OpenAPIProvider):
         docs, access = _docs_of(view), access_of(view)
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
-        operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs)]
+        operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
         _complete_body(operation, docs)
         if access.security is not None:
             operation["security"] = _security(access, access.security, method)
@@ -266,10 +267,17 @@ def _with_descriptions(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]
     return parameters
 
 
-def _parameters(docs: RouteDocs) -> list[dict[str, Any]]:
+def _parameters(docs: RouteDocs, listed: Collection[str]) -> list[dict[str, Any]]:
+    text: dict[str, Any] = {"type": "string"}
     return [
-        {"name": name, "in": "query", "required": name in docs.query, "description": text, "schema": {"type": "string"}}
-        for name, text in {**docs.query, **docs.optional}.items()
+        {
+            "name": name,
+            "in": "query",
+            "required": name in docs.query,
+            "description": description,
+            "schema": {"type": "array", "items": text} if name in listed else text,
+        }
+        for name, description in {**docs.query, **docs.optional}.items()
     ]
 
 

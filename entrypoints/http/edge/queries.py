@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
@@ -20,6 +20,7 @@ MAX_FIELDS = 100
 MAX_LIMIT = 100
 MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
+_REPEATABLE: Final = "_repeatable_parameters"  # the attribute of a view; `functools.wraps` copies it
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -38,8 +39,32 @@ class DuplicateParameter(Invalid):
         super().__init__(f"The request has the parameter {name[:MAX_SHOWN_NAME]!r} twice. Send each parameter once.")
 
 
-def check_query() -> None:
-    """Check the query of the current request. No parameter may be repeated.
+def repeatable(*names: str) -> Callable[[View], View]:
+    """Let a request repeat the parameters with these names, in the query or in a form. Read them with `joined_query`.
+
+    The decorator stands below the access decorator.
+    """
+
+    def decorate(view: View) -> View:
+        setattr(view, _REPEATABLE, frozenset(names))
+        return view
+
+    return decorate
+
+
+def repeatable_parameters(view: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters that a request to this view can repeat."""
+    names: frozenset[str] = getattr(view, _REPEATABLE, frozenset())
+    return names
+
+
+def joined_query() -> dict[str, str]:
+    """Return the query of the current request. The values of a repeated parameter are joined by spaces."""
+    return {name: " ".join(values) for name, values in request.args.lists()}
+
+
+def check_query(listed: frozenset[str] = frozenset()) -> None:
+    """Check the query of the current request. No parameter may be repeated, except those in `listed`.
 
     Raises: TooManyFields, QueryNotUtf8, DuplicateParameter.
     """
@@ -55,7 +80,7 @@ def check_query() -> None:
             raise QueryNotUtf8 from None
     if b"&" in raw:
         for name, values in request.args.lists():
-            if len(values) > 1:
+            if len(values) > 1 and name not in listed:
                 raise DuplicateParameter(name)
 
 

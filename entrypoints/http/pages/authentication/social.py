@@ -19,9 +19,10 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
 from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
-from entrypoints.http.pages.federation.oauth import REQUEST_PARAMETERS, to_application
+from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 
 routes = Blueprint("social", __name__)
 
@@ -50,6 +51,7 @@ class ProviderConverter(BaseConverter):
     optional=PARAMETERS,
     changes_state=True,
 )
+@repeatable(*LISTED)
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, or link an account there.
 
@@ -57,7 +59,7 @@ async def start(provider: str) -> Response:
     /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
     signs in to their own account.
     """
-    browser, arguments = cookies.device_cookie() or cookies.new_device_id(), request.args
+    browser, arguments = cookies.device_cookie() or cookies.new_device_id(), joined_query()
     if ticket := arguments.get("link"):
         user = await visitor()
         user_id = None if user is None else user.user_id

@@ -35,6 +35,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, page_response, ports, request_record
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import form_targets, redirect, sign_in_form, visitor_with_mfa
 
@@ -65,6 +66,8 @@ REQUEST_PARAMETERS: Final = {
     "request_uri": "Not supported. It is refused with `request_uri_not_supported`.",
     "asked": "Added by us: the signed time at which the user was first asked to sign in.",
 }
+# The parameters that a request can repeat. A second resource is refused with `invalid_target`, and not on our error page.
+LISTED: Final = frozenset({"resource"})
 PARAMETERS: Final = {
     **REQUEST_PARAMETERS,
     "provider": "`codehost`, `websuite` or `officesuite`: continue at this identity provider without the sign-in page.",
@@ -82,6 +85,7 @@ PARAMETERS: Final = {
     optional=PARAMETERS,
     changes_state=True,
 )
+@repeatable(*LISTED)
 async def authorize() -> Response:
     """Sign the user in to an application.
 
@@ -91,7 +95,7 @@ async def authorize() -> Response:
     confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request without a valid
     redirect URI is never redirected.
     """
-    authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
+    authorization = await _authorization(AuthorizationRequest.from_fields(joined_query()))
     provider = request.args.get("provider")
     try:
         openid = _parse(authorization)
@@ -116,6 +120,7 @@ async def authorize() -> Response:
     optional=REQUEST_PARAMETERS,
     form=["form_token", "answer"],
 )
+@repeatable(*LISTED)
 async def answer_consent() -> Response:
     """Send the form of the consent page, or an authorization request as a form.
 
@@ -123,13 +128,13 @@ async def answer_consent() -> Response:
     continue with this account, and every other value cancels. A request of an application is
     checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
-    fields = await read_request_of_application()
+    fields = await read_request_of_application(LISTED)
     if fields is not None:
         authorization = await _authorization(AuthorizationRequest.from_fields(fields))
         provider = {"provider": fields["provider"]} if fields.get("provider") else {}
         return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
     form = await read_form()
-    authorization = await _authorization(AuthorizationRequest.from_fields(request.args))
+    authorization = await _authorization(AuthorizationRequest.from_fields(joined_query()))
     user = await visitor_with_mfa()
     try:
         if user is None or authorization.redirect_uri is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
@@ -76,6 +77,8 @@ async def test_an_unknown_resource_is_refused_at_the_request_and_at_each_poll(cl
     for fields in ({"resource": f"{BASE_URL}/api", "scope": "openid"}, {"resource": userinfo}, {"resource": "x", "scope": "openid"}):
         refusal = await cli.request_codes(client_id=client_id, **fields)
         assert oauth_error(refusal) == (400, "invalid_target", "BAD_REQUEST"), fields
+    twice = urlencode({"client_id": client_id, "scope": "openid", "resource": [userinfo, userinfo]}, doseq=True).encode()
+    assert oauth_error(await cli.api.call("POST", CODE, raw=twice, headers=cli.headers)) == (400, "invalid_target", "BAD_REQUEST")
     assert await run_sql(pool, "select count(*) from device_codes") == [(0,)]
     await cli.begin(scope="openid", resource=userinfo)
     assert oauth_error(await cli.poll(resource=f"{BASE_URL}/api")) == (400, "invalid_target", "BAD_REQUEST")

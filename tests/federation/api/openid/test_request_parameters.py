@@ -7,13 +7,13 @@ import json
 import re
 from base64 import urlsafe_b64encode
 from html import unescape
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from core.accounts.accounts_rules import Account
 from tests.federation.api.openid.client import STATE, OpenIdClient, error, result
-from tests.federation.api.relying import claims, sign_in_browser
+from tests.federation.api.relying import FORM, claims, sign_in_browser
 from tests.support.browser import hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, Answer, add_account
 
@@ -223,9 +223,21 @@ async def test_a_known_resource_is_the_audience(signed_in: OpenIdClient) -> None
 
 
 async def test_parameters_of_a_request_are_not_repeated(signed_in: OpenIdClient) -> None:
-    for name in ("scope", "nonce", "prompt", "resource", "claims"):
+    for name in ("scope", "nonce", "prompt", "claims"):
         path = signed_in.request(**{name: "openid"}) + f"&{name}=openid"
         assert (await signed_in.party.browser.open(path)).status == 400, name
+
+
+async def test_a_second_resource_is_refused(signed_in: OpenIdClient) -> None:
+    """RFC 8707 lets a request have several. Gatehouse issues a token for one API (decision 281)."""
+    api = f"{BASE_URL}/api"
+    path = signed_in.request(resource=api)
+    for again in (api, f"{BASE_URL}/auth/userinfo", "x"):
+        repeated = f"{path}&{urlencode({'resource': again})}"
+        assert error(await signed_in.party.browser.open(repeated)) == "invalid_target"
+        form = urlencode(parse_qsl(repeated.partition("?")[2]))
+        answer = await signed_in.party.api.call("POST", "/auth/authorize", raw=form.encode(), headers=FORM)
+        assert error(await signed_in.party.browser.open(leads_to(answer))) == "invalid_target"
 
 
 async def test_an_error_does_not_depend_on_who_is_signed_in(shop: OpenIdClient, user: Account) -> None:

@@ -1,10 +1,12 @@
 """`scope` and `resource` at the token endpoint (RFC 6749 section 6, RFC 8707 section 2.2)."""
 
+from urllib.parse import urlencode
+
 import pytest
 
 from core.accounts.accounts_rules import Account
 from tests.federation.api.openid.client import USERINFO, OpenIdClient
-from tests.federation.api.relying import claims
+from tests.federation.api.relying import FORM, TOKEN, claims
 from tests.support.builders import BASE_URL, EMAIL, Answer
 
 
@@ -57,6 +59,19 @@ async def test_another_resource_than_the_granted_one_is_refused_and_uses_nothing
         assert error(await signed_in.party.refresh(tokens["refresh_token"], resource=other)) == "invalid_target"
         refreshed = await signed_in.party.refresh(tokens["refresh_token"], resource=audience)
         assert (refreshed.status, claims(refreshed.json)["aud"]) == (200, audience)
+
+
+async def test_a_second_resource_is_refused_and_uses_nothing_up(signed_in: OpenIdClient) -> None:
+    """Also if it is the granted one (decision 281)."""
+    resources, party = [f"{BASE_URL}{USERINFO}"] * 2, signed_in.party
+    code = (await signed_in.authorize())["code"]
+    fields = {"code": code, "redirect_uri": party.redirect_uri, "client_id": str(party.client_id), "client_secret": party.secret}
+    form = urlencode({**fields, "resource": resources}, doseq=True).encode()
+    assert error(await party.api.call("POST", TOKEN, raw=form, headers=FORM)) == "invalid_target"
+    assert error(await party.api.post(TOKEN, {**fields, "resource": resources})) == "invalid_target"
+    assert (await party.api.post(TOKEN, {**fields, "resource": resources[:1]})).status == 200
+    again = urlencode([*fields.items(), ("code", code)]).encode()
+    assert error(await party.api.call("POST", TOKEN, raw=again, headers=FORM)) == "invalid_request", "no other parameter is repeated"
 
 
 async def test_without_openid_there_is_no_resource(signed_in: OpenIdClient) -> None:

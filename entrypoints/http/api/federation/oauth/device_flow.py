@@ -12,7 +12,7 @@ from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VER
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
@@ -28,11 +28,14 @@ class DeviceCodeRequest(ClientRequest):
     """
 
     model_config = AT_LEAST_ONE_FIELD
+    repeatable = frozenset({"resource"})
 
     org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
-    resource: Text | None = Field(None, description="The audience of the access token (RFC 8707): the userinfo endpoint, if anything.")
+    resource: RepeatableText | None = Field(
+        None, description="The audience of the access token (RFC 8707): the userinfo endpoint, if anything. A second one is refused."
+    )
     code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
 

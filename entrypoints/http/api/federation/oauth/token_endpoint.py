@@ -20,7 +20,7 @@ from entrypoints.http.api.federation.oauth.client_authentication import (
     limited_if_refused,
 )
 from entrypoints.http.edge.access import application
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, ResponseModel, Text, TokenText
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_poll_token
@@ -65,6 +65,7 @@ class TokenRequest(ClientRequest):
     """
 
     model_config = AT_LEAST_ONE_FIELD
+    repeatable = frozenset({"resource"})
 
     grant_type: Text | None = Field(
         None,
@@ -76,7 +77,9 @@ class TokenRequest(ClientRequest):
     redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
     scope: Text | None = Field(None, description="With `refresh_token`: fewer scopes than were granted. Other scopes are left out.")
-    resource: Text | None = Field(None, description="The granted resource, or none. Another one is refused (RFC 8707).")
+    resource: RepeatableText | None = Field(
+        None, description="The granted resource, or none (RFC 8707). Another one is refused, and so are two."
+    )
 
 
 class TokenResponse(ResponseModel):
