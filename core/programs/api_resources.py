@@ -231,6 +231,13 @@ async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UU
         return await read.api_resources.clients(resource.org_id, resource.id, page)
 
 
+async def find_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> ResourceClient:
+    """Return an application that may ask for the API resource. Raises: ApiResourceNotFound, ResourceClientNotFound."""
+    async with ports.storage.reading() as read:
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)
+
+
 async def save_client(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID, own_scopes: Sequence[str]
 ) -> ResourceClient:

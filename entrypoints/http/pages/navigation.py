@@ -42,6 +42,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
             Entry("Users", "/users", Capability.END_USERS_VIEW),
             Entry("Applications", "/applications", Capability.SERVICES_VIEW),
+            Entry("API resources", "/api-resources", Capability.RESOURCES_VIEW),
             Entry("Directory", "/directory", Capability.INTEGRATIONS_MANAGE),
             Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
         ),

@@ -484,6 +484,7 @@ PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
 PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
+RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
     "{org}": ORG,
     "{service}": SERVICE,
@@ -774,6 +775,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/platform/owners/<user_id>/remove": Request(
         form=OF_THE_SESSION, setup_sql="update users set is_platform_owner = true where id = '{user_id}'"
     ),
+    f"POST {RESOURCE_PAGES}/new": Request(
+        form={**OF_THE_SESSION, "identifier": "https://new.{org_slug}.example/", "name": "Another One", "token_seconds": "60"}
+    ),
+    f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/assignments/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/applications": Request(form={**OF_THE_SESSION, "client_id": "{client_id}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/applications/<client_id>": Request(form=OF_THE_SESSION),
+    f"POST {RESOURCE_PAGES}/<resource_id>/applications/<client_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/webhooks/new": Request(
         form={**OF_THE_SESSION, "name": "Another", "url": "https://hooks.anywhere.example/in", "event:user.invited": "yes"}
     ),

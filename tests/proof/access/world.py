@@ -459,6 +459,7 @@ async def _add_tenant(
         "group_id": str(org),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
+        "resource_name": f"{slug.title()} Orders",
         "delivery_id": str(delivery),
         "user_code": user_code,
         "saml_state": saml_state,

@@ -134,8 +134,15 @@ def _to_response(resource: ApiResource) -> ApiResourceResponse:
     )
 
 
-def _scopes(scopes: list[ResourceScopeRequest]) -> list[ResourceScope]:
+def to_scopes(scopes: list[ResourceScopeRequest]) -> list[ResourceScope]:
+    """Return the scopes in a request."""
     return [ResourceScope(scope.name, scope.description) for scope in scopes]
+
+
+def to_changes(data: ApiResourceUpdateRequest) -> ApiResourceChanges:
+    """Return the changes in a request."""
+    scopes = KEEP if isinstance(data.scopes, Keep) else to_scopes(data.scopes)
+    return ApiResourceChanges(name=data.name, scopes=scopes, token_seconds=data.token_seconds)
 
 
 @routes.get("/api/organizations/<org_slug>/api-resources")
@@ -160,7 +167,7 @@ async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceRe
     ask for it, and its policy admits every user. The host of an https identifier must be the
     organization's verified domain, or below it.
     """
-    resource = await api_resources.create(ports(), acting(), data.identifier, data.name, _scopes(data.scopes), data.token_seconds)
+    resource = await api_resources.create(ports(), acting(), data.identifier, data.name, to_scopes(data.scopes), data.token_seconds)
     return _to_response(resource), 201
 
 
@@ -183,10 +190,7 @@ async def update(org_slug: str, resource_id: str, data: ApiResourceUpdateRequest
     Access tokens have a removed scope until they expire. An application loses a removed scope that it
     had for itself.
     """
-    changes = ApiResourceChanges(
-        name=data.name, scopes=KEEP if isinstance(data.scopes, Keep) else _scopes(data.scopes), token_seconds=data.token_seconds
-    )
-    return _to_response(await api_resources.update(ports(), acting(), path_id(resource_id), changes))
+    return _to_response(await api_resources.update(ports(), acting(), path_id(resource_id), to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>")

@@ -1,0 +1,1 @@
+"""The pages of programs: API resources, service accounts and tokens."""

@@ -1,0 +1,345 @@
+"""The pages of API resources: the list, one with its settings, who gets tokens for it, and the applications that may ask."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import services
+from core.applications.access_rules import AssigneeNotFound
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.kernel.values import Email
+from core.programs import api_resources
+from core.programs import api_resources_rules as rules
+from core.programs.api_resources_rules import ApiResource, ResourceClient
+from entrypoints.http.api.programs.api_resources import (
+    ApiResourceAccessRequest,
+    ApiResourceRequest,
+    ApiResourceUpdateRequest,
+    ResourceAssignmentRequest,
+    ResourceAssignmentsQuery,
+    to_changes,
+    to_scopes,
+)
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.applications.access import POLICIES
+from entrypoints.http.pages.console import (
+    FieldInvalid,
+    ListQuery,
+    accepts,
+    check_typed_name,
+    console_page,
+    neighbors,
+    organization_path,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+    to_lines,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("api_resource_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/api-resources"
+ONE: Final = f"{LIST}/<resource_id>"
+API: Final = "/api/organizations/<org_slug>/api-resources"
+API_OF_ONE: Final = f"{API}/<resource_id>"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.IdentifierInvalid: "identifier",
+    rules.IdentifierReserved: "identifier",
+    rules.IdentifierHostNotVerified: "identifier",
+    rules.IdentifierTaken: "identifier",
+    rules.ResourceScopesInvalid: "scopes",
+    rules.ResourceScopeReserved: "scopes",
+    rules.ResourceTokenSecondsInvalid: "token_seconds",
+    AssigneeNotFound: "email",
+    rules.OwnScopeUnknown: "scopes",
+    rules.PublicClientHasNoScopes: "scopes",
+    rules.ResourceClientNotFound: "client_id",
+}
+LIFETIMES: Final = [("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minutes"), ("1800", "30 minutes"), ("3600", "1 hour")]
+SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
+
+
+def _path(resource: ApiResource, below: str = "") -> str:
+    return organization_path(f"/api-resources/{resource.id}{below}")
+
+
+def _resource_values(resource: ApiResource) -> dict[str, Any]:
+    return {"resource": resource, "path": _path(resource), "list_path": organization_path("/api-resources")}
+
+
+def _to_scopes(text: str) -> list[dict[str, str]]:
+    """Return the scopes in the lines of a form: a name, and after a space its description. Raises: FieldInvalid."""
+    scopes = []
+    for line in to_lines(text):
+        name, _, description = line.partition(" ")
+        if not description.strip():
+            raise FieldInvalid(f"Say what the scope {name} allows, after a space.", "scopes")
+        scopes.append({"name": name, "description": description.strip()})
+    return scopes
+
+
+def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = str(typed.get("token_seconds") or rules.DEFAULT_TOKEN_SECONDS)
+    lifetimes = LIFETIMES if seconds in dict(LIFETIMES) else [*LIFETIMES, (seconds, f"{seconds} seconds")]
+    return {
+        "typed": {**typed, "token_seconds": seconds},
+        "lifetimes": lifetimes,
+        "list_path": organization_path("/api-resources"),
+        "org_id": acting_member().acts_in.id,
+    }
+
+
+def _stored(resource: ApiResource) -> dict[str, Any]:
+    lines = [f"{scope.name} {scope.description}" for scope in resource.scopes]
+    return {"name": resource.name, "scopes": "\n".join(lines), "token_seconds": str(resource.token_seconds)}
+
+
+@routes.get(LIST)
+@member_page(Capability.RESOURCES_VIEW)
+@shows(f"GET {API}")
+async def show_resources(org_slug: str) -> Response:
+    """List the API resources of an organization."""
+    listed = await api_resources.list_resources(ports(), acting_member())
+    return await console_page("programs/api_resources.html", resources=listed, path=organization_path("/api-resources"))
+
+
+@routes.get(f"{LIST}/new")
+@member_page(Capability.RESOURCES_MANAGE)
+@shows(f"POST {API}")
+async def show_form(org_slug: str) -> Response:
+    """Show the form that creates an API resource."""
+    return await console_page("programs/new_api_resource.html", **_form_values({}))
+
+
+@routes.post(f"{LIST}/new")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+async def create(org_slug: str) -> Response:
+    """Create an API resource."""
+    form = await read_console_form()
+    try:
+        data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+        scopes = to_scopes(data.scopes)
+        resource = await api_resources.create(ports(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form)}
+        return await refused_console_page(refusal, "programs/new_api_resource.html", **values)
+    return redirect_with_notice("resource-created", _path(resource, "/applications"))
+
+
+@routes.get(ONE)
+@member_page(Capability.RESOURCES_VIEW)
+@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
+async def show_resource(org_slug: str, resource_id: str) -> Response:
+    """Show an API resource with its settings."""
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    return await console_page("programs/api_resource.html", **{**_resource_values(resource), **_form_values(_stored(resource))})
+
+
+@routes.post(ONE)
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_ONE}")
+async def change(org_slug: str, resource_id: str) -> Response:
+    """Change an API resource."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    try:
+        data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+        await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **_resource_values(resource), **_form_values(form)}
+        return await refused_console_page(refusal, "programs/api_resource.html", **values)
+    return redirect_with_notice("resource-saved", _path(resource))
+
+
+@routes.post(f"{ONE}/delete")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+async def delete(org_slug: str, resource_id: str) -> Response:
+    """Delete an API resource."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    try:
+        check_typed_name(form, resource.name)
+        await api_resources.delete(ports(), acting_member(), resource.id)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), **_resource_values(resource), **_form_values(_stored(resource))}
+        return await refused_console_page(refusal, "programs/api_resource.html", **values)
+    return redirect_with_notice("resource-deleted", organization_path("/api-resources"))
+
+
+# The users that applications get tokens for
+
+
+class AssignedUsersQuery(ListQuery, ResourceAssignmentsQuery):
+    """The search, and the page."""
+
+
+async def _access_values(resource: ApiResource, query: AssignedUsersQuery) -> dict[str, Any]:
+    listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    return {
+        **_resource_values(resource),
+        "policies": POLICIES,
+        "policy": resource.policy.value,
+        "assignments": listed.items,
+        "query": query,
+        **neighbors(query, listed.total),
+    }
+
+
+@routes.get(f"{ONE}/access")
+@member_page(Capability.RESOURCES_VIEW)
+@refuses(400)
+@validate_querystring(AssignedUsersQuery)
+@shows(
+    f"GET {API_OF_ONE}/assignments",
+    f"GET {API_OF_ONE}/access",
+    f"PUT {API_OF_ONE}/access",
+    f"POST {API_OF_ONE}/assignments",
+    f"PUT {API_OF_ONE}/assignments/<user_id>",
+    f"DELETE {API_OF_ONE}/assignments/<user_id>",
+)
+async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsersQuery) -> Response:
+    """Show the users that applications get tokens for."""
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    return await console_page("programs/api_resource_access.html", typed={}, **await _access_values(resource, query_args))
+
+
+@routes.post(f"{ONE}/access")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/access")
+async def change_policy(org_slug: str, resource_id: str) -> Response:
+    """Change the users that applications get tokens for."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    try:
+        policy = to_model(ApiResourceAccessRequest, form).policy
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _access_values(resource, AssignedUsersQuery())}
+        return await refused_console_page(refusal, "programs/api_resource_access.html", **values)
+    await api_resources.save_policy(ports(), acting_member(), resource.id, policy)
+    return redirect_with_notice("access-saved", _path(resource, "/access"))
+
+
+@routes.post(f"{ONE}/assignments")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/assignments")
+async def assign(org_slug: str, resource_id: str) -> Response:
+    """Assign a user to an API resource."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    try:
+        email = Email(to_model(ResourceAssignmentRequest, form).email)
+        await api_resources.assign_by_email(ports(), acting_member(), resource.id, email)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _access_values(resource, AssignedUsersQuery())}
+        return await refused_console_page(refusal, "programs/api_resource_access.html", **values)
+    return redirect_with_notice("user-assigned", _path(resource, "/access"))
+
+
+@routes.post(f"{ONE}/assignments/<user_id>/remove")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>")
+async def unassign(org_slug: str, resource_id: str, user_id: str) -> Response:
+    """End the assignment of a user."""
+    await read_console_form()
+    await api_resources.unassign(ports(), acting_member(), path_id(resource_id), path_id(user_id))
+    return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{path_id(resource_id)}/access"))
+
+
+# The applications that may ask for it
+
+
+class ListedClientsQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+async def _client_values(resource: ApiResource, query: ListedClientsQuery) -> dict[str, Any]:
+    listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
+    batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
+    applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
+    return {
+        **_resource_values(resource),
+        "clients": listed.items,
+        "applications": sorted(applications, key=lambda each: each[1].lower()),
+        **neighbors(query, listed.total),
+    }
+
+
+@routes.get(f"{ONE}/applications")
+@member_page(Capability.RESOURCES_VIEW)
+@refuses(400)
+@validate_querystring(ListedClientsQuery)
+@shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
+async def show_clients(org_slug: str, resource_id: str, query_args: ListedClientsQuery) -> Response:
+    """List the applications that may ask for an API resource."""
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    return await console_page("programs/api_resource_clients.html", typed={}, **await _client_values(resource, query_args))
+
+
+@routes.post(f"{ONE}/applications")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
+async def add_client(org_slug: str, resource_id: str) -> Response:
+    """Let an application ask for an API resource, with the chosen scopes for itself."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    try:
+        await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), _chosen(form))
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _client_values(resource, ListedClientsQuery())}
+        return await refused_console_page(refusal, "programs/api_resource_clients.html", **values)
+    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+
+
+def _chosen(form: Mapping[str, str]) -> Sequence[str]:
+    return [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
+
+
+async def _find_client(resource: ApiResource, client_id: str) -> ResourceClient:
+    return await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+
+
+@routes.get(f"{ONE}/applications/<client_id>")
+@member_page(Capability.RESOURCES_MANAGE)
+@shows(f"PUT {API_OF_ONE}/clients/<client_id>")
+async def show_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+    """Show the scopes that an application gets for itself."""
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    client = await _find_client(resource, client_id)
+    return await console_page("programs/api_resource_client.html", client=client, chosen=client.scopes, **_resource_values(resource))
+
+
+@routes.post(f"{ONE}/applications/<client_id>")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
+async def change_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+    """Change the scopes that an application gets for itself."""
+    form = await read_console_form()
+    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
+    client = await _find_client(resource, client_id)
+    try:
+        await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, _chosen(form))
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "client": client, "chosen": _chosen(form), **_resource_values(resource)}
+        return await refused_console_page(refusal, "programs/api_resource_client.html", **values)
+    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+
+
+@routes.post(f"{ONE}/applications/<client_id>/remove")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/clients/<client_id>")
+async def remove_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+    """Forbid an application to ask for an API resource."""
+    await read_console_form()
+    await api_resources.remove_client(ports(), acting_member(), path_id(resource_id), path_id(client_id))
+    return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{path_id(resource_id)}/applications"))
