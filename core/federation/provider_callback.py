@@ -68,8 +68,8 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
     If the provider failed or the user refused, return the redirect that reports it to the waiting
     application. Without a waiting application, raise the error.
 
-    Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`, `social.fetch_identity`, `social.link` and
-    `sign_in.sign_in`.
+    Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`,
+    `social.fetch_identity`, `social.error_response`, `social.link` and `sign_in.sign_in`.
     """
     pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)

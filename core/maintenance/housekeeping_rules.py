@@ -56,6 +56,7 @@ class Sweep(StrEnum):
     SAML_LOGOUTS = "saml_logouts"
     PROVIDER_STATES = "provider_states"
     AUTHORIZATION_CODES = "authorization_codes"
+    PUSHED_REQUESTS = "pushed_requests"
     CLIENT_ASSERTIONS = "client_assertions"
     DPOP_PROOFS = "dpop_proofs"  # counted in tables: they are emptied as a whole
     SIGNING_KEYS = "signing_keys"

@@ -31,7 +31,7 @@ from entrypoints.http.api.applications import (
 from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions, user_access
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, userinfo
+from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, pushed_requests, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
@@ -97,6 +97,7 @@ BLUEPRINTS: Final = (
     (saml, "SAML configuration and certificate of a service."),
     (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
+    (pushed_requests, "OAuth 2.0: pushed authorization requests."),
     (oauth, "OAuth 2.0: tokens and revocation."),
     (end_session, "OpenID Connect: the logout endpoint, for browsers."),
     (userinfo, "OpenID Connect: the claims about the user of an access token."),

@@ -18,6 +18,7 @@ from core.authentication.openid_rules import Scope
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.consents_rules import Consent
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.pushed_requests_rules import StoredRequest
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
@@ -56,8 +57,11 @@ class AuthorizationCodes(Protocol):
         now: datetime,
         *,
         registered: bool,
+        key_thumbprint: str | None = None,
     ) -> Deferred[RedeemedAuthorizationCode]:
         """Redeem the code for this session with the next statement. The result is None if that is not possible.
+
+        If the code is bound to a key, `key_thumbprint` must be that of the key.
 
         The code must be unused and not expired, and the browser session that got it must be alive.
         The redirect URI and the challenge must be those of the authorization request. If that
@@ -75,6 +79,45 @@ class AuthorizationCodes(Protocol):
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         """Return the session that this code was redeemed for, or None if it is unused."""
+        ...
+
+
+# Pushed authorization requests
+
+
+class PushedRequestsRead(Protocol):
+    """Read access to pushed authorization requests. `client_id` is that of the service, or None for the platform's frontend."""
+
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
+        """Return the parameters of a request of this client that is neither used nor expired, as a query string."""
+        ...
+
+
+class PushedRequestUses(Protocol):
+    """Changes to pushed authorization requests that commit by themselves."""
+
+    async def add(self, request: StoredRequest) -> bool:
+        """Store the request. Return False if its service was deleted."""
+        ...
+
+    async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
+        """Bind a request of this client to the browser, if no other browser has it, and return whether it belongs to this browser now.
+
+        The first time, its expiry moves to `until`. A used or expired request is not found. Of
+        several browsers at once, exactly one gets it.
+        """
+        ...
+
+    async def use(self, request_hash: bytes, now: datetime) -> bool:
+        """Use up a request that has not expired. Of several calls, one returns True."""
+        ...
+
+
+class PushedRequests(Protocol):
+    """Changes to pushed authorization requests in a transaction."""
+
+    async def use(self, request_hash: bytes, now: datetime) -> bool:
+        """Use up a request that has not expired. Of several calls, one returns True."""
         ...
 
 
@@ -436,6 +479,8 @@ class FederationReading(Protocol):
     @property
     def device_codes(self) -> DeviceCodesRead: ...
     @property
+    def pushed_requests(self) -> PushedRequestsRead: ...
+    @property
     def saml(self) -> SamlRead: ...
     @property
     def saml_sign_ons(self) -> SamlSignOnsRead: ...
@@ -453,6 +498,8 @@ class FederationTransaction(Protocol):
     @property
     def provider_states(self) -> ProviderStates: ...
     @property
+    def pushed_requests(self) -> PushedRequests: ...
+    @property
     def saml(self) -> Saml: ...
     @property
     def saml_logouts(self) -> SamlLogouts: ...
@@ -469,5 +516,7 @@ class FederationAutocommit(Protocol):
     def device_codes(self) -> DevicePolls: ...
     @property
     def provider_states(self) -> ProviderReturns: ...
+    @property
+    def pushed_requests(self) -> PushedRequestUses: ...
     @property
     def saml_sign_ons(self) -> SamlSignOnStarts: ...

@@ -144,7 +144,12 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         "GET /openapi.json",
         "GET /docs",
         "GET /assets/<name>",
-        *("POST /auth/token", "POST /auth/revoke", "POST /auth/introspect"),  # these count by application when they know it
+        *(
+            "POST /auth/token",
+            "POST /auth/revoke",
+            "POST /auth/introspect",
+            "POST /auth/par",
+        ),  # these count by application when they know it
     }
 
 

@@ -83,6 +83,7 @@ SHARED = [
     ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
     ("POST", "/auth/revoke"),
     ("POST", "/auth/introspect"),
+    ("POST", "/auth/par"),
     ("GET", "/auth/userinfo"),
     ("POST", "/auth/userinfo"),
 ]

@@ -351,7 +351,7 @@ PREFLIGHT = ("access-control-request-method", "PATCH")
 async def test_the_frontend_can_read_api_responses(path: str) -> None:
     answer = await ask(RecordingApp(status=401), "POST", path, ("origin", FRONTEND))
     assert answer.headers["access-control-allow-origin"] == FRONTEND
-    assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate"
+    assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate, DPoP-Nonce"
     assert answer.headers["vary"] == "Origin"
     assert "access-control-allow-credentials" not in answer.headers
 
@@ -362,7 +362,7 @@ async def test_the_frontend_can_send_a_preflight() -> None:
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == FRONTEND
     assert answer.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS, PATCH"
-    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type, X-Device-Id, X-Request-Id"
+    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type, DPoP, X-Device-Id, X-Request-Id"
     assert app.scopes == []
 
 

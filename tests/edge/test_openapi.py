@@ -119,6 +119,7 @@ OAUTH_OPERATIONS: Final = {
     "oauth_exchange",
     "oauth_revoke",
     "oauth_introspect",
+    "pushed_requests_push",
     "userinfo_get_userinfo",
     "userinfo_post_userinfo",
 }
@@ -175,6 +176,7 @@ POST   /api/auth/reset-password                                   400 429
 GET    /auth/reset-password                                       400 429
 POST   /auth/reset-password                                       400 403 413 415 429
 GET    /auth/undo-email-change                                    400 429
+POST   /auth/par                                                  400 401 403 404 413 415 429
 POST   /auth/undo-email-change                                    400 403 413 415 429
 GET    /auth/recover-owner                                        400 429
 POST   /auth/recover-owner                                        400 403 413 415 429

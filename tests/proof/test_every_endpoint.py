@@ -99,6 +99,7 @@ ADDITIONS: Final = {
     "POST /auth/end-session": "decision 35: RP-Initiated Logout",
     "POST /auth/revoke": "decision 35: the endpoint of RFC 7009",
     "POST /auth/introspect": "decision 262: the endpoint of RFC 7662",
+    "POST /auth/par": "RFC 9126: applications push their authorization requests",
     "GET /auth/userinfo": "decision 35: the userinfo endpoint of OpenID Connect Core",
     "POST /auth/userinfo": "decision 35: the same, with the token in a form",
     "GET /.well-known/openid-configuration": "decision 35: the metadata of OpenID Connect Discovery",

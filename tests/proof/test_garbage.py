@@ -487,7 +487,15 @@ STRANGE_TYPES = [
     b"application/json, text/plain",
 ]
 # These routes read forms (decision 5).
-TAKE_FORMS = {"/auth/reset-password", "/auth/device/code", "/auth/device/verify", "/auth/token", "/auth/revoke", "/auth/introspect"}
+TAKE_FORMS = {
+    "/auth/reset-password",
+    "/auth/device/code",
+    "/auth/device/verify",
+    "/auth/token",
+    "/auth/revoke",
+    "/auth/introspect",
+    "/auth/par",
+}
 STRANGE_CHARSETS = [b"utf-16", b"utf-7", b"rot13", b"zip", b"idna", b"\xff", b'"', b"x" * 5000, b"utf-8; charset=utf-16"]
 
 

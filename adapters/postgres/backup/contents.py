@@ -22,6 +22,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "link_tickets",
         "pre_auths",
         "provider_states",
+        "pushed_requests",
         "saml_logout_requests",
         "saml_logouts",
         "saml_sign_ons",

@@ -53,6 +53,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.DEVICE_CODES: _past("device_codes", "expires_at", key="device_code_hash"),
     Sweep.LINK_TICKETS: _past("link_tickets", "expires_at", key="token_hash"),
     Sweep.AUTHORIZATION_CODES: _past("authorization_codes", "expires_at", key="code_hash"),
+    Sweep.PUSHED_REQUESTS: _past("pushed_requests", "expires_at", key="request_hash"),
     Sweep.CLIENT_ASSERTIONS: _past("client_assertions", "expires_at", key="ctid"),
     Sweep.PROVIDER_STATES: _past("provider_states", "expires_at", key="state_hash"),
     Sweep.SAML_SIGN_ONS: _past("saml_sign_ons", "expires_at", key="state_hash"),

@@ -43,6 +43,7 @@ from core.federation.oauth.authorization_rules import (
     s256_challenge,
 )
 from core.federation.oauth.openid_requests import AccessDenied, ResourceUnknown, ScopeNotGranted
+from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
@@ -71,10 +72,15 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
     Refusals are shown on an error page, because the browser must not be redirected to an
     unvalidated redirect URI.
 
-    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
-    ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
+    If the request names one that its client has pushed, that one is returned. The caller has bound it
+    to the browser.
+
+    Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
+    ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
     """
     async with ports.storage.reading() as read:
+        if is_pushed(request.request_uri) and not isinstance(request, PushedRequest):
+            request = await _load_pushed(ports, read, request)
         client = await find_service(read, request)
     if client is None:
         callback = _frontend_callback(ports)
@@ -83,6 +89,18 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
         return Authorization(request, None, None, callback)
     service, context = client
     return Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri))
+
+
+async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> PushedRequest:
+    """Return the pushed request of this client. The other parameters are ignored (RFC 9126 section 4). Raises: RequestUriInvalid."""
+    request_uri = request.request_uri or ""
+    parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
+    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri, request.asked)
+
+
+def parse_client_id(client_id: str | None) -> UUID | None:
+    """Return the client id of a request for a pushed one, or None for the platform's frontend. Raises: RequestUriInvalid."""
+    return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)
 
 
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
@@ -133,8 +151,9 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
-    Raises: MfaMissing, ServiceNotFound; AccessDenied if the user has just withdrawn the consent; the
-    errors of `own_account.lock_own_account`.
+    Raises: MfaMissing, ServiceNotFound; RequestUriInvalid if a pushed request was used before;
+    AccessDenied if the user has just withdrawn the consent; the errors of
+    `own_account.lock_own_account`.
     """
     principals.require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
@@ -148,9 +167,12 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         expires_at=now + CODE_TTL,
         openid=grant,
         nonce=None if grant is None else authorization.request.nonce,
+        key_thumbprint=authorization.request.dpop_jkt,
     )
     async with ports.storage.transaction(by=visitor) as tx:
         await own_account.lock_own_account(tx, visitor, now)
+        if isinstance(authorization.request, PushedRequest) and not await tx.pushed_requests.use(authorization.request.hash, now):
+            raise RequestUriInvalid
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
         if grant is not None and authorization.service is not None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from core.authentication.dpop_rules import is_thumbprint
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
 from core.kernel.values import base64url, digest, is_printable
@@ -73,6 +74,10 @@ class CodeChallengeInvalid(AuthorizationRefused):
     """The code_challenge must be 43 characters of base64url, and code_challenge_method must be S256 (PKCE, RFC 7636)."""
 
 
+class KeyThumbprintInvalid(AuthorizationRefused):
+    """The dpop_jkt must be the thumbprint of a key with SHA-256: 43 characters of base64url (RFC 9449 section 10)."""
+
+
 class OAuthStateInvalid(AuthorizationRefused):
     """The state must have at most 4096 characters, without control characters."""
 
@@ -111,6 +116,7 @@ class AuthorizationRequest:
     request: str | None = None
     request_uri: str | None = None
     registration: str | None = None
+    dpop_jkt: str | None = None  # the thumbprint of the key that may redeem the code (RFC 9449 section 10)
     asked: str | None = None  # our own stamp (`authorization_steps`)
 
     @classmethod
@@ -169,6 +175,7 @@ class AuthorizationCode:
     expires_at: datetime
     openid: OpenIdGrant | None = None
     nonce: str | None = None
+    key_thumbprint: str | None = None  # of the only key that may redeem it, or None for any
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +213,12 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
 def check_request(authorization: Authorization) -> None:
     """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
 
-    Raises: OAuthStateInvalid, AuthorizationRequestTooLong, CodeChallengeMissing, CodeChallengeInvalid.
+    Raises: OAuthStateInvalid, KeyThumbprintInvalid, AuthorizationRequestTooLong, CodeChallengeMissing,
+    CodeChallengeInvalid.
     """
     request, service = authorization.request, authorization.service
+    if request.dpop_jkt is not None and not is_thumbprint(request.dpop_jkt):
+        raise KeyThumbprintInvalid
     if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
         raise OAuthStateInvalid
     if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from core.authentication.sessions_rules import Presenter
+from core.kernel.principals import FRONTEND_CLIENT_ID
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -58,3 +59,8 @@ class OAuthClient:
     @property
     def presenter(self) -> Presenter:
         return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
+
+
+def client_id_text(client: OAuthClient) -> str:
+    """Return the client id as in requests: that of the service, or of the platform's frontend."""
+    return FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from core.authentication.openid_rules import NO_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
 from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, AuthorizationRefused, ResponseMode, respond
+from core.federation.oauth.pushed_requests_rules import PushedRequest
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
@@ -43,7 +44,7 @@ class RequestObjectRefused(AuthorizationRefused):
 
 
 class RequestUriRefused(AuthorizationRefused):
-    """The parameter `request_uri` is not supported. Send the parameters themselves."""
+    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the parameters, or send them themselves."""
 
     oauth_error = "request_uri_not_supported"
 
@@ -152,7 +153,7 @@ def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | Non
     """
     if request.request is not None:
         raise RequestObjectRefused
-    if request.request_uri is not None:
+    if request.request_uri is not None and not isinstance(request, PushedRequest):
         raise RequestUriRefused
     if request.registration is not None:
         raise RegistrationRefused

@@ -28,7 +28,7 @@ from core.authentication.login_failures import LoginFailure
 from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
-from core.federation.oauth import authorization_steps, device_flow_rules
+from core.federation.oauth import authorization_steps, device_flow_rules, pushed_requests
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
     MAX_STATE_LENGTH,
@@ -268,11 +268,14 @@ async def error_response(ports: Ports, pending: ProviderState, error: str, base_
     """Return the response that reports an error to the waiting application, if any.
 
     `error` is a code of RFC 6749 section 4.1.2.1.
+
+    Raises: RequestUriInvalid if the application has pushed the request, and it was used before.
     """
     authorization = await oauth.authorization_at(ports, pending.after)
-    return (
-        None if authorization is None or authorization.redirect_uri is None else oauth_rules.respond(authorization, base_url, error=error)
-    )
+    if authorization is None or authorization.redirect_uri is None:
+        return None
+    await pushed_requests.finish(ports, authorization.request)
+    return oauth_rules.respond(authorization, base_url, error=error)
 
 
 async def sign_in(

@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
+from core.authentication.dpop_rules import NonceMissing
 from core.kernel.errors import (
     Conflict,
     Forbidden,
@@ -43,6 +44,7 @@ from entrypoints.http.edge.error_body import (
     speaks_scim,
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
+from entrypoints.http.edge.proofs import NONCE_HEADER
 from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
@@ -130,6 +132,8 @@ def _innermost(error: Exception) -> Exception:
 def _headers(refusal: Refusal) -> dict[str, str]:
     if isinstance(refusal, Limited):
         return {"Retry-After": str(refusal.retry_after)}
+    if isinstance(refusal, NonceMissing):
+        return {NONCE_HEADER: refusal.nonce}
     view = _view()
     needed = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url)
     return {} if needed is None else {"WWW-Authenticate": needed}
@@ -176,6 +180,7 @@ _FOR_PROGRAMS: Final = (
     "/api/",
     "/webhooks/",
     "/auth/token",
+    "/auth/par",
     "/auth/revoke",
     "/auth/introspect",
     "/auth/userinfo",

@@ -40,7 +40,7 @@ SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the 
 # These headers must not be repeated: two parts of the system could use different values (security
 # P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
-_SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
+_SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key", b"transfer-encoding", b"content-length"}
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -546,7 +546,7 @@ _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
-    (b"access-control-allow-headers", b"Authorization, Content-Type, X-Device-Id, X-Request-Id"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),
 )
-_EXPOSED = (b"access-control-expose-headers", b"X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate")
+_EXPOSED = (b"access-control-expose-headers", b"X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate, DPoP-Nonce")

@@ -120,6 +120,8 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, code, digest(str(time)), NOW, time, user.id, NOW - HOUR)
         assertion = "insert into client_assertions (client_id, jti_hash, expires_at) values (%s, %s, %s)"
         await run_sql(pool, assertion, uuid4(), digest(str(time)), time)
+        pushed = "insert into pushed_requests (request_hash, parameters, created_at, expires_at) values (%s, 'state=a', %s, %s)"
+        await run_sql(pool, pushed, digest(str(time)), NOW, time)
         state = """
             insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
             values (%s, %s, %s, '/', %s, %s)"""
@@ -169,6 +171,7 @@ SWEPT_TABLES = {
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),
+    Sweep.PUSHED_REQUESTS: ("pushed_requests", 1),
     Sweep.CLIENT_ASSERTIONS: ("client_assertions", 1),
     Sweep.PROVIDER_STATES: ("provider_states", 1),
     Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),

@@ -92,6 +92,7 @@ GET    /auth/userinfo                         401  403  403  403  403  403  403 
 POST   /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/introspect                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/par                              201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  401
@@ -829,6 +830,14 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /auth/revoke": Request({"token": "made up"}),
     "POST /auth/introspect": Request({"token": "made up", "client_id": "{client_id}", "client_secret": "{client_secret}"}),
+    "POST /auth/par": Request(
+        {
+            "client_id": "{client_id}",
+            "client_secret": "{client_secret}",
+            "response_type": "code",
+            "redirect_uri": "{redirect_uri}",
+        }
+    ),
     "GET /auth/authorize": Request(query=AUTHORIZATION),
     "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
     "POST /auth/end-session": Request(form={**OF_THE_SESSION, "answer": "continue"}),

@@ -99,6 +99,7 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /app/invitations/accept": "the invitation",
     "POST /auth/device/code": "the service (security T-5)",
     "POST /auth/token": "the context of the session, or the service",
+    "POST /auth/par": "the service",
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
     "POST /auth/device/verify": "the organization of the device",

@@ -54,9 +54,10 @@ class AuthorizationCodes(Repository):
         return await self._exists(
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
-                                             created_at, expires_at, nonce, scope, id_token_claims, userinfo_claims, resource)
+                                             created_at, expires_at, nonce, key_thumbprint, scope, id_token_claims, userinfo_claims,
+                                             resource)
             select %(code_hash)s, %(org_id)s, %(service_id)s, %(user_id)s, %(browser_session_id)s, %(redirect_uri)s, %(code_challenge)s,
-                   %(created_at)s, %(expires_at)s, %(nonce)s, %(scope)s::text[], %(id_token_claims)s::text[],
+                   %(created_at)s, %(expires_at)s, %(nonce)s, %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[],
                    %(userinfo_claims)s::text[], %(resource)s
             where %(service_id)s::uuid is null or exists (
                 select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
@@ -70,6 +71,7 @@ class AuthorizationCodes(Repository):
             created_at=code.created_at,
             expires_at=code.expires_at,
             nonce=code.nonce,
+            key_thumbprint=code.key_thumbprint,
             **grant_parameters(code.openid),
         )
 
@@ -95,6 +97,7 @@ class AuthorizationCodes(Repository):
         now: datetime,
         *,
         registered: bool,
+        key_thumbprint: str | None = None,
     ) -> DeferredRow[RedeemedAuthorizationCode]:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
@@ -106,12 +109,14 @@ class AuthorizationCodes(Repository):
             where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.session_id is null and c.expires_at > %(now)s
               and (c.redirect_uri is not distinct from %(redirect_uri)s or c.redirect_uri is null and %(registered)s)
               and c.code_challenge is not distinct from %(challenge)s
+              and (c.key_thumbprint is null or c.key_thumbprint = %(key_thumbprint)s)
               and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
             returning s.address, s.agent, s.id, s.provider, s.device_id, s.created_at, s.second_factor, {grant_columns("c")}, c.nonce""",
             code_hash=code_hash,
             redirect_uri=redirect_uri,
             registered=registered,
             challenge=challenge,
+            key_thumbprint=key_thumbprint,
             session_id=session_id,
             now=now,
             **client_parameters(service),

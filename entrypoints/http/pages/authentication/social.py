@@ -9,6 +9,7 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.federation import provider_callback
+from core.federation.oauth import pushed_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignInStep
 from core.federation.upstream import social
@@ -78,6 +79,8 @@ async def start(provider: str) -> Response:
             user_code=arguments.get("user_code") or None,
             after=safe_next(arguments["next"]) if arguments.get("next") else None,
         )
+        if sign_in.user_code is None and sign_in.after is None:
+            await pushed_requests.present(ports(), sign_in.request, browser)
         url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
     response = redirect(url, 302)
     cookies.keep_device_cookie(response, browser)

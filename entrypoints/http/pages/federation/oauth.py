@@ -13,7 +13,7 @@ from core.authentication.oauth_credentials_rules import parse_provider
 from core.authentication.openid_rules import in_order
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
-from core.federation.oauth import authorization_steps, openid_requests
+from core.federation.oauth import authorization_steps, openid_requests, pushed_requests
 from core.federation.oauth.authorization_rules import (
     AUTHORIZE_PATH,
     Authorization,
@@ -25,6 +25,7 @@ from core.federation.oauth.authorization_rules import (
 from core.federation.oauth.authorization_steps import NextStep, Step
 from core.federation.oauth.consents import consent_scopes
 from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
+from core.federation.oauth.pushed_requests_rules import PushedRequest
 from core.kernel import uris
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
@@ -63,7 +64,8 @@ REQUEST_PARAMETERS: Final = {
     "resource": "The audience of the access token (RFC 8707). The default is the userinfo endpoint.",
     "request": "Not supported. It is refused with `request_not_supported`.",
     "registration": "Not supported. It is refused with `registration_not_supported`.",
-    "request_uri": "Not supported. It is refused with `request_uri_not_supported`.",
+    "request_uri": "The reference to a pushed request, together with its `client_id` (RFC 9126). Other parameters are then ignored.",
+    "dpop_jkt": "The thumbprint of the key that may redeem the code (RFC 9449 section 10).",
     "asked": "Added by us: the signed time at which the user was first asked to sign in.",
 }
 # The parameters that a request can repeat. A second resource is refused with `invalid_target`, and not on our error page.
@@ -95,17 +97,26 @@ async def authorize() -> Response:
     confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request without a valid
     redirect URI is never redirected.
     """
-    authorization = await _authorization(AuthorizationRequest.from_fields(joined_query()))
-    provider = request.args.get("provider")
+    sent = AuthorizationRequest.from_fields(joined_query())
+    device_id = cookies.device_cookie() or cookies.new_device_id()
+    await pushed_requests.present(ports(), sent, device_id)
+    authorization = await _authorization(sent)
     try:
-        openid = _parse(authorization)
-        if provider:
-            return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
-        user = await visitor_with_mfa()
-        step = await authorization_steps.find_next_step(ports(), user, authorization, openid)
-        return await _take_step(user, authorization, step, agreed=False)
+        response = await _answer(authorization, request.args.get("provider"))
     except AuthorizationRefused as refusal:
-        return _refused(authorization, refusal)
+        response = await _refused(authorization, refusal)
+    if isinstance(authorization.request, PushedRequest):
+        cookies.keep_device_cookie(response, device_id)  # only this browser may come back to the request
+    return response
+
+
+async def _answer(authorization: Authorization, provider: str | None) -> Response:
+    openid = _parse(authorization)
+    if provider:
+        return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
+    user = await visitor_with_mfa()
+    step = await authorization_steps.find_next_step(ports(), user, authorization, openid)
+    return await _take_step(user, authorization, step, agreed=False)
 
 
 @routes.post(AUTHORIZE_PATH)
@@ -134,7 +145,9 @@ async def answer_consent() -> Response:
         provider = {"provider": fields["provider"]} if fields.get("provider") else {}
         return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
     form = await read_form()
-    authorization = await _authorization(AuthorizationRequest.from_fields(joined_query()))
+    sent = AuthorizationRequest.from_fields(joined_query())
+    await pushed_requests.present(ports(), sent, cookies.device_cookie())
+    authorization = await _authorization(sent)
     user = await visitor_with_mfa()
     try:
         if user is None or authorization.redirect_uri is None:
@@ -147,7 +160,7 @@ async def answer_consent() -> Response:
         step = await authorization_steps.find_next_step(ports(), user, authorization, openid, agreed=agreed, selected=selected)
         return await _take_step(user, authorization, step, agreed=agreed)
     except AuthorizationRefused as refusal:
-        return _refused(authorization, refusal)
+        return await _refused(authorization, refusal)
 
 
 async def _authorization(oauth_request: AuthorizationRequest) -> Authorization:
@@ -189,10 +202,14 @@ def _continued(authorization: Authorization, user: Visitor | None) -> Authorizat
     return authorization_steps.add_stamp(ports(), authorization.request, user)
 
 
-def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
-    """Return the response that reports the refusal to the application. Raises: the refusal if there is no application."""
+async def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
+    """Return the response that reports the refusal to the application.
+
+    Raises: the refusal if there is no application; RequestUriInvalid if a pushed request was used before.
+    """
     if authorization.redirect_uri is None:
         raise refusal
+    await pushed_requests.finish(ports(), authorization.request)
     request_record().error_code = refusal.code
     return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
 

@@ -9,6 +9,7 @@ from tests.support.builders import BASE_URL, Api
 METADATA: Final = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
 ENDPOINTS: Final = {
     "authorization_endpoint": "/auth/authorize",
+    "pushed_authorization_request_endpoint": "/auth/par",
     "token_endpoint": "/auth/token",
     "userinfo_endpoint": "/auth/userinfo",
     "introspection_endpoint": "/auth/introspect",
@@ -37,6 +38,7 @@ VALUES: Final[dict[str, Any]] = {
     "claim_types_supported": ["normal"],
     "ui_locales_supported": ["en"],
     "claims_parameter_supported": True,
+    "require_pushed_authorization_requests": False,
     "request_parameter_supported": False,
     "request_uri_parameter_supported": False,
     "require_request_uri_registration": False,

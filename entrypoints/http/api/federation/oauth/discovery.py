@@ -8,6 +8,7 @@ from core.authentication.openid_rules import PROTOCOL_CLAIMS, SESSION_EXPIRY, US
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
+from core.federation.oauth.pushed_requests_rules import PAR_PATH
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations
@@ -24,6 +25,8 @@ class ProviderMetadataResponse(ResponseModel):
 
     issuer: str = Field(description="The issuer, which is also the `iss` of tokens and redirects (RFC 9207).")
     authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
+    pushed_authorization_request_endpoint: str = Field(description="The URL to which applications push requests (RFC 9126).")
+    require_pushed_authorization_requests: bool = Field(description="Whether all applications must push. Single ones can be made to.")
     token_endpoint: str = Field(description="The URL of the token endpoint.")
     token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
     token_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")
@@ -65,6 +68,8 @@ def _metadata() -> ProviderMetadataResponse:
     return ProviderMetadataResponse(
         issuer=base,
         authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
+        pushed_authorization_request_endpoint=f"{base}{PAR_PATH}",
+        require_pushed_authorization_requests=False,
         token_endpoint=f"{base}{TOKEN}",
         token_endpoint_auth_methods_supported=methods,
         token_endpoint_auth_signing_alg_values_supported=algorithms,

@@ -1,0 +1,94 @@
+"""Pushed authorization requests (RFC 9126).
+
+A client sends its authorization request here first, and authenticates. The browser gets only a
+reference to it. So users cannot change the request, and its length does not matter.
+
+A request must be presented within 60 seconds. Then it belongs to the browser that presented it, which
+may come back to it for 15 minutes, for example after the sign-in. It is used up when a code or an
+error goes to the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core.authentication.dpop_rules import ProofInvalid
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth import authorization_steps
+from core.federation.oauth.clients_rules import client_id_text
+from core.federation.oauth.pushed_requests_rules import (
+    ATTEMPT_TTL,
+    PREFIX,
+    PRESENTED_WITHIN,
+    PushedRequest,
+    RequestUriInvalid,
+    RequestUriPushed,
+    StoredRequest,
+    is_pushed,
+)
+from core.kernel.errors import ClientInvalid, refuse
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from core.authentication.dpop_rules import ProofUse
+    from core.federation.oauth.authorization_rules import AuthorizationRequest
+    from core.federation.oauth.clients_rules import OAuthClient
+    from ports import Ports
+
+
+async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationRequest, proof: ProofUse | None, base_url: str) -> str:
+    """Store the authorization request of a client, and return its request_uri.
+
+    The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
+    proof can redeem the code (RFC 9449 section 10.1).
+
+    Raises: ClientInvalid, RequestUriPushed; ProofInvalid if `dpop_jkt` names another key than the
+    proof; the errors of `authorization.validate` and `authorization_steps.parse`.
+    """
+    if client is None or not client.authenticated:
+        raise ClientInvalid
+    if request.request_uri is not None:
+        raise RequestUriPushed
+    if request.client_id not in (None, client_id_text(client)):
+        raise ClientInvalid
+    if proof is not None:
+        if request.dpop_jkt not in (None, proof.thumbprint):
+            raise ProofInvalid("its key is not that of dpop_jkt")
+        request = replace(request, dpop_jkt=proof.thumbprint)
+    secret, now = new_secret(), ports.clock.now()
+    own = replace(request, client_id=client_id_text(client), asked=None)
+    pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
+    authorization_steps.parse(ports, await oauth.validate(ports, pushed), base_url)
+    stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
+    async with ports.storage.autocommit() as statements:
+        if not await statements.pushed_requests.add(stored):
+            raise ClientInvalid
+    return PREFIX + secret
+
+
+async def present(ports: Ports, request: AuthorizationRequest, browser: str | None) -> None:
+    """Bind the request to the browser with this cookie, if it is a pushed one.
+
+    Raises: RequestUriInvalid if it is unknown, expired or used, or belongs to another client or
+    browser, or if the browser has no cookie.
+    """
+    if not is_pushed(request.request_uri):
+        return
+    if browser is None:
+        raise RequestUriInvalid
+    pushed, now = PushedRequest(client_id=request.client_id, request_uri=request.request_uri), ports.clock.now()
+    async with ports.storage.autocommit() as statements:
+        is_bound = await statements.pushed_requests.present(
+            pushed.hash, oauth.parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
+        )
+    if not is_bound:
+        raise RequestUriInvalid
+
+
+async def finish(ports: Ports, request: AuthorizationRequest) -> None:
+    """Use up the request, because an error goes to the client, if it is a pushed one. Raises: RequestUriInvalid if it was used before."""
+    if isinstance(request, PushedRequest):
+        async with ports.storage.autocommit() as statements:
+            if not await statements.pushed_requests.use(request.hash, ports.clock.now()):
+                refuse(RequestUriInvalid)
