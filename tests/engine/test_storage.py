@@ -84,7 +84,7 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
     """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
-    callers = [await callers.authenticate(ports, pair.access_token, Requirement(), address=None, agent=None) for pair in pairs]
+    signed_in = [await callers.authenticate(ports, pair.access_token, Requirement(), address=None, agent=None) for pair in pairs]
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
     await deliver(ports)
@@ -92,7 +92,7 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
     holder = uuid4()
 
     def acts(person: int, number: int) -> Awaitable[object]:
-        caller, pair = callers[4 * person + number % 4], pairs[4 * person + number % 4]
+        caller, pair = signed_in[4 * person + number % 4], pairs[4 * person + number % 4]
         match number % 9:
             case 0:
                 return sessions.refresh(ports, SYSTEM, pair.refresh_token)

@@ -64,6 +64,7 @@ KEPT: Final = {
     "backup_codes": "second factors",
     "email_changes": "changes of addresses, with the links that undo them",
     "client_assertions": "assertions of clients that must not work a second time",
+    "credentials": "keys of programs, which no user can type in again",
     "devices": "the list of a user's devices; their trust is left out",
     "invitations": "pending invitations",
     "mails": "emails that wait, with their sealed tokens",

@@ -24,6 +24,8 @@ PATH_VALUES: Final = {
     "api_key_id": str(uuid4()),
     "token_id": str(uuid4()),
     "webhook_id": str(uuid4()),
+    "resource_id": str(uuid4()),
+    "client_id": str(uuid4()),
     "device_id": str(uuid4()),
     "provider": "codehost",
 }
@@ -86,7 +88,7 @@ async def restore(pool: Pool, ruler: Account) -> None:
         serving as (
             insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
                                   updated_at)
-            select %(service_id)s, id, %(service_slug)s, 'Shop', 'web', gen_random_uuid(), 'x', '{}', now(), now() from there
+            select %(service_id)s, id, %(service_slug)s, 'Shop', 'web', %(client_id)s, 'x', '{}', now(), now() from there
             on conflict (id) do update set service_type = 'web', client_secret_hash = 'x'
             returning id, org_id),
         planned as (
@@ -96,6 +98,12 @@ async def restore(pool: Pool, ruler: Account) -> None:
         keyed as (
             insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
             select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving
+            on conflict (id) do nothing),
+        protected as (
+            insert into api_resources (id, org_id, identifier, canonical, name, scope_names, scope_descriptions, token_seconds,
+                                       access_policy, created_at, updated_at)
+            select %(resource_id)s, id, urn, urn, 'Orders', '{read}', '{Read all}', 600, 'anyone', now(), now()
+            from there cross join lateral (select 'urn:gatehouse:' || id || ':orders' as urn) named
             on conflict (id) do nothing),
         hooked as (
             insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)

@@ -27,13 +27,15 @@ create unlogged table dpop_nonce_keys (
 create function empty_dpop_proofs(slot integer) returns boolean language plpgsql as $$
 declare
     name text := 'dpop_proofs_' || slot;
+    has_rows boolean;
 begin
     if pg_relation_size(name::regclass) = 0 then
         return false;
     end if;
     execute format('lock table %I in access exclusive mode nowait', name);
+    execute format('select exists (select from %I)', name) into has_rows;
     execute format('truncate %I', name);
-    return true;
+    return has_rows;
 exception when lock_not_available then
     return false;
 end $$;

@@ -2,7 +2,8 @@
 
 quart-schema describes the models of a route. This module adds unique operation ids, path
 parameters, responses without a model, and one shared component per model. The error responses and
-the security entry of a route follow from its access decorator, so they cannot disagree with it.
+the security entry of a route follow from its access decorator, so they cannot disagree with it. The
+module is longer than 400 lines, half of which are texts.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

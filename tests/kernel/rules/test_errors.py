@@ -97,6 +97,8 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
     assert with_token == {
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
         "ScimTokenInvalid",
+        *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent"),
+        *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
     }
 
 

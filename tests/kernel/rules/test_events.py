@@ -53,6 +53,9 @@ ADDED_EVENTS: dict[str, str] = {
     "security.mfa.failed": "user",
     "access.refused": "organization",
     **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
+    **dict.fromkeys(["api_resource.created", "api_resource.updated", "api_resource.deleted"], "api_resource"),
+    **dict.fromkeys(["api_resource.access.updated", "api_resource.client.updated", "api_resource.client.removed"], "api_resource"),
+    **dict.fromkeys(["api_resource.user.assigned", "api_resource.user.unassigned"], "user"),
 }
 
 
@@ -120,7 +123,8 @@ def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
 
 
 def test_the_targets_are_the_documented_ones() -> None:
-    assert {*Target} == {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
+    documented = {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
+    assert {*Target} == {*documented, "api_resource"}
     # The last two are filters only. Their events have the target type organization (decision 227).
     assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 

@@ -46,7 +46,8 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
         where column_name = 'org_id' and table_schema = 'public' and table_type = 'BASE TABLE'"""
     referring = """
         select c.conrelid::regclass::text, c.confrelid::regclass::text from pg_constraint c
-        where c.contype = 'f' and c.confdeltype = 'c' and c.confrelid in ('organizations'::regclass, 'services'::regclass)"""
+        where c.contype = 'f' and c.confdeltype = 'c'
+          and c.confrelid in ('organizations'::regclass, 'services'::regclass, 'api_resources'::regclass)"""
     with_column = {table for (table,) in await run_sql(pool, columns)}
     cascaded = {table for table, _ in await run_sql(pool, referring)}
     # Their organization is only a context: sessions expire, and emails and their links work without

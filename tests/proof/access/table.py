@@ -575,8 +575,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
         things={"user_id": "{end_user_id}"},
         setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
     ),
-    f"POST {ORG}/api-resources": Request({"identifier": "https://new.{org_slug}.example/", "name": "Another One"}),
-    f"PATCH {RESOURCE}": Request({"name": "A New Name"}),
+    f"POST {ORG}/api-resources": Request(
+        {"identifier": "https://new.{org_slug}.example/", "name": "Another One", "scopes": [{"name": "a", "description": "Does a."}]}
+    ),
+    f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),

@@ -44,7 +44,13 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
     assert entries == [("user.created", user["id"], token[0]), ("user.joined", user["id"], token[0])]
     assert [name for name, *_ in await acme.webhook_events()][1:] == ["user.signup.success", "user.created", "user.joined"]
     entry = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
-    assert entry["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
+    assert entry["actor"] == {
+        "id": str(token[0]),
+        "email": "scim-token@internal",
+        "is_platform_owner": False,
+        "kind": "scim_token",
+        "name": None,
+    }
 
 
 FURTHER: dict[str, Any] = {

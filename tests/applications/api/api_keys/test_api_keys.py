@@ -241,7 +241,7 @@ async def test_changes_by_a_key_are_recorded_with_the_key_as_actor(shop: Shop, t
         assert (await tenants.api.delete(f"/api/service/users/{user}", headers=headers)).status == 204
     log, token = f"{shop.tenant.path}/audit-log", shop.tenant.token("owner")
     [entry, created] = (await tenants.api.get(f"{log}?actor_id={first['id']}", token=token)).json["logs"]
-    assert entry["actor"] == {"id": first["id"], "email": "api-key@internal", "is_platform_owner": False}
+    assert entry["actor"] == {"id": first["id"], "email": "api-key@internal", "is_platform_owner": False, "kind": "api_key", "name": None}
     assert (entry["action"], entry["details"]) == ("user.removed", {"service_slug": "shop", "permanently": True})
     assert entry["ip_address"]
     assert (created["action"], created["actor"], created["details"]) == ("user.created", entry["actor"], {"service_slug": "shop"})
