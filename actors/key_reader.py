@@ -3,7 +3,7 @@
 from typing import Final, NoReturn
 
 from actors.mailbox import Mailbox, jittered
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from ports import Ports
 
 # Seconds. The poll is only a fallback: a rotation wakes the actor. A key retires a minute after its

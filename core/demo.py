@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from core.applications.plans_rules import Plan
     from core.applications.services_rules import Service
-    from core.authentication.dpop_rules import ProofUse
+    from core.authentication.tokens.dpop_rules import ProofUse
     from core.eventing.webhooks_rules import Webhook
     from core.kernel.principals import Caller, Member
     from core.tenancy.organizations_rules import Organization

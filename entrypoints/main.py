@@ -23,7 +23,8 @@ from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
 from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
-from core.authentication import owner_recovery, signing_keys
+from core.authentication import owner_recovery
+from core.authentication.tokens import signing_keys
 from core.demo_rules import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
@@ -33,7 +34,7 @@ from core.tenancy import governance
 from entrypoints import logs
 from entrypoints.bind import parse_bind
 from entrypoints.http.app import Application, build_routes
-from entrypoints.http.edge.server import BindError, listen, serve_http
+from entrypoints.http.edge.protocol.server import BindError, listen, serve_http
 from entrypoints.installation import NoInstallation
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire

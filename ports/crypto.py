@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.authentication.dpop_rules import NonceKey, SignedProof
 from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken, SignInStamp
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.dpop_rules import NonceKey, SignedProof
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from core.applications.client_settings_rules import thumbprint
-from core.authentication.dpop_rules import is_thumbprint
 from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
-from core.authentication.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.tokens.dpop_rules import is_thumbprint
+from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest

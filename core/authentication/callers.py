@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.authentication import sessions, signing_keys
+from core.authentication import sessions
+from core.authentication.tokens import signing_keys
 from core.kernel.principals import ProgramClaims
 from core.programs import service_account_callers
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.accounts.profile_rules import NO_PROFILE
-from core.authentication import signing_keys
 from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
 from core.authentication.sessions_rules import (
     MAX_LISTED_SESSIONS,
@@ -26,6 +25,7 @@ from core.authentication.sessions_rules import (
     TokenPair,
     TokenSubject,
 )
+from core.authentication.tokens import signing_keys
 from core.kernel import principals
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.principals import (

@@ -46,7 +46,6 @@ from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
-from entrypoints.http.edge.connection import LazyBodyConnection
 from entrypoints.http.edge.context import AppContext, app_context, bind_context
 from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.directory_log import DirectoryLog
@@ -56,6 +55,7 @@ from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
 from entrypoints.http.edge.openapi import allows_any_origin, changes_state, describe_interface, interface_description, is_oauth
+from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
 from entrypoints.http.pages.federation import end_session

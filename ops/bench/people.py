@@ -13,7 +13,7 @@ import pyotp
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.principals import PreAuthClaims
 from core.kernel.values import digest, new_secret
 from ops.bench.filling import FREE_TIER, copy, new_uuid

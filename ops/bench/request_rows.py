@@ -52,7 +52,7 @@ class Read(BareAppRow):
     def comparisons(self, seconds: int) -> Mapping[str, Sample]:
         self.service.settle()
         load = REQUESTS.drive(self.bare_on_ours, [Request("GET", "/")], seconds)
-        return {"the bare app on our own server (entrypoints/http/edge/server.py)": load_sample(load)}
+        return {"the bare app on our own server (entrypoints/http/edge/protocol/server.py)": load_sample(load)}
 
 
 class ServiceUserRead(BareAppRow):

@@ -12,7 +12,6 @@ from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, Location
 from core.accounts.profile_rules import OwnProfile
 from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.dpop_rules import NonceKey
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
@@ -29,7 +28,8 @@ from core.authentication.sessions_rules import (
     RotatedSession,
     Session,
 )
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.dpop_rules import NonceKey
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.deferred import Deferred
 from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens

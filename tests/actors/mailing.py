@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
 from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail
-from core.authentication.dpop_rules import ProofUse
+from core.authentication.tokens.dpop_rules import ProofUse
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email

@@ -17,7 +17,7 @@ from adapters.trio_threads import TrioThreads
 from core.accounts import email_queue_rules, platform
 from core.accounts.email_queue_rules import EmailKind
 from core.accounts.platform_rules import PlatformFigures
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM

@@ -29,7 +29,7 @@ from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from core.billing.provider_facts import SubscriptionFacts
 from core.kernel.deferred import Deferred
 from core.kernel.principals import SYSTEM, Role

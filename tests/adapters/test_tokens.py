@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
 from core.applications import plans_rules
-from core.authentication.signing_keys_rules import UnknownKey
+from core.authentication.tokens.signing_keys_rules import UnknownKey
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import Claims
 from core.kernel.values import Email

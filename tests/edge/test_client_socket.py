@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from entrypoints.http.edge.client_socket import SEND_AT_ONCE, ClientGone, ClientSocket
-from entrypoints.http.edge.server import listen
+from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol.server import listen
 
 SEND_WITHIN = 10.0
 

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from entrypoints.http.app import Application, configure
 from entrypoints.http.pages import asset_url
 from entrypoints.version import VERSION

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from entrypoints.http.edge.request_parser import BadRequest, RequestParser
+from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestParser
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 REQUEST = b"POST /a HTTP/1.1\r\nHost: test\r\n"

@@ -30,7 +30,7 @@ from tests.support.builders import BASE_URL, Api, add_account, add_member, add_o
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.saml import SamlApplication, new_certificate
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 
 # Tables with rows that each run replaces or adds, and with old secrets that stay valid for a day.
 REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}

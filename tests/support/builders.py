@@ -45,7 +45,7 @@ from core.accounts.risk import LoginRisk
 from core.authentication import login, session_start
 from core.authentication.login_rules import SignedIn as StartedSession
 from core.authentication.sessions_rules import Session, TokenPair
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.kernel.values import Email, digest, new_id, new_secret

@@ -26,7 +26,7 @@ from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import SamlApplications, SamlBrowser
+from tests.support.saml.browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory, directory_of
 from tests.support.tenants import CAST, PreparedTenants, Tenant, Tenants, TenantSnapshots
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from core.authentication.dpop_rules import is_thumbprint
+from core.authentication.tokens.dpop_rules import is_thumbprint
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
 from core.kernel.values import base64url, digest, is_printable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.authentication.dpop_rules import ProofInvalid
+from core.authentication.tokens.dpop_rules import ProofInvalid
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
 from core.federation.oauth.clients_rules import client_id_text
@@ -31,7 +31,7 @@ from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from core.authentication.dpop_rules import ProofUse
+    from core.authentication.tokens.dpop_rules import ProofUse
     from core.federation.oauth.authorization_rules import AuthorizationRequest
     from core.federation.oauth.clients_rules import OAuthClient
     from ports import Ports

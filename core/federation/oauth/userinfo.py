@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.authentication import signing_keys
 from core.authentication.openid_rules import Scope, parse_scope
+from core.authentication.tokens import signing_keys
 from core.kernel import principals
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, refuse

@@ -17,7 +17,8 @@ from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
 from core.applications import api_keys, api_keys_rules
-from core.authentication import browser, callers, impersonation, signing_keys
+from core.authentication import browser, callers, impersonation
+from core.authentication.tokens import signing_keys
 from core.billing import provider_events_rules
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
@@ -36,11 +37,11 @@ from core.kernel.principals import (
     ServiceAccountCaller,
 )
 from core.kernel.rate_limits import BILLING, Bucket
-from entrypoints.http.edge.connection import LazyBody
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
+from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, repeatable_parameters
 
 View = Callable[..., Awaitable[Any]]

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
-from core.authentication.dpop_rules import NonceMissing
+from core.authentication.tokens.dpop_rules import NonceMissing
 from core.kernel.errors import (
     Conflict,
     Forbidden,

@@ -19,7 +19,7 @@ from actors.logout_notifier import logout_notifier
 from actors.mailboxes import Mailboxes
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
-from core.authentication import signing_keys
+from core.authentication.tokens import signing_keys
 from core.eventing import logout_notices
 from core.eventing.deliveries_rules import LEASE_MARGIN, DispatchCapacity
 from core.kernel.values import new_id

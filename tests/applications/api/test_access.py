@@ -27,7 +27,7 @@ from tests.support.builders import (
     sign_in,
 )
 from tests.support.refusals import refused
-from tests.support.saml_browser import SamlApplications, SamlBrowser
+from tests.support.saml.browser import SamlApplications, SamlBrowser
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
 

@@ -21,7 +21,7 @@ from tests.support.builders import EMAIL, Api, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.refusals import UNAUTHORIZED, refused
 from tests.support.saml import SamlApplication, posted_response
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service_user, service_context
 from tests.support.tenants import Tenant
 

@@ -20,7 +20,7 @@ from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_s
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 

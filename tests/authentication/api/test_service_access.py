@@ -19,7 +19,7 @@ from tests.federation.api.relying import SECRET, RelyingParty
 from tests.support.browser import ACCOUNT, SIGN_IN, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_plan, add_service_user, add_subscription, service_context, sign_in_to
 from tests.support.tenants import Tenant
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.authentication.dpop_rules import (
+from core.authentication.tokens.dpop_rules import (
     PROOF_TABLES,
     NonceKey,
     ProofInvalid,

@@ -1,5 +1,7 @@
 """The statements about used DPoP proofs and the keys of nonces."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Final
 
@@ -7,7 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.dpop_rules import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
+from core.authentication.tokens.dpop_rules import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
 from core.kernel.errors import SessionEnded
 from core.kernel.principals import SYSTEM
 from tests.support.builders import run_concurrently, run_sql
@@ -24,6 +26,16 @@ async def key_of(storage: Postgres, secret: bytes = b"a" * 32) -> NonceKey:
 async def use(storage: Postgres, proof: ProofUse) -> None:
     async with storage.reading(using=proof) as read:
         assert await read.signing_keys.live(NOW) == []
+
+
+@asynccontextmanager
+async def other_connections(pool: Pool) -> AsyncIterator[Pool]:
+    """Connections to the same database, beside the one of the test."""
+    others = Pool(pool._conninfo, size=1)
+    try:
+        yield others
+    finally:
+        await others.aclose()
 
 
 async def count(pool: Pool) -> int:
@@ -60,7 +72,8 @@ async def test_the_query_and_the_use_are_one_round_trip_and_the_commit_does_not_
     try:
         async with storage.reading(using=proof) as read:
             await read.signing_keys.live(NOW)
-            assert await count(Pool(pool._conninfo, size=1)) == 1  # committed with the first query
+            async with other_connections(pool) as others:
+                assert await count(others) == 1  # committed with the first query
         assert await run_sql(pool, "show synchronous_commit") == [("on",)]
     finally:
         await run_sql(pool, "reset synchronous_commit")
@@ -115,6 +128,6 @@ async def test_a_table_that_is_being_dumped_is_emptied_later(storage: Postgres, 
     await use(storage, ProofUse("thumb", "jti", STEP - 10, await key_of(storage)))
     async with pool.connection() as dump, dump.transaction():
         await dump.execute("lock table dpop_proofs in access share mode")
-        async with Postgres(Pool(pool._conninfo, size=1), None, None).transaction(by=SYSTEM) as tx:  # type: ignore[arg-type]
+        async with other_connections(pool) as others, Postgres(others, None, None).transaction(by=SYSTEM) as tx:  # type: ignore[arg-type]
             assert await tx.dpop_proofs.sweep(NOW) == 0
     assert await count(pool) == 1

@@ -25,7 +25,7 @@ from tests.support.builders import EMAIL, Api, add_account, run_sql
 from tests.support.mfa import add_mfa
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.saml import SamlApplication, posted_response
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, Api, run_sql
 from tests.support.saml import NS, STATUS, PostedResponse, SamlApplication, add_application, posted_response
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

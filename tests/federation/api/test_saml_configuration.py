@@ -34,7 +34,7 @@ from tests.support.builders import (
     run_sql,
 )
 from tests.support.saml import NS, add_application, new_certificate
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 

@@ -14,7 +14,7 @@ from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import SamlApplications, SamlBrowser
+from tests.support.saml.browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory
 from tests.support.services import add_api_key, add_plan, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant

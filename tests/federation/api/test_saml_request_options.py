@@ -17,7 +17,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql
 from tests.support.saml import PostedResponse, SamlApplication, name_id_element, posted_response
-from tests.support.saml_browser import SamlApplications, SamlBrowser
+from tests.support.saml.browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
 
 FORMAT = "urn:oasis:names:tc:SAML:{}:nameid-format:{}"

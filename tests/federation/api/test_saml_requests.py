@@ -34,7 +34,7 @@ from tests.support.saml import (
     posted_response,
     redirect_url,
 )
-from tests.support.saml_browser import SamlBrowser, redirect_target, sign_out
+from tests.support.saml.browser import SamlBrowser, redirect_target, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

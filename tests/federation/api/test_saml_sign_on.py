@@ -19,7 +19,7 @@ from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_toke
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url
-from tests.support.saml_browser import SamlBrowser, request_logout, sign_in_over_api
+from tests.support.saml.browser import SamlBrowser, request_logout, sign_in_over_api
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

@@ -22,7 +22,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, posted_response, redirect_url
-from tests.support.saml_browser import SamlApplications, SamlBrowser, sign_in_over_api
+from tests.support.saml.browser import SamlApplications, SamlBrowser, sign_in_over_api
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

@@ -12,7 +12,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, run_sql
 from tests.support.refusals import BAD, refused
 from tests.support.saml import NS, add_application
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.tenants import Tenant
 
 SCOPE = "openid profile email org roles"

@@ -16,7 +16,7 @@ from core.accounts import events
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.email_queue_rules import EmailOutcome
 from core.accounts.one_time_tokens import TokenPurpose
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from core.maintenance import housekeeping, housekeeping_rules

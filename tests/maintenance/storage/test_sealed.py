@@ -13,7 +13,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
-from core.authentication.signing_keys_rules import SigningKey
+from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
 from core.kernel.values import new_id

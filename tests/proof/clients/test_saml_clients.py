@@ -15,7 +15,7 @@ from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of
 from tests.proof.clients.service_providers import CLIENTS, AcceptedUser, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
 from tests.support.builders import BASE_URL, EMAIL, run_sql
 from tests.support.saml import PostedResponse, SamlApplication, add_application, posted_response
-from tests.support.saml_browser import SamlBrowser, redirect_target
+from tests.support.saml.browser import SamlBrowser, redirect_target
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

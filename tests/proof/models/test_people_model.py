@@ -26,9 +26,10 @@ from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
 from core.accounts.attempt_limits_rules import TooManyAttempts
 from core.accounts.devices_rules import DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, ListedDevice, Location, PresentedDevice
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
-from core.authentication import callers, login, session_start, sessions, signing_keys
+from core.authentication import callers, login, session_start, sessions
 from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
+from core.authentication.tokens import signing_keys
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.principals import Anonymous, Person, PreAuthClaims, Requirement, ServiceContext

@@ -16,7 +16,7 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
-from entrypoints.http.edge.server import listen, serve_http
+from entrypoints.http.edge.protocol.server import listen, serve_http
 
 fork = os.fork
 

@@ -9,7 +9,7 @@ import trio
 
 from entrypoints.http.app import Application
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, RequestRecord
-from entrypoints.http.edge.server import Malformed, listen, serve_http
+from entrypoints.http.edge.protocol.server import Malformed, listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE

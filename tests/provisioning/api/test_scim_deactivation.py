@@ -15,7 +15,7 @@ from tests.provisioning.api.users import FULL, account_of, add_own_account, load
 from tests.support.builders import PASSWORD, Answer, add_member, run_concurrently, run_sql, sign_in
 from tests.support.mfa import waiting
 from tests.support.saml import add_application, posted_response
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.services import add_plan, add_service, add_subscription
 from tests.support.tenants import Tenant

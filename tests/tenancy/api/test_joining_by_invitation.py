@@ -19,7 +19,7 @@ from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, add_account, deliver, link, run_sql
 from tests.support.mfa import Authenticator, add_mfa
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 

@@ -12,9 +12,10 @@ from quart import Blueprint, Response, request
 from core.accounts import accounts
 from core.accounts.devices_rules import PresentedDevice
 from core.accounts.mfa_rules import CodeMalformed, CodeWrong
-from core.authentication import browser, signing_keys
+from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.login_rules import EmailNotVerified, PreAuthInvalid, PreAuthToken
+from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
 from core.federation.oauth import end_session
 from core.federation.oauth.end_session_rules import ApplicationReturn

@@ -5,7 +5,7 @@ import pytest
 from core.accounts.accounts_rules import Account
 from tests.federation.api.end_session.applications import register_return
 from tests.federation.api.relying import RelyingParty, add_relying_party
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

@@ -21,7 +21,7 @@ from tests.federation.api.end_session.applications import (
 from tests.federation.api.relying import REVOKE, TOKEN, RelyingParty, add_relying_party
 from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import add_account, run_sql
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

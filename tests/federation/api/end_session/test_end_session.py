@@ -17,7 +17,7 @@ from tests.federation.api.end_session.applications import (
 from tests.federation.api.relying import RelyingParty
 from tests.support.browser import ACCOUNT, form_token, leads_to
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import LogoutWalk, SamlBrowser, redirect_target
+from tests.support.saml.browser import LogoutWalk, SamlBrowser, redirect_target
 
 
 async def test_an_id_token_of_this_browser_signs_out_and_returns(till: RelyingParty, browser: SamlBrowser, clock: FakeClock) -> None:

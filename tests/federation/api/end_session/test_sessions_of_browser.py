@@ -14,7 +14,7 @@ from tests.federation.api.relying import REVOKE, RelyingParty, claims
 from tests.support.browser import SIGN_IN, form_token, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, add_account, add_platform_owner, run_concurrently, run_sql, sign_in
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import SamlBrowser, request_logout, sign_out
+from tests.support.saml.browser import SamlBrowser, request_logout, sign_out
 
 OTHER: Final = "other@example.com"
 ONLINE, OFFLINE = "openid", "openid offline_access"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.federation.api.saml_logout.progress import LogoutInProgress, start_logout
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import LogoutWalk, SamlApplications, SamlBrowser
+from tests.support.saml.browser import LogoutWalk, SamlApplications, SamlBrowser
 from tests.support.tenants import Tenant
 
 

@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from core.federation.saml import messages as saml_messages
 from tests.support.builders import EMAIL, Answer, run_sql
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlBrowser, redirect_target, statuses
+from tests.support.saml.browser import LogoutWalk, RedirectedMessage, SamlBrowser, redirect_target, statuses
 
 LOGOUT_COOKIE = "gatehouse-saml-logout"
 both_bindings = pytest.mark.parametrize("by_form", [False, True])

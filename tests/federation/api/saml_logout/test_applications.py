@@ -14,7 +14,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, EMAIL, run_sql
 from tests.support.saml import SamlApplication, add_application, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, request_logout, sign_out
+from tests.support.saml.browser import RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, request_logout, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenants
 

@@ -23,7 +23,7 @@ from tests.support.builders import EMAIL, Answer, Api, run_concurrently, run_dur
 from tests.support.platform import Platform
 from tests.support.rows import in_another_task
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import (
+from tests.support.saml.browser import (
     LogoutWalk,
     RedirectedMessage,
     SamlApplications,

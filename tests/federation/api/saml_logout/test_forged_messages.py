@@ -24,7 +24,7 @@ from tests.federation.api.saml_logout.progress import (
 from tests.support.browser import set_cookies
 from tests.support.builders import EMAIL, Answer, run_concurrently
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, statuses
+from tests.support.saml.browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, statuses
 
 FORGERIES: Final = ("name", "index", "both", "foreign")
 DELIVERIES: Final = ("redirect", "form", "form that is not followed")

@@ -19,7 +19,7 @@ from tests.support.browser import form_token
 from tests.support.builders import PASSWORD, add_account, run_sql
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication
-from tests.support.saml_browser import sign_out
+from tests.support.saml.browser import sign_out
 from tests.support.services import add_service_user
 
 

@@ -12,7 +12,7 @@ from tests.federation.api.saml_logout.progress import no_logout_is_stored
 from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to
 from tests.support.builders import EMAIL, add_account, run_concurrently
 from tests.support.saml import SamlApplication, logout_response, redirect_url
-from tests.support.saml_browser import (
+from tests.support.saml.browser import (
     LogoutWalk,
     RedirectedMessage,
     SamlApplications,

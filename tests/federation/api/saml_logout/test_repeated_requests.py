@@ -18,7 +18,7 @@ from tests.federation.api.saml_logout.progress import (
 from tests.support.browser import set_cookies
 from tests.support.builders import Answer, run_concurrently
 from tests.support.saml import SamlApplication, encode_base64, logout_request, redirect_url
-from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlBrowser, redirect_target
+from tests.support.saml.browser import LogoutWalk, RedirectedMessage, SamlBrowser, redirect_target
 
 
 @both_bindings

@@ -11,7 +11,7 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.saml_logout.progress import LOGOUT_COOKIE, LogoutInProgress, both_bindings, final_statuses, no_logout_is_stored
 from tests.support.builders import run_concurrently
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import LogoutWalk, SamlApplications, SamlBrowser, redirect_target
+from tests.support.saml.browser import LogoutWalk, SamlApplications, SamlBrowser, redirect_target
 
 
 @both_bindings

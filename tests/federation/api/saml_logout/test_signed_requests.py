@@ -16,8 +16,8 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.saml_logout.progress import send_request
 from tests.support.builders import EMAIL, PASSWORD, add_account, run_concurrently, run_sql
 from tests.support.saml import SamlApplication, encode_base64, logout_request, new_certificate
-from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target
-from tests.support.saml_signatures import HASHES, MORE, SHA1, signed_document, signed_url
+from tests.support.saml.browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target
+from tests.support.saml.signatures import HASHES, MORE, SHA1, signed_document, signed_url
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 

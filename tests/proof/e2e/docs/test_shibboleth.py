@@ -19,7 +19,7 @@ from tests.proof.e2e.docs.documented import files
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import NO_TLS, Service
 from tests.support.saml import SamlApplication, logout_request
-from tests.support.saml_signatures import signed_url
+from tests.support.saml.signatures import signed_url
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

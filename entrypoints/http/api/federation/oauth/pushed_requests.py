@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import Field
 from quart import Blueprint
 
-from core.authentication import dpop
+from core.authentication.tokens import dpop
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.oauth.pushed_requests_rules import PAR_PATH, PRESENTED_WITHIN

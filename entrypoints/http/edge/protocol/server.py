@@ -26,9 +26,9 @@ from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
 
 from entrypoints.bind import parse_bind
-from entrypoints.http.edge.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
 from entrypoints.http.edge.middleware import Headers, Message
-from entrypoints.http.edge.request_parser import BadRequest, RequestHead, RequestParser
+from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
 
 log = structlog.get_logger("http")
 

@@ -10,8 +10,8 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from core.authentication import signing_keys
-from core.authentication.dpop_rules import (
+from core.authentication.tokens import signing_keys
+from core.authentication.tokens.dpop_rules import (
     NONCE_SECRET_BYTES,
     BearerTokenAsBound,
     BoundTokenAsBearer,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from core.authentication.dpop_rules import NonceKey, PresentedToken, SentProof
+    from core.authentication.tokens.dpop_rules import NonceKey, PresentedToken, SentProof
     from core.kernel.principals import Claims
     from ports import Ports
     from ports.storage import Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.signing_keys_rules import UnknownKey
+from core.authentication.tokens.signing_keys_rules import UnknownKey
 from core.kernel.errors import WrongToken, refuse
 from core.kernel.principals import SYSTEM, Claims
 
