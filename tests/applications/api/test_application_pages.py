@@ -149,7 +149,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     assert "refresh_token_seconds" not in service
     text = (await admin.open(SHOP)).text
     assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
-    assert text.count(" checked") == 4
+    assert text.count(" checked") == 5
     answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
     assert leads_to(answer) == SHOP
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)
