@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from core.eventing.audit_rules import AuditActor
     from core.kernel.principals import Role
     from core.kernel.providers import Provider
+    from core.programs.api_resources_rules import ResourceAccess
 
 T = TypeVar("T")
 
@@ -141,6 +142,7 @@ class ExportedConsent:
     org_slug: str
     scope: tuple[Scope, ...]
     granted_at: datetime
+    apis: tuple[ResourceAccess, ...] = ()  # the API resources that the application may use on the user's behalf
 
 
 @dataclass(frozen=True, slots=True)

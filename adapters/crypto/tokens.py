@@ -186,8 +186,6 @@ class JwtTokens:
         }
         if claims.org_id is not None:
             payload |= {"org": claims.org, "org_id": str(claims.org_id)}
-        if claims.key_thumbprint is not None:
-            payload["cnf"] = {"jkt": claims.key_thumbprint}
         return self._sign(payload, ACCESS_TOKEN)
 
     def _audience_of(self, claims: Claims) -> str:
@@ -429,11 +427,13 @@ class JwtTokens:
                 raise TokenInvalid
         # The audience is our API, or the client id of an application (security J-3). With OpenID
         # Connect it is the userinfo endpoint or another resource, and the client id is a claim of its
-        # own. Tokens of applications name their service and its organization.
+        # own. So it is for an API resource, also without a scope: only its identifier has a colon. Tokens
+        # of applications name their service and its organization.
         service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
         if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
             raise TokenInvalid
-        if scope:
+        is_for_resource = bool(service) and ":" in audience and audience not in self._accepted
+        if scope or is_for_resource:
             client_id = None if get("client_id") == FRONTEND_CLIENT_ID else _uuid(get("client_id"))
         elif service or audience not in self._own_audiences:
             client_id = _uuid(audience)
@@ -452,7 +452,7 @@ class JwtTokens:
             org_id=org_id,
             service=service,
             client_id=client_id,
-            audience=audience if scope else None,
+            audience=audience if scope or is_for_resource else None,
             scope=tuple(scope.split(" ")) if scope else (),
             impersonator_id=_uuid(get("impersonator")) if "impersonator" in payload else None,
             key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,
@@ -482,7 +482,6 @@ class JwtTokens:
             scope=tuple(str(scope).split(" ")) if scope else (),
             org=str(org),
             org_id=_uuid(get("org_id")) if "org_id" in payload else None,
-            key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,
         )
         return _VerifiedToken(key, claims, claims.issued_at)
 

@@ -9,6 +9,8 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.federation.oauth.consents import API_ACCESS
+from adapters.postgres.programs.api_resources import to_resource_access
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
@@ -45,7 +47,8 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "provider_states",
     "one_time_tokens",
     "email_changes",  # the emails about them go, too
-    "consents",
+    "consents",  # with those to API resources
+    "api_resource_assignments",
     "saml_sign_ons",
     "saml_name_ids",  # a service could recognize the user by these
 )
@@ -221,7 +224,8 @@ def to_email_change(row: Row) -> ExportedEmailChange:
 
 
 def to_consent(row: Row) -> ExportedConsent:
-    return ExportedConsent(row[0], row[1], row[2], row[3], in_order(Scope(name) for name in row[4]), row[5])
+    apis = tuple(to_resource_access(access) for access in row[6] or ())
+    return ExportedConsent(row[0], row[1], row[2], row[3], in_order(Scope(name) for name in row[4]), row[5], apis)
 
 
 def to_passkey(row: Row) -> ExportedPasskey:
@@ -388,7 +392,7 @@ class Privacy(Repository):
         return await self._all(
             to_consent,
             f"""
-            select v.id, v.slug, o.id, o.slug, c.scope, c.granted_at
+            select v.id, v.slug, o.id, o.slug, c.scope, c.granted_at, {API_ACCESS}
             from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
             where c.user_id = %(user_id)s {in_orgs} {later} order by c.granted_at, c.service_id limit %(limit)s""",
             user_id=user_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -91,23 +91,51 @@ NO_CLAIMS: Final = RequestedClaims()
 
 
 @dataclass(frozen=True, slots=True)
-class OpenIdGrant:
-    """The scopes and claims that an application was granted with the scope `openid`. Without it, the scope is empty.
+class ResourceGrant:
+    """The access of an application to an API resource of its organization: the granted scopes of this API.
 
-    `resource` is the audience of its access tokens, or None for the userinfo endpoint.
+    `token_seconds` is the lifetime of its access tokens. It is None if the API resource was stopped or
+    deleted, or if the application or its user may not use it now.
+    """
+
+    id: UUID  # of the API resource
+    scope: tuple[str, ...]
+    token_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdGrant:
+    """The scopes and claims that an application was granted, at the platform and at an API resource.
+
+    `scope` and `claims` are empty without the scope `openid`. `resource` is the audience of its access
+    tokens, or None for the userinfo endpoint. With `api`, it is the identifier of the API resource.
     """
 
     scope: tuple[Scope, ...]
     claims: RequestedClaims = NO_CLAIMS
     resource: str | None = None
+    api: ResourceGrant | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All granted scopes."""
+        return self.scope if self.api is None else (*self.scope, *self.api.scope)
+
+    @property
+    def token_scope(self) -> tuple[str, ...]:
+        """The scopes in access tokens. Those for an API resource have only its own scopes."""
+        return self.scope if self.api is None else self.api.scope
 
     @property
     def scope_text(self) -> str:
-        return " ".join(self.scope)
+        return " ".join(self.names)
 
-    def narrow(self, scope: tuple[Scope, ...] | None) -> OpenIdGrant:
-        """Return the grant with only the scopes that are in `scope` too. None leaves it as it is."""
-        return self if scope is None else replace(self, scope=tuple(name for name in self.scope if name in scope))
+    def narrow(self, names: Collection[str] | None) -> OpenIdGrant:
+        """Return the grant with only the scopes that are in `names` too. None leaves it as it is."""
+        if names is None:
+            return self
+        api = self.api and replace(self.api, scope=tuple(name for name in self.api.scope if name in names))
+        return replace(self, scope=tuple(name for name in self.scope if name in names), api=api)
 
     def id_token_claims(self, *, of_scopes: bool) -> frozenset[str]:
         """Return the names of the user claims in an ID token: those requested by name, and with `of_scopes` those of the granted scopes."""
@@ -211,6 +239,11 @@ def parse_scope(text: str | None) -> tuple[Scope, ...]:
     """Return the known scopes in a scope parameter. Unknown ones are ignored (OpenID Connect Core section 3.1.2.1)."""
     names = frozenset((text or "").split(" "))
     return tuple(scope for scope in Scope if scope in names)
+
+
+def split_scope(text: str | None) -> tuple[str, ...]:
+    """Return the names in a scope parameter (RFC 6749 section 3.3)."""
+    return tuple(name for name in (text or "").split(" ") if name)
 
 
 def in_order(scopes: Iterable[Scope]) -> tuple[Scope, ...]:

@@ -16,7 +16,6 @@ from core.authentication.sessions_rules import (
     MembershipEnded,
     OpenIdSubject,
     Presenter,
-    RefreshTokenBound,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
     RefreshTokenReused,
@@ -26,7 +25,7 @@ from core.authentication.sessions_rules import (
     TokenPair,
     TokenSubject,
 )
-from core.authentication.tokens import dpop, signing_keys
+from core.authentication.tokens import signing_keys
 from core.kernel import principals
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.principals import (
@@ -43,29 +42,26 @@ from core.kernel.values import PageResult, digest, new_id, new_secret
 from core.tenancy import organizations_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
     from core.accounts.profile_rules import OwnProfile
-    from core.authentication.openid_rules import Authentication
-    from core.authentication.tokens.dpop_rules import ProofUse
+    from core.authentication.openid_rules import Authentication, ResourceGrant
     from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
 
 
-async def load_person(
-    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
-) -> Person:
+async def load_person(ports: Ports, claims: Claims, *, address: str | None, agent: str | None, allow_former_users: bool = False) -> Person:
     """Return the user of an access token with these claims. One statement reads all facts for the authorization (security J-4, J-5).
 
-    The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
-    have left the organization or the service of the token.
+    `allow_former_users` accepts users who have left the organization or the service of the token.
 
-    Raises: SessionEnded, NotAMember, NotAnEndUser; the errors of `dpop.reading`.
+    Raises: SessionEnded, NotAMember, NotAnEndUser.
     """
     now = ports.clock.now()
-    async with dpop.reading(ports, proof) as read:
+    async with ports.storage.reading() as read:
         if claims.client_id is None:
             context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
         else:
@@ -73,9 +69,7 @@ async def load_person(
     return principals.to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
-async def load_person_with_profile(
-    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None
-) -> tuple[Person, OwnProfile]:
+async def load_person_with_profile(ports: Ports, claims: Claims, *, address: str | None, agent: str | None) -> tuple[Person, OwnProfile]:
     """Return the user of an access token with these claims, and their profile. One statement reads both.
 
     The profile is empty for an application that asked for OpenID Connect without the scope `profile`,
@@ -84,7 +78,7 @@ async def load_person_with_profile(
     Raises: the errors of `load_person`.
     """
     now = ports.clock.now()
-    async with dpop.reading(ports, proof) as read:
+    async with ports.storage.reading() as read:
         context, profile = await read.sessions.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
@@ -94,15 +88,7 @@ async def load_person_with_profile(
 
 
 async def load_member(
-    ports: Ports,
-    claims: Claims,
-    proof: ProofUse | None,
-    slug: str,
-    capability: Capability,
-    *,
-    inactive: bool,
-    address: str | None,
-    agent: str | None,
+    ports: Ports, claims: Claims, slug: str, capability: Capability, *, inactive: bool, address: str | None, agent: str | None
 ) -> Member:
     """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
@@ -114,10 +100,10 @@ async def load_member(
     `principals.require_capability`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
-        await load_person(ports, claims, proof, address=address, agent=agent)
+        await load_person(ports, claims, address=address, agent=agent)
         raise NotForApplications
     now = ports.clock.now()
-    async with dpop.reading(ports, proof) as read:
+    async with ports.storage.reading() as read:
         context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
@@ -169,7 +155,6 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         is_fresh=start.is_fresh,
         browser_session_id=start.browser_session_id,
         openid=start.openid,
-        key_thumbprint=start.key_thumbprint,
     )
 
 
@@ -186,8 +171,8 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     service, entitlement = subject.service, subject.entitlement
-    expires_at = _expires_at(ports, subject, now)
     openid, authentication = subject.openid, subject.authentication
+    expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
     claims = Claims(
         user_id=subject.user_id,
         session_id=subject.session_id,
@@ -205,26 +190,27 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         features=entitlement.features,
         impersonator_id=subject.impersonator_id,
         audience=_audience(ports, openid, service),
-        scope=openid.grant.scope if openid else (),
+        scope=openid.grant.token_scope if openid else (),
         auth_time=authentication.at if authentication else None,
         acr=authentication.acr if authentication else None,
         amr=tuple(authentication.amr) if authentication else (),
-        key_thumbprint=subject.key_thumbprint,
     )
     ports.metrics.token_issued()
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
-    is_bound = subject.key_thumbprint is not None
     if openid is None or authentication is None:
-        return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
+        return TokenPair(access_token, refresh_token, expires_in)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
-        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text, is_bound)
+        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text)
     id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
-    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text, is_bound)
+    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text)
 
 
-def _expires_at(ports: Ports, subject: TokenSubject, now: datetime) -> datetime:
+def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
+    """Return the end of a token. For an API resource, its own lifetime counts instead of that of the platform."""
     seconds = subject.service.access_token_seconds if subject.service else None
-    return min(now + _lifetime(ports.policy.access_token_ttl, seconds), subject.ends_at)
+    # Without a lifetime, the API resource may not be used, and the grant was refused before.
+    limit = ports.policy.access_token_ttl if api is None else timedelta(seconds=api.token_seconds or 0)
+    return min(now + _lifetime(limit, seconds), subject.ends_at)
 
 
 def new_id_token(
@@ -258,7 +244,7 @@ async def refresh(
     caller: Caller,
     refresh_token: str,
     presenter: Presenter = UNNAMED_PRESENTER,
-    scope: tuple[Scope, ...] | None = None,
+    scope: Collection[str] | None = None,
 ) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
 
@@ -266,12 +252,10 @@ async def refresh(
     There is one exception: during a short grace period, the predecessor of the current token is
     refused without ending the session, because two tabs may refresh at once. A confidential
     application that got its first token for an authorization code must send its client secret
-    (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
-    bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
-    narrows the scopes of these tokens: those that were not granted are left out.
+    (decision 92). A presenter that may not use the token does not use it up. `scope` narrows the
+    scopes of these tokens: those that were not granted are left out.
 
-    Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenBound, RefreshTokenReused,
-    OrganizationNotActive, MembershipEnded.
+    Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenReused, OrganizationNotActive, MembershipEnded.
     """
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
@@ -292,7 +276,6 @@ async def refresh(
         impersonator_id=rotated.impersonator_id,
         authentication=rotated.authentication,
         openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrow(scope), rotated.facts),
-        key_thumbprint=presenter.key_thumbprint,
     )
     return issue_tokens(ports, subject, successor, now)
 
@@ -312,8 +295,6 @@ def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refus
         return RefreshTokenInvalid()
     if not token.fits:
         return RefreshTokenNotYours()
-    if not token.has_key:
-        return RefreshTokenBound()
     if token.rotated_at is not None:
         is_race = token.is_previous and token.rotated_at >= grace_start
         return RefreshTokenInvalid() if is_race else RefreshTokenReused()
@@ -332,7 +313,8 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     Return whether it may, or None if the token has no live session.
     """
     try:
-        session_id = (await signing_keys.read_token(ports, token)).session_id
+        claims = await signing_keys.read_any_token(ports, token, for_any_audience=True)
+        session_id = claims.session_id if isinstance(claims, Claims) else None
     except (TokenExpired, TokenInvalid, WrongToken):  # a token that cannot be revoked is no error (RFC 7009 section 2.2)
         session_id = None
     async with ports.storage.transaction(by=caller) as tx:
@@ -377,7 +359,6 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         org_id=organization.id,
         org_slug=organization.slug,
         impersonator_id=caller.impersonator_id,
-        key_thumbprint=caller.key_thumbprint,
     )
     return membership, issue_tokens(ports, subject, refresh_token, now)
 

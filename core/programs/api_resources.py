@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.applications.access_rules import AccessPolicy, AssigneeNotFound
+from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Email, Keep, new_id, provided
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from core.kernel.values import Page, PageResult
     from core.programs.api_resources_rules import ResourceAssignment, ResourceScope
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Reading, Transaction
 
 
 async def create(
@@ -146,6 +147,20 @@ async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) ->
         resource = await lock_organization_for(tx, caller, resource_id)
         await tx.api_resources.remove(resource.org_id, resource.id)
         tx.record(events.api_resource_deleted(resource))
+
+
+# Requests of applications
+
+
+async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifier: str) -> ApiResource | None:
+    """Return the API resource with this identifier, in any spelling, if the application may ask for it now, or None.
+
+    Whether the user has access to it is not checked here.
+    """
+    canonical = uris.normalize(identifier)
+    if canonical is None or (uris.is_on_loopback(canonical) and not uris.is_on_loopback(ports.tokens.issuer)):
+        return None
+    return await read.api_resources.requested(service_id, canonical)
 
 
 # The users that applications get tokens for

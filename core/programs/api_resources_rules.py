@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.applications.access_rules import AccessPolicy
+from core.applications.access_rules import AccessPolicy, NoAccessToService
 from core.applications.services_rules import is_scope
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -96,7 +96,7 @@ class NotAssignedToResource(NotFound):
     """This user is not assigned to the API resource."""
 
 
-class NoAccessToResource(Forbidden):
+class NoAccessToResource(NoAccessToService):
     """You don't have access to the API that this application asks for. Ask its administrators for access, or sign in as another user."""
 
 
@@ -136,6 +136,10 @@ class ApiResource:
     def scope_names(self) -> tuple[str, ...]:
         return tuple(scope.name for scope in self.scopes)
 
+    def access(self, names: Collection[str]) -> ResourceAccess:
+        """Return the access that these scopes give."""
+        return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
+
     def granted(self, names: Collection[str]) -> tuple[str, ...]:
         """Return those of these scopes that the resource has, in its order."""
         return tuple(name for name in self.scope_names if name in names)
@@ -154,6 +158,16 @@ class ResourceClient:
     name: str
     scopes: tuple[str, ...]
     created_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAccess:
+    """Access to an API resource that a user gives an application, or is asked to give, described for the user."""
+
+    id: UUID
+    name: str
+    identifier: str
+    scopes: tuple[ResourceScope, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,12 +78,13 @@ class SessionsRead(Protocol):
     async def introspect(self, service_id: UUID, session_id: UUID | None, refresh_hash: bytes, now: datetime) -> IntrospectedSession | None:
         """Return the live session with this id, or else with this refresh token, which must not be used yet.
 
-        The session must be of this service, its organization active, and its user allowed to use the service.
+        The session must be of this service, its organization active, and its user allowed to use the
+        service, and the API resource if it has one.
         """
         ...
 
     async def grant_of_refresh_token(self, token_hash: bytes) -> OpenIdGrant | None:
-        """Return the grant of the session of this token: NO_GRANT without OpenID Connect, or None if the token is unknown."""
+        """Return the grant of the session of this token: NO_GRANT without OpenID Connect and API, or None if the token is unknown."""
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
@@ -216,8 +217,8 @@ class Sessions(SessionsRead, Protocol):
         """
         ...
 
-    async def end_openid(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-        """End the sessions of OpenID Connect that this user has at this service of this organization.
+    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+        """End the sessions that this user has at this service of this organization, if they have a scope that the user agreed to.
 
         This also ends authorization codes and device approvals that would start such sessions.
         """

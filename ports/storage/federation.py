@@ -14,9 +14,9 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account
 from core.applications.access_rules import DeferredEnrollment
 from core.applications.services_rules import Service
-from core.authentication.openid_rules import Scope
+from core.authentication.openid_rules import ResourceGrant, Scope
 from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
-from core.federation.oauth.consents_rules import Consent
+from core.federation.oauth.consents_rules import Agreement, Consent
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.oauth.pushed_requests_rules import StoredRequest
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
@@ -124,8 +124,11 @@ class PushedRequests(Protocol):
 class ConsentsRead(Protocol):
     """The consents of users to applications."""
 
-    async def scope(self, org_id: UUID, service_id: UUID, user_id: UUID) -> frozenset[Scope]:
-        """Return the scopes that this user has agreed to. They include those of claims that the application asked for by name."""
+    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
+        """Return the scopes that this user has agreed to, with those of this API resource.
+
+        They include those of claims that the application asked for by name.
+        """
         ...
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
@@ -142,6 +145,13 @@ class Consents(ConsentsRead, Protocol):
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
+        ...
+
+    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
+        """Add this access to an API resource to the consent, which exists.
+
+        Return whether any scope is new, or the API resource itself. If it was deleted, add nothing.
+        """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:

@@ -21,6 +21,17 @@ class ApiResourcesRead(Protocol):
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None: ...
     async def count(self, org_id: UUID) -> int: ...
 
+    async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
+        """Return the active API resource with this identifier, after normalization, if the service is one of its clients.
+
+        Both belong to the same organization.
+        """
+        ...
+
+    async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
+        """Return whether the user has access to the API resource. It is false if there is no such API resource."""
+        ...
+
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
         """Return a page of the applications that may ask for the resource, by name."""
         ...

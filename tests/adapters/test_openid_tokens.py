@@ -59,6 +59,20 @@ def test_a_token_for_another_resource_is_refused_unless_the_caller_takes_any() -
     assert TOKENS.read(token, NOW, for_any_audience=True).audience == "https://api.example"
 
 
+def test_a_token_for_an_api_resource_has_a_client_also_without_a_scope() -> None:
+    for audience in ("https://api.example/", f"urn:gatehouse:{SERVICE_CLAIMS.org_id}:orders"):
+        claims = replace(SERVICE_CLAIMS, audience=audience)
+        token = TOKENS.sign(claims)
+        with pytest.raises(WrongToken):
+            TOKENS.read(token, NOW)
+        read = TOKENS.read(token, NOW, for_any_audience=True)
+        assert (read.client_id, read.audience, read.scope) == (SERVICE_CLAIMS.client_id, audience, ())
+        for client_id in ("frontend", "shop", None):
+            assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience, "client_id": client_id})), client_id
+    for audience in (USERINFO, f"{BASE_URL}/api", BASE_URL):
+        assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience})), audience
+
+
 def test_the_client_of_a_token_with_a_scope_and_the_service_need_each_other() -> None:
     platform, service = ({**payload, "aud": USERINFO, "scope": "openid"} for payload in (PAYLOAD, SERVICE_PAYLOAD))
     assert TOKENS.read(forged(HEADER, platform), NOW).client_id is None

@@ -232,7 +232,9 @@ def test_issuer_and_audience_are_this_service() -> None:
 def test_the_audience_of_a_token_of_a_service_is_one_application() -> None:
     assert TOKENS.read(forged(HEADER, SERVICE_PAYLOAD), NOW).client_id == SERVICE_CLAIMS.client_id
     client_id = SERVICE_PAYLOAD["aud"]
-    for audience in (BASE_URL, client_id.upper(), f"urn:uuid:{client_id}", [client_id], [BASE_URL, client_id], "shop", "", None, 5):
+    with pytest.raises(WrongToken):  # for an API resource
+        TOKENS.read(forged(HEADER, SERVICE_PAYLOAD | {"aud": f"urn:uuid:{client_id}"}), NOW)
+    for audience in (BASE_URL, client_id.upper(), [client_id], [BASE_URL, client_id], "shop", "", None, 5):
         assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience})), audience
 
 

@@ -6,13 +6,16 @@ The module is longer than 400 lines, because its tests share the example values 
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.accounts_rules import PasswordReset
+from core.programs.api_resources_rules import ResourceAccess, ResourceScope
 from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
 from entrypoints.http.pages.navigation import Link
@@ -62,6 +65,8 @@ SUBSCRIPTION: dict[str, object] = {
     "is_live": True,
     "is_charged": True,
 }
+SCOPE = ResourceScope("orders:read", "Read <your> orders")
+ACCESS_TO_API = ResourceAccess(UUID(int=7), "Orders & Returns", "https://api.example.org/", (SCOPE,))
 CONSENT: dict[str, object] = {
     "id": 7,
     "service": "Portal & Shop",
@@ -69,6 +74,7 @@ CONSENT: dict[str, object] = {
     "since": TIME,
     "last_sign_in": TIME,
     "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
+    "apis": [ACCESS_TO_API],
 }
 DEVICE_REQUEST: dict[str, object] = {
     "service": "Portal & Shop",
@@ -167,6 +173,7 @@ PAGES: dict[str, dict[str, object]] = {
         "organization": "Acme & Sons",
         "email": "ada@example.org",
         "scopes": CONSENT["scopes"],
+        "api": ACCESS_TO_API,
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
@@ -218,6 +225,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "user_code": "BCDF-GHJK",
         "scopes": CONSENT["scopes"],
+        "api": replace(ACCESS_TO_API, scopes=()),
         **DEVICE_REQUEST,
     },
     "federation/device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
@@ -377,7 +385,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "accounts/verified.html": {"is_signed_in": True},
     "accounts/email_changed.html": {"is_own": True},
     "federation/device_done.html": {"approved": False},
-    "federation/authorize.html": {"scopes": [], "selects_account": True},
+    "federation/authorize.html": {"scopes": [], "api": None, "selects_account": True},
     "tenancy/own_organizations.html": {"organizations": []},
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},

@@ -3,32 +3,68 @@
 from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import to_profile
+from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Row
-from core.authentication.openid_rules import OpenIdGrant, RequestedClaims, Scope, UserFacts
+from adapters.postgres.programs.api_resources import is_active
+from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.kernel.principals import Role
 from core.kernel.values import Email
 
-# The columns of a grant, in the order of `to_grant`. Sessions and authorization codes have them.
-GRANT: Final = "scope, id_token_claims, userinfo_claims, resource"
-GRANT_WIDTH: Final = 4
+GRANT_WIDTH: Final = 7  # of the columns that `to_grant` reads
+
+
+def stored_grant(alias: LiteralString) -> LiteralString:
+    """Return the stored columns of a grant. Sessions and authorization codes have them."""
+    return f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope"
 
 
 def grant_columns(alias: LiteralString) -> LiteralString:
-    """Return the columns of GRANT of this table."""
-    return f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource"
+    """Return the columns of a grant, in the order of `to_grant`. The row has a user, a service and its organization."""
+    return f"{stored_grant(alias)}, {resource_facts(alias, f'{alias}.user_id')}"
+
+
+def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return SQL for an array of the token lifetime of the granted API resource, and of those granted scopes that it still has.
+
+    It is null without an API resource, and if it is not usable now, as in `resource_is_usable`.
+    """
+    scope: LiteralString = f"""
+        select u.name from unnest(ar.scope_names) with ordinality u (name, position)
+        where u.name = any({alias}.api_scope) order by u.position"""
+    return f"""
+        case when {alias}.api_resource_id is not null then (
+            select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""
+
+
+def resource_is_usable(alias: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if the grant of this row has no API resource, or one that is usable now.
+
+    The application must be one of its clients, the user must have access to it, and the organization
+    must have the host of its identifier.
+    """
+    return f"({alias}.api_resource_id is null or exists (select 1 {_usable_resource(alias, f'{alias}.user_id')}))"
+
+
+def _usable_resource(alias: LiteralString, user_id: LiteralString) -> LiteralString:
+    return f"""
+        from api_resources ar join api_resource_clients ac on ac.resource_id = ar.id and ac.service_id = {alias}.service_id
+        where ar.id = {alias}.api_resource_id and ar.org_id = {alias}.org_id
+          and {is_active("ar")} and {may_use_resource("ar", user_id)}"""
 
 
 def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
-    """Return the parameters with the names of GRANT."""
+    """Return the parameters with the names of the columns of `stored_grant`."""
     if grant is None:
-        return {"scope": None, "id_token_claims": None, "userinfo_claims": None, "resource": None}
+        grant = NO_GRANT
     return {
-        "scope": list(grant.scope),
+        "scope": list(grant.scope) or None,
         "id_token_claims": list(grant.claims.id_token) or None,
         "userinfo_claims": list(grant.claims.userinfo) or None,
         "resource": grant.resource,
+        "api_resource_id": None if grant.api is None else grant.api.id,
+        "api_scope": None if grant.api is None else list(grant.api.scope),
     }
 
 
@@ -38,10 +74,14 @@ def to_scope(names: list[str] | None) -> tuple[Scope, ...]:
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
-    """Return the grant in the columns of GRANT, or None if the application did not ask for OpenID Connect."""
-    if row[0] is None:
+    """Return the grant in the columns of `grant_columns`, or None if the application asked neither for OpenID Connect nor for an API."""
+    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, facts = row[:GRANT_WIDTH]
+    if scope is None and api_id is None:
         return None
-    return OpenIdGrant(to_scope(row[0]), RequestedClaims(tuple(row[1] or ()), tuple(row[2] or ())), row[3])
+    api = None
+    if api_id is not None:
+        api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[1:]), int(facts[0]))
+    return OpenIdGrant(to_scope(scope), RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ())), resource, api)
 
 
 # The facts about a user at a service, in the order of `to_user_facts`: of the user `u`, the

@@ -1,9 +1,10 @@
 """API resources of organizations, their clients, and the users that are assigned to them."""
 
 from datetime import datetime
-from typing import ClassVar, Final, LiteralString
+from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.applications.access_rules import AccessPolicy
@@ -11,6 +12,7 @@ from core.kernel.values import Email, Page, PageResult
 from core.programs.api_resources_rules import (
     ApiResource,
     IdentifierTaken,
+    ResourceAccess,
     ResourceAssignment,
     ResourceClient,
     ResourceIdentifier,
@@ -21,6 +23,15 @@ from core.programs.api_resources_rules import (
 def is_active(resource: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if the organization of this row of `api_resources` has the host of its identifier."""
     return f"({resource}.host is null or {verified_owner(f'{resource}.host')} is not distinct from {resource}.org_id)"
+
+
+def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
+    """Return SQL for the access that these scopes of a row of `api_resources` give, as `to_resource_access` reads it."""
+    return f"""
+        jsonb_build_array({resource}.id, {resource}.name, {resource}.identifier, (
+            select coalesce(jsonb_agg(jsonb_build_array(s.name, s.description) order by s.position), '[]')
+            from unnest({resource}.scope_names, {resource}.scope_descriptions) with ordinality s (name, description, position)
+            where s.name = any({scope})))"""
 
 
 # Columns of `api_resources r`, in the order in which `to_api_resource` reads them
@@ -52,6 +63,12 @@ def to_api_resource(row: Row) -> ApiResource:
     )
 
 
+def to_resource_access(value: list[Any]) -> ResourceAccess:
+    """Return the access in a JSON array of id, name, identifier, and an array of scopes with their descriptions."""
+    id_, name, identifier, scopes = value
+    return ResourceAccess(UUID(id_), name, identifier, tuple(ResourceScope(*scope) for scope in scopes))
+
+
 def to_resource_client(row: Row) -> ResourceClient:
     return ResourceClient(client_id=row[0], service_id=row[1], slug=row[2], name=row[3], scopes=tuple(row[4]), created_at=row[5])
 
@@ -78,6 +95,26 @@ class ApiResources(Repository):
 
     async def count(self, org_id: UUID) -> int:
         return await self._one(lambda row: int(row[0]), "select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id) or 0
+
+    async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
+        return await self._one(
+            to_api_resource,
+            f"""
+            select {COLUMNS} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
+            where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}""",
+            service_id=service_id,
+            canonical=canonical,
+        )
+
+    async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            f"""
+            select 1 from api_resources r
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s and {may_use_resource("r", "%(user_id)s")}""",
+            org_id=org_id,
+            resource_id=resource_id,
+            user_id=user_id,
+        )
 
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
         # The outer join returns one row with the total if the page is empty.

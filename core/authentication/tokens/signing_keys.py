@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from core.authentication.tokens.signing_keys_rules import UnknownKey
 from core.kernel.errors import WrongToken, refuse
 from core.kernel.principals import SYSTEM, Claims
+from core.programs.api_resources_rules import MAX_TOKEN_SECONDS
 
 if TYPE_CHECKING:
     from core.kernel.principals import PreAuthClaims, ProgramClaims
@@ -34,7 +35,8 @@ async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
     keys (`read_token`).
     """
     key = await ports.tokens.new_key(ports.clock.now())
-    overlap = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl) + timedelta(minutes=1)
+    longest = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl, timedelta(seconds=MAX_TOKEN_SECONDS))
+    overlap = longest + timedelta(minutes=1)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
         if only_if_none and await tx.signing_keys.has_active():

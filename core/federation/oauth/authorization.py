@@ -10,7 +10,6 @@ never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from core.accounts import own_account
@@ -19,7 +18,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT, parse_scope
+from core.authentication.openid_rules import NO_GRANT, split_scope
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -30,7 +29,6 @@ from core.authentication.sessions_rules import (
     RefreshTokenInvalid,
     RefreshTokenNotYours,
 )
-from core.authentication.tokens import dpop
 from core.federation.oauth import consents
 from core.federation.oauth.authorization_rules import (
     CODE_TTL,
@@ -46,10 +44,12 @@ from core.federation.oauth.authorization_rules import (
 )
 from core.federation.oauth.openid_requests import AccessDenied, ResourceUnknown, ScopeNotGranted
 from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
-from core.kernel import principals
+from core.kernel import principals, uris
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
+from core.programs import api_resources
+from core.programs.api_resources_rules import NoAccessToResource
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.authentication.openid_rules import OpenIdGrant
     from core.authentication.sessions_rules import TokenPair
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
     from core.billing.subscriptions_rules import Entitlement
     from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
     from core.federation.oauth.clients_rules import OAuthClient
@@ -85,13 +84,16 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
         if is_pushed(request.request_uri) and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)
         client = await find_service(read, request)
+        api = None
+        if client is not None and request.resource is not None:
+            api = await api_resources.find_requested(ports, read, client[0].id, request.resource)
     if client is None:
         callback = _frontend_callback(ports)
         if request.redirect_uri not in (None, callback):
             raise RedirectUriNotRegistered
         return Authorization(request, None, None, callback)
     service, context = client
-    return Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri))
+    return Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri), api)
 
 
 async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> PushedRequest:
@@ -181,7 +183,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         if grant is not None and authorization.service is not None:
             if agreed:
                 await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
-            elif not consents.consent_scopes(grant) <= await consents.agreed_scopes(tx, authorization.service, visitor.user_id):
+            elif not (await consents.load_agreement(tx, authorization.service, visitor.user_id, grant)).covers(grant):
                 raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 
@@ -190,14 +192,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def exchange_code(
-    ports: Ports,
-    caller: Caller,
-    client: OAuthClient,
-    code: str,
-    redirect_uri: str | None,
-    verifier: str | None,
-    resource: str | None,
-    proof: ProofUse | None = None,
+    ports: Ports, caller: Caller, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None, resource: str | None
 ) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
 
@@ -207,20 +202,17 @@ async def exchange_code(
     those of the application's server say nothing about the user. If a code is presented a second
     time, the session that it started ends.
 
-    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2). With a
-    `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
-    authorization request named a key, it must be this one.
+    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2).
 
-    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
-    ResourceUnknown.
+    Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive, ResourceUnknown,
+    NoAccessToResource.
     """
     if not client.authenticated:
         raise ClientInvalid
-    key = dpop.bind(proof, is_required=client.is_bound_only, binds_refresh_token=client.relies_on_pkce)
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource, key)
+        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
@@ -234,7 +226,6 @@ async def _redeem(
     redirect_uri: str | None,
     verifier: str | None,
     resource: str | None,
-    key: KeyBinding | None,
 ) -> TokenPair:
     challenge = None
     if verifier is not None:
@@ -247,27 +238,18 @@ async def _redeem(
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             codes = tx.authorization_codes
             locked = codes.lock_account_deferred(code_hash, service)
-            redemption = codes.redeem_deferred(
-                code_hash,
-                service,
-                redirect_uri,
-                challenge,
-                session_id,
-                now,
-                registered=is_registered,
-                key_thumbprint=key.thumbprint if key else None,
-            )
+            redemption = codes.redeem_deferred(code_hash, service, redirect_uri, challenge, session_id, now, registered=is_registered)
             enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
                 if client.service is not None and client.service.client.required_acr is not None and not redeemed.browser.second_factor:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
-                _require_resource(ports, redeemed.openid or NO_GRANT, resource)
+                require_granted(ports, redeemed.openid or NO_GRANT, resource)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = replace(_grant_of(account, service, session_id, redeemed, entitlement), key=key)
+                grant = _grant_of(account, service, session_id, redeemed, entitlement)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -279,9 +261,25 @@ async def _redeem(
     return issue_first_tokens(ports, signed_in)
 
 
-def _require_resource(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
+def require_granted(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
+    """Check that a token request names no other resource than the granted one, which must be usable now.
+
+    Two spellings of an identifier are equal (RFC 3986 section 6.2).
+
+    Raises: ResourceUnknown, NoAccessToResource.
+    """
+    require_same_resource(ports, grant, resource)
+    if grant.api is not None and grant.api.token_seconds is None:
+        raise NoAccessToResource
+
+
+def require_same_resource(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
     """Check that a token request names no other resource than the granted one. Raises: ResourceUnknown."""
-    if resource is not None and (not grant.scope or resource != (grant.resource or ports.tokens.userinfo_audience)):
+    if resource is None:
+        return
+    granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
+    canonical = uris.normalize(resource)
+    if granted is None or canonical is None or canonical != uris.normalize(granted):
         raise ResourceUnknown
 
 
@@ -322,32 +320,24 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 
 
 async def refresh_tokens(
-    ports: Ports,
-    caller: Caller,
-    client: OAuthClient | None,
-    refresh_token: str,
-    scope: str | None,
-    resource: str | None,
-    proof: ProofUse | None = None,
+    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, scope: str | None, resource: str | None
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
     `client` is None if the request names no client. `scope` narrows the scopes of these tokens (RFC
     6749 section 6): scopes that were not granted are left out. `resource` must be the granted one.
-    With a `proof`, which was used up, the new access token is bound to its key. A refresh token that is
-    bound needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
     MembershipEnded, ResourceUnknown; ScopeNotGranted if no scope remains.
     """
-    presenter = replace(_presenter(client), key_thumbprint=None if proof is None else proof.thumbprint)
-    narrower = None if scope is None else parse_scope(scope)
+    presenter = _presenter(client)
+    narrower = None if scope is None else split_scope(scope)
     if resource is not None or narrower is not None:  # checked before the token is used up
         async with ports.storage.reading() as read:
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
-            _require_resource(ports, grant, resource)
-            if grant.scope and not grant.narrow(narrower).scope:
+            require_same_resource(ports, grant, resource)
+            if grant.names and not grant.narrow(narrower).names:
                 raise ScopeNotGranted
     try:
         return await sessions.refresh(ports, caller, refresh_token, presenter, narrower)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.authentication.openid_rules import OpenIdGrant
     from core.kernel.principals import BrowserSession, ServiceContext
+    from core.programs.api_resources_rules import ApiResource
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
@@ -148,7 +149,8 @@ class AuthorizationRequest:
 class Authorization:
     """An authorization request with a valid application and redirect URI.
 
-    `service` and `context` are None for the platform's own frontend.
+    `service` and `context` are None for the platform's own frontend. `api` is the requested API resource
+    of the organization, if the application may ask for it.
     """
 
     request: AuthorizationRequest
@@ -157,6 +159,7 @@ class Authorization:
     # The requested redirect URI, or the only registered one. None if the user signs in to the
     # platform itself and it has no frontend: then the browser continues at our account page.
     redirect_uri: str | None
+    api: ApiResource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import openid_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest, check_request
-from core.federation.oauth.consents import agreed_scopes, consent_scopes
+from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.openid_requests import (
     AccessDenied,
     AuthenticationUnmet,
@@ -28,7 +28,6 @@ from core.federation.oauth.openid_requests import (
     Prompt,
     SignInRequired,
 )
-from core.federation.oauth.pushed_requests_rules import PushedRequest, PushedRequestRequired
 from core.kernel.errors import refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import digest
@@ -65,18 +64,15 @@ class NextStep:
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
     """Return the checked parameters of OpenID Connect.
 
-    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
+    Raises: IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
     """
-    context, request = authorization.context, authorization.request
-    if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):
-        raise PushedRequestRequired
     hint = None
     if authorization.request.id_token_hint is not None:
         hint = ports.tokens.read_id_token_hint(authorization.request.id_token_hint) or refuse(IdTokenHintInvalid)
         client_id = FRONTEND_CLIENT_ID if authorization.context is None else str(authorization.context.client_id)
         if hint.client_id != client_id:
             raise IdTokenHintInvalid
-    parsed = openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id)
+    parsed = openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id, authorization.api)
     check_request(authorization)
     return parsed if authorization.service is None else _with_settings(parsed, authorization.service.client)
 
@@ -117,6 +113,8 @@ async def find_next_step(
         async with ports.storage.reading() as read:
             if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
                 raise AccessDenied
+            if openid.api is not None and not await read.api_resources.may_use(context.org_id, openid.api.id, visitor.user_id):
+                raise AccessDenied("The user may not use this API.")
     grant, needs_consent = await _grant(ports, visitor, authorization, openid)
     if agreed and not is_silent:
         return NextStep(Step.CODE, grant)
@@ -159,8 +157,8 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
     user or a confirmed member. Otherwise any web page could redirect the user here and so reveal them
-    to the organization. With it, the user agrees once to each scope, unless they are a confirmed
-    member of the organization of a trusted application.
+    to the organization. With it, and for an API resource, the user agrees once to each scope, unless
+    they are a confirmed member of the organization of a trusted application.
 
     Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section
     8.6). There the user must always agree, unless they have agreed to these scopes before and the
@@ -170,7 +168,7 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     is trusted.
     """
     context, service = authorization.context, authorization.service
-    grant = OpenIdGrant(openid.scope, openid.claims, openid.resource) if openid.scope else None
+    grant = openid.grant
     if context is None or service is None:
         return grant, False
     is_https = (authorization.redirect_uri or "").startswith("https:")
@@ -178,10 +176,10 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     async with ports.storage.reading() as read:
         if grant is None:
             return None, not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
-        agreed = await agreed_scopes(read, service, visitor.user_id, counts_trust=is_https)
-    if Scope.OFFLINE_ACCESS not in agreed and Prompt.CONSENT not in openid.prompt:
+        agreement = await load_agreement(read, service, visitor.user_id, grant, counts_trust=is_https)
+    if Scope.OFFLINE_ACCESS not in agreement.scope and Prompt.CONSENT not in openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
-    return grant, is_claimable or not agreed.issuperset(consent_scopes(grant))
+    return grant, is_claimable or not agreement.covers(grant)
 
 
 # Stamps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.own_account import lock_own_account
-from core.authentication.openid_rules import OpenIdGrant, Scope, in_order, scopes_of
+from core.authentication.openid_rules import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.consents_rules import ConsentNotFound
+from core.federation.oauth.consents_rules import Agreement, ConsentNotFound, consent_scopes
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 MAX_LISTED: Final = 200
 
 
-def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
-    """Return the scopes that the user agrees to: those of the grant, and those of the claims that it names."""
-    return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))
-
-
-async def agreed_scopes(read: Reading | Transaction, service: Service, user_id: UUID, *, counts_trust: bool = True) -> frozenset[Scope]:
-    """Return the scopes that the user need not be asked for.
+async def load_agreement(
+    read: Reading | Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, *, counts_trust: bool = True
+) -> Agreement:
+    """Return the scopes that the user need not be asked for, of OpenID Connect and of the API resource of the grant.
 
     These are the scopes that they agreed to. Confirmed members of the organization of a trusted
     application are asked for none, if trust counts.
     """
     if counts_trust and service.is_trusted and await read.end_users.is_confirmed_member(service.org_id, user_id):
-        return frozenset(Scope)
-    return await read.consents.scope(service.org_id, service.id, user_id)
+        return Agreement(frozenset(Scope), None if grant.api is None else frozenset(grant.api.scope))
+    return await read.consents.agreement(service.org_id, service.id, user_id, None if grant.api is None else grant.api.id)
 
 
 async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
     """Store the consent of the user to this grant, and record an event if a scope is new. The caller has locked the account."""
     scope = in_order(consent_scopes(grant))
-    if await tx.consents.add(service.org_id, service.id, user_id, scope, now):
-        tx.record(events.consent_granted(service, user_id, scope))
+    is_new = await tx.consents.add(service.org_id, service.id, user_id, scope, now)
+    if grant.api is not None:
+        is_new = await tx.consents.add_api(service.org_id, service.id, user_id, grant.api, now) or is_new
+    if is_new:
+        tx.record(events.consent_granted(service, user_id, scope, grant))
 
 
 async def list_own(ports: Ports, caller: Person) -> list[Consent]:
@@ -61,8 +61,8 @@ async def find_own(ports: Ports, caller: Person, service_id: UUID) -> Consent:
 async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     """Withdraw the caller's consent to an application.
 
-    The user's OpenID Connect sessions there end, with codes and device approvals that would start
-    new ones. At the next sign-in, the application asks again.
+    The user's sessions there end that have a scope of OpenID Connect or access to an API resource, with
+    codes and device approvals that would start new ones. At the next sign-in, the application asks again.
 
     Raises: ConsentNotFound; the errors of `lock_own_account`.
     """
@@ -70,5 +70,5 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
         consent = await tx.consents.remove(caller.user_id, service_id) or refuse(ConsentNotFound)
-        await tx.sessions.end_openid(consent.org_id, service_id, caller.user_id, now)
+        await tx.sessions.end_consented(consent.org_id, service_id, caller.user_id, now)
         tx.record(events.consent_withdrawn(consent, caller.user_id))

@@ -19,11 +19,10 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import OpenIdGrant, Scope, parse_scope
+from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, Scope, parse_scope
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import Grant
-from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import consents
@@ -48,24 +47,25 @@ from core.federation.oauth.device_flow_rules import (
     format_user_code,
     normalize_user_code,
 )
-from core.federation.oauth.openid_requests import ResourceUnknown
+from core.federation.oauth.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.principals import OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
+from core.programs.api_resources import find_requested
+from core.programs.api_resources_rules import NoAccessToResource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
     from core.authentication.login_rules import SignedIn
     from core.authentication.sessions_rules import TokenPair
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
     from core.federation.oauth.authorization_rules import AuthorizationRequest
     from core.federation.oauth.device_flow_rules import DevicePoll
-    from core.kernel.principals import Caller
+    from core.kernel.principals import Caller, ServiceContext
     from ports import Ports
+    from ports.storage import Reading
 
 # The device
 
@@ -75,17 +75,16 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 
     Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, DeviceFlowRefused, ResourceUnknown,
-    CodeChallengeMissing, CodeChallengeInvalid.
+    ResourceScopeUnknown, CodeChallengeMissing, CodeChallengeInvalid.
     """
     async with ports.storage.reading() as read:
         try:
             service, context = await oauth.find_service(read, request) or refuse(ApplicationMissing)
         except ServiceNotFound:
             raise ClientInvalid if request.org is None else ServiceNotFound from None
-    if context.is_code_flow_only:
-        raise DeviceFlowRefused
-    scope = parse_scope(request.scope)
-    _require_resource(ports, request.resource, scope)
+        if context.is_code_flow_only:
+            raise DeviceFlowRefused
+        grant = await _parse_grant(ports, read, context, request)
     oauth_rules.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
@@ -100,7 +99,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
                 agent=caller.agent,
                 created_at=now,
                 expires_at=now + CODE_TTL,
-                scope=scope if Scope.OPENID in scope else (),
+                openid=grant,
             )
             if await tx.device_codes.add(code):
                 return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
@@ -108,38 +107,44 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     raise ServiceNotFound
 
 
-def _require_resource(ports: Ports, resource: str | None, scope: Sequence[Scope]) -> None:
-    """Check that a device asks for no other resource than the userinfo endpoint. Raises: ResourceUnknown."""
-    if resource is not None and (Scope.OPENID not in scope or resource != ports.tokens.userinfo_audience):
+async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, request: AuthorizationRequest) -> OpenIdGrant | None:
+    """Return the grant that a device asks for: OpenID Connect, an API resource, or both.
+
+    Of our own resources, a device can ask for the userinfo endpoint only.
+
+    Raises: ResourceUnknown, ResourceScopeUnknown.
+    """
+    scope = parse_scope(request.scope)
+    openid_scope = scope if Scope.OPENID in scope else ()
+    api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
+    if api is not None:
+        access = parse_resource_scope(request.scope, api, is_openid=bool(openid_scope))
+        return OpenIdGrant(openid_scope, resource=api.identifier, api=access)
+    if parse_own_resource(request.resource, ports.tokens.issuer, is_openid=bool(openid_scope)) is not None:
         raise ResourceUnknown
+    return OpenIdGrant(openid_scope) if openid_scope else None
 
 
 async def redeem(
-    ports: Ports,
-    caller: Caller,
-    device_code: str,
-    client_id: UUID | None,
-    code_verifier: str | None,
-    resource: str | None,
-    proof: ProofUse | None = None,
+    ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None, resource: str | None
 ) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
     No client secret is needed. If the device sends a client id, it must be the one of the request.
     The code verifier must match the request's challenge, and be absent if there was none. `caller`
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
-    answered. With a `proof`, which was used up, all tokens are bound to its key.
+    answered.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ResourceUnknown, ProofMissing.
+    OrganizationNotActive, ResourceUnknown, NoAccessToResource.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
-    _require_resource(ports, resource, poll.scope)
+    oauth.require_same_resource(ports, poll.openid or NO_GRANT, resource)
     account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
-    key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
+    oauth.require_granted(ports, poll.openid or NO_GRANT, resource)
     person = Person(
         user_id=account.id,
         email=account.email,
@@ -150,7 +155,7 @@ async def redeem(
         agent=caller.agent,
     )
     try:
-        signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)
+        signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, now)
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
     return issue_first_tokens(ports, signed_in)
@@ -181,13 +186,12 @@ def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: 
 
 
 async def _start_session(
-    ports: Ports, person: Person, poll: DevicePoll, approving_session_id: UUID, device_code_hash: bytes, key: KeyBinding | None
+    ports: Ports, person: Person, poll: DevicePoll, approving_session_id: UUID, device_code_hash: bytes, now: datetime
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
     Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `enroll_end_user`.
     """
-    now = ports.clock.now()
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
     async with ports.storage.transaction(by=person, in_session=False) as tx:
         locked = await tx.accounts.lock(person.user_id) or refuse(DeviceCodeInvalid)
@@ -214,8 +218,7 @@ async def _start_session(
             new_device=match.device,
             authenticated_at=poll.authenticated_at,
             second_factor=poll.second_factor,
-            openid=OpenIdGrant(poll.scope) if poll.scope else None,
-            key=key,
+            openid=poll.openid,
         )
         return await start_granted_session(ports, tx, grant, now)
 
@@ -267,7 +270,7 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     session in which all required factors were verified. The approval is also the user's consent to the
     scopes of the request.
 
-    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, SessionEnded; the errors of `find_request`.
+    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, SessionEnded; the errors of `find_request`.
     UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
@@ -278,12 +281,14 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
         await lock_own_account(tx, caller, now)
         if decision is DeviceDecision.APPROVE:
             await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
+            if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
+                raise NoAccessToResource
         session_id = caller.session_id if decision is DeviceDecision.APPROVE else None
         if not await tx.device_codes.decide(digest(normalize_user_code(user_code) or ""), decision.status, session_id, now):
             raise UserCodeUnknown
-        if decision is DeviceDecision.APPROVE and request.scope:
+        if decision is DeviceDecision.APPROVE and request.openid is not None:
             service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
-            await consents.remember(tx, service, caller.user_id, OpenIdGrant(request.scope), now)
+            await consents.remember(tx, service, caller.user_id, request.openid, now)
     if decision is DeviceDecision.DENY:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
     return request

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.authentication.openid_rules import OpenIdGrant, ResourceGrant
 from core.kernel import uris
 from core.kernel.errors import GrantInvalid, Invalid
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.authentication.openid_rules import Scope
     from core.kernel.principals import OrganizationStatus, ServiceContext
+    from core.programs.api_resources_rules import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
 CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
@@ -111,7 +113,7 @@ class DeviceCode:
     agent: str | None
     created_at: datetime
     expires_at: datetime
-    scope: tuple[Scope, ...] = ()  # with `openid`, or empty
+    openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,15 @@ class DeviceRequest:
     status: DeviceRequestStatus
     is_locked: bool  # after too many failures
     scope: tuple[Scope, ...]  # with `openid`, or empty
+    api: ResourceAccess | None = None  # to an API resource, if it still exists
+
+    @property
+    def openid(self) -> OpenIdGrant | None:
+        """The grant that the approval gives the device, or None without OpenID Connect and API resource."""
+        if self.api is None:
+            return OpenIdGrant(self.scope) if self.scope else None
+        api = ResourceGrant(self.api.id, tuple(scope.name for scope in self.api.scopes), None)
+        return OpenIdGrant(self.scope, resource=self.api.identifier, api=api)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +169,7 @@ class DevicePoll:
     session_id: UUID | None
     provider: str | None
     account: Account | None
-    scope: tuple[Scope, ...] = ()  # with `openid`, or empty
+    openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
     authenticated_at: datetime | None = None  # in the approving session
     second_factor: bool = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.applications.events import service_details
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -12,22 +12,29 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.services_rules import Service
-    from core.authentication.openid_rules import Scope
+    from core.authentication.openid_rules import OpenIdGrant, Scope
     from core.federation.oauth.consents_rules import Consent
 
 
-def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope]) -> Event:
-    """A user consented to these scopes of an application. The event is sent only if a scope is new."""
-    details = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
+def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:
+    """A user consented to these scopes of an application, and to its access to the API resource of the grant, if it has one.
+
+    The event is sent only if a scope is new.
+    """
+    details: dict[str, Any] = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
+    if grant.api is not None:
+        details["api_resources"] = [{"identifier": grant.resource, "scopes": list(grant.api.scope)}]
     return Event(EVENT_KINDS["consent.granted"], str(user_id), org_id=service.org_id, details=details)
 
 
 def consent_withdrawn(consent: Consent, user_id: UUID) -> Event:
     """A user withdrew their consent to an application. `scopes` are those that the user had agreed to."""
-    details = {
+    details: dict[str, Any] = {
         "service_slug": consent.service_slug,
         "service_name": consent.service,
         "service_id": str(consent.service_id),
         "scopes": [name.value for name in consent.scope],
     }
+    if consent.apis:
+        details["api_resources"] = [{"identifier": api.identifier, "scopes": [scope.name for scope in api.scopes]} for api in consent.apis]
     return Event(EVENT_KINDS["consent.withdrawn"], str(user_id), org_id=consent.org_id, details=details)

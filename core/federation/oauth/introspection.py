@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from core.authentication.tokens import signing_keys
 from core.kernel.errors import ClientInvalid, Unauthenticated
+from core.kernel.principals import Claims
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from core.federation.oauth.clients_rules import OAuthClient
-    from core.kernel.principals import Claims
     from ports import Ports
 
 INACTIVE = {"active": False}
@@ -47,16 +47,15 @@ async def introspect(ports: Ports, client: OAuthClient | None, token: str, base_
         issued_at, expires_at = session.refresh_token_created_at or now, session.expires_at
     else:
         scope, kind, issued_at, expires_at = claims.scope, "Bearer", claims.issued_at, claims.expires_at
-        if claims.key_thumbprint is not None:
-            kind, answer["cnf"] = "DPoP", {"jkt": claims.key_thumbprint}
         answer |= {"aud": claims.audience or str(claims.client_id), "jti": str(claims.token_id)}
     answer |= {"token_type": kind, "iat": int(issued_at.timestamp()), "exp": int(expires_at.timestamp())}
     return answer | ({"scope": " ".join(scope)} if scope else {})
 
 
 async def _read(ports: Ports, token: str) -> Claims | None:
-    """Return the claims of an access token, or None for any other text, which can be a refresh token."""
+    """Return the claims of a user's access token, or None for any other text, which can be a refresh token."""
     try:
-        return await signing_keys.read_token(ports, token)
+        claims = await signing_keys.read_any_token(ports, token, for_any_audience=True)
     except Unauthenticated:
         return None
+    return claims if isinstance(claims, Claims) else None

@@ -10,9 +10,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from core.authentication.openid_rules import NO_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, RequestedClaims, Scope, parse_scope
+from core.authentication.openid_rules import (
+    NO_CLAIMS,
+    SESSION_EXPIRY,
+    USER_CLAIMS,
+    USERINFO_PATH,
+    Acr,
+    OpenIdGrant,
+    RequestedClaims,
+    ResourceGrant,
+    Scope,
+    parse_scope,
+    split_scope,
+)
 from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, AuthorizationRefused, ResponseMode, respond
 from core.federation.oauth.pushed_requests_rules import PushedRequest
+from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
@@ -20,10 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationRequest, AuthorizationResponse
+    from core.programs.api_resources_rules import ApiResource
 
 MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
+API_PATH: Final = "/api"  # with the base URL, the identifier of our own API
 _MAX_AGE: Final = timedelta(days=3650)
 
 
@@ -81,6 +96,12 @@ class ResourceUnknown(AuthorizationRefused):
     oauth_error = "invalid_target"
 
 
+class ResourceScopeUnknown(AuthorizationRefused):
+    """The resource has none of these scopes. Leave the scope out, or send scopes that the documentation of the API names."""
+
+    oauth_error = "invalid_scope"
+
+
 class ScopeNotGranted(Invalid):
     """These scopes were not granted with this refresh token. Leave the scope out, or send granted ones."""
 
@@ -124,6 +145,8 @@ class Prompt(StrEnum):
 class OpenIdRequest:
     """The parameters of a request, checked. Without the scope `openid`, `scope` is empty.
 
+    `resource` is the audience of the access token, or None for the default. `api` is the requested access to an API resource.
+
     `required_acr` must be met, while `wished_acr` is met if the user can. `subject` is the user that
     the answer must be about.
     """
@@ -136,6 +159,12 @@ class OpenIdRequest:
     wished_acr: Acr | None = None
     subject: UUID | None = None
     resource: str | None = None
+    api: ResourceGrant | None = None
+
+    @property
+    def grant(self) -> OpenIdGrant | None:
+        """The requested grant, or None for a request of OAuth without a resource."""
+        return OpenIdGrant(self.scope, self.claims, self.resource, self.api) if self.scope or self.api is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +175,11 @@ class _RequestedMember:
     values: tuple[str, ...]
 
 
-def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None) -> OpenIdRequest:
+def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None, api: ApiResource | None = None) -> OpenIdRequest:
     """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
+
+    `api` is the API resource that the request names, if the application may ask for it. The request works
+    with and without the scope `openid` then.
 
     Raises: the subclasses of AuthorizationRefused.
     """
@@ -177,7 +209,8 @@ def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | Non
         required_acr=required_acr,
         wished_acr=wished_acr,
         subject=_subject(id_token.get("sub"), userinfo.get("sub"), hint_subject),
-        resource=_parse_resource(request.resource, base_url, is_openid=is_openid),
+        resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
+        api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
     )
 
 
@@ -229,13 +262,28 @@ def _parse_max_age(text: str | None) -> timedelta | None:
     return min(timedelta(seconds=int(text)), _MAX_AGE)
 
 
-def _parse_resource(text: str | None, base_url: str, *, is_openid: bool) -> str | None:
-    """Return the resource, or None for the default. Raises: ResourceUnknown."""
-    if text is None or (is_openid and text == base_url + USERINFO_PATH):
+def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> str | None:
+    """Return the audience of a request without an API resource, or None for the userinfo endpoint. Raises: ResourceUnknown."""
+    if text is None:
         return None
-    if is_openid and text == base_url + "/api":
-        return text
+    canonical = uris.normalize(text)
+    if is_openid and canonical == uris.normalize(base_url + USERINFO_PATH):
+        return None
+    if is_openid and canonical == uris.normalize(base_url + API_PATH):
+        return base_url + API_PATH
     raise ResourceUnknown
+
+
+def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
+    """Return the requested access to an API resource. Scopes that it does not have are ignored, like those of OpenID Connect.
+
+    Raises: ResourceScopeUnknown if no requested scope is known.
+    """
+    names = split_scope(text)
+    scope = api.granted(names)
+    if names and not scope and not is_openid:
+        raise ResourceScopeUnknown
+    return ResourceGrant(api.id, scope, api.token_seconds)
 
 
 def _parse_claims(text: str | None) -> tuple[dict[str, _RequestedMember], dict[str, _RequestedMember]]:

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.authentication.openid_rules import Scope, parse_scope
-from core.authentication.tokens import dpop
+from core.authentication.openid_rules import Scope
+from core.authentication.tokens import signing_keys
 from core.kernel import principals
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, refuse
 from core.kernel.principals import OrganizationStatus
 
 if TYPE_CHECKING:
-    from core.authentication.tokens.dpop_rules import PresentedToken
     from ports import Ports
 
 
-async def load(ports: Ports, presented: PresentedToken) -> dict[str, Any]:
+async def load(ports: Ports, token: str) -> dict[str, Any]:
     """Return the claims that the application with this access token may see, as they are now.
 
-    Raises: SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient; the errors of
-    `dpop.read_token` and `dpop.reading`.
+    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient.
     """
-    claims, now = await dpop.read_token(ports, presented), ports.clock.now()
+    claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
     if Scope.OPENID not in claims.scope:
         raise ScopeInsufficient(Scope.OPENID)
     # The tokens of the platform's own frontend are for the API, and userinfo takes them too.
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid
-    async with dpop.reading(ports, presented.proof) as read:
+    async with ports.storage.reading() as read:
         context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(
             SessionEnded
         )
     person = principals.to_person(claims, context, address=None, agent=None)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    grant = grant.narrow(parse_scope(" ".join(claims.scope)))  # a refresh can leave scopes out
+    grant = grant.narrow(claims.scope)  # a refresh can leave scopes out
     return {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}

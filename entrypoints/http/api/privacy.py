@@ -95,6 +95,14 @@ class ExportedEmailChangeResponse(ResponseModel):
     undone_at: Timestamp | None = Field(description="When the old address undid it, or null.")
 
 
+class ExportedResourceResponse(ResponseModel):
+    """An API resource that an application may use on the user's behalf."""
+
+    identifier: str = Field(description="The identifier of the API resource.")
+    name: str = Field(description="The name of the API.")
+    scopes: list[str] = Field(description="The scopes that the user agreed to.")
+
+
 class ExportedConsentResponse(ResponseModel):
     """The user's consent to an application."""
 
@@ -103,6 +111,7 @@ class ExportedConsentResponse(ResponseModel):
     service_id: UUID = Field(description="The id of the application.")
     service_slug: str = Field(description="The slug of the application.")
     scopes: list[Scope] = Field(description="The scopes that the user agreed to.")
+    api_resources: list[ExportedResourceResponse] = Field(description="The API resources that the user agreed to.")
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
 
 
@@ -231,6 +240,10 @@ def _to_consent_response(consent: ExportedConsent) -> ExportedConsentResponse:
         service_id=consent.service_id,
         service_slug=consent.service_slug,
         scopes=list(consent.scope),
+        api_resources=[
+            ExportedResourceResponse(identifier=api.identifier, name=api.name, scopes=[scope.name for scope in api.scopes])
+            for api in consent.apis
+        ],
         granted_at=consent.granted_at,
     )
 

@@ -88,7 +88,7 @@ ENDS: Final[dict[str, End]] = {
     "end_on_device": lambda tx, case: tx.sessions.end_on_device(case.user_id, case.device_id, NOW),
     "end_in_organization": lambda tx, case: tx.sessions.end_in_organization(case.org_id, [case.user_id], NOW),
     "revoke": lambda tx, case: tx.sessions.revoke(None, digest("openid"), Presenter(is_authenticated=True), NOW),
-    "end_openid": lambda tx, case: tx.sessions.end_openid(case.org_id, case.service_id, case.user_id, NOW),
+    "end_consented": lambda tx, case: tx.sessions.end_consented(case.org_id, case.service_id, case.user_id, NOW),
     "end_without_access": lambda tx, case: tx.sessions.end_without_access(case.org_id, case.service_id, [case.user_id], NOW),
     "remove": lambda tx, case: tx.sessions.remove(case.user_id, NOW),
     "remove those of a service": lambda tx, case: tx.sessions.remove(case.user_id, NOW, case.service_id),

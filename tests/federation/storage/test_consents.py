@@ -26,7 +26,7 @@ async def agree(storage: Postgres, service: ServiceContext, user_id: UUID, *scop
 
 async def scope_of(storage: Postgres, service: ServiceContext, user_id: UUID, *, org_id: UUID | None = None) -> frozenset[Scope]:
     async with storage.reading() as read:
-        return await read.consents.scope(org_id or service.org_id, service.id, user_id)
+        return (await read.consents.agreement(org_id or service.org_id, service.id, user_id, None)).scope
 
 
 @pytest.fixture

@@ -2,18 +2,27 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.openid_rules import Scope, in_order
-from core.federation.oauth.consents_rules import Consent
+from adapters.postgres.programs.api_resources import access_sql, to_resource_access
+from core.authentication.openid_rules import ResourceGrant, Scope, in_order
+from core.federation.oauth.consents_rules import Agreement, Consent
+
+# The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
+API_ACCESS: Final = f"""
+    (select jsonb_agg({access_sql("r", "a.scope")} order by lower(r.name), r.id)
+     from api_consents a join api_resources r on r.id = a.resource_id and r.org_id = a.org_id
+     where a.user_id = c.user_id and a.service_id = c.service_id)"""
 
 
 def _select(table: LiteralString) -> LiteralString:
     return f"""
-        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope, c.granted_at,
-               u.last_login_at
+        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope,
+               greatest(c.granted_at, (
+                   select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id)),
+               u.last_login_at, {API_ACCESS}
         from {table} c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
         left join branding b on b.org_id = c.org_id
         left join service_users u on u.org_id = c.org_id and u.service_id = c.service_id and u.user_id = c.user_id"""
@@ -31,23 +40,26 @@ def to_consent(row: Row) -> Consent:
         scope=in_order(Scope(name) for name in row[7]),
         granted_at=row[8],
         last_sign_in_at=row[9],
+        apis=tuple(to_resource_access(access) for access in row[10] or ()),
     )
 
 
 class Consents(Repository):
     """Implements `ports.storage.federation.Consents`."""
 
-    async def scope(self, org_id: UUID, service_id: UUID, user_id: UUID) -> frozenset[Scope]:
-        scope = await self._one(
-            lambda row: frozenset(Scope(name) for name in row[0]),
+    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
+        agreement = await self._one(
+            lambda row: Agreement(frozenset(Scope(name) for name in row[0]), None if row[1] is None else frozenset(row[1])),
             """
-            select scope from consents
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s""",
+            select c.scope, a.scope from consents c
+            left join api_consents a on a.user_id = c.user_id and a.service_id = c.service_id and a.resource_id = %(resource_id)s
+            where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s""",
             org_id=org_id,
             service_id=service_id,
             user_id=user_id,
+            resource_id=resource_id,
         )
-        return scope or frozenset()
+        return agreement or Agreement(frozenset())
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
         return await self._all(
@@ -80,6 +92,25 @@ class Consents(Repository):
             service_id=service_id,
             user_id=user_id,
             scope=sorted(scope),
+            now=now,
+        )
+
+    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
+        # The lock waits for a deletion of the API resource, which would make the foreign key fail.
+        return await self._exists(
+            """
+            insert into api_consents as a (user_id, org_id, service_id, resource_id, scope, granted_at)
+            select %(user_id)s, org_id, %(service_id)s, id, %(scope)s::text[], %(now)s from api_resources
+            where org_id = %(org_id)s and id = %(resource_id)s for key share
+            on conflict (user_id, service_id, resource_id) do update set
+                scope = array(select unnest(a.scope) union select unnest(excluded.scope)), granted_at = excluded.granted_at
+            where not a.scope @> excluded.scope
+            returning 1""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            resource_id=grant.id,
+            scope=list(grant.scope),
             now=now,
         )
 

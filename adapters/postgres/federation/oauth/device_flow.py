@@ -7,8 +7,9 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
-from adapters.postgres.authentication.openid import to_scope
+from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.programs.api_resources import access_sql, to_resource_access
 from core.federation.oauth.device_flow_rules import (
     MAX_FAILURES,
     POLL_INTERVAL,
@@ -28,7 +29,8 @@ POLL: Final = f"""
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
                (%(client_id)s::uuid is null or v.client_id = %(client_id)s)
                    and d.code_challenge is not distinct from %(challenge)s as is_matching,
-               coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early, d.scope
+               coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early,
+               d.org_id, d.scope, d.resource, d.api_resource_id, d.api_scope
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (
@@ -37,10 +39,12 @@ POLL: Final = f"""
             interval_seconds = d.interval_seconds + case when request.is_early then %(slower)s else 0 end
         from request where d.device_code_hash = request.device_code_hash)
     select request.status, request.expires_at, request.is_locked, request.is_matching, request.is_early, request.session_id, s.provider,
-           request.scope, coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT}, {ACCOUNT}
+           request.scope, null, null, request.resource, request.api_resource_id, request.api_scope,
+           {resource_facts("request", "s.user_id")},
+           coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT}, {ACCOUNT}
     from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
     left join (sessions s join users u on u.id = s.user_id) on s.id = request.session_id"""
-BEFORE_CONTEXT: Final = 10
+BEFORE_CONTEXT: Final = 9 + GRANT_WIDTH
 
 
 def to_poll(row: Row) -> DevicePoll:
@@ -53,9 +57,9 @@ def to_poll(row: Row) -> DevicePoll:
         is_early=row[4],
         session_id=row[5],
         provider=row[6],
-        scope=to_scope(row[7]),
-        authenticated_at=row[8],
-        second_factor=row[9],
+        openid=to_grant(row[7:]),
+        authenticated_at=row[7 + GRANT_WIDTH],
+        second_factor=row[8 + GRANT_WIDTH],
         service=to_context(row[BEFORE_CONTEXT : BEFORE_CONTEXT + CONTEXT_WIDTH]),
         account=None if account[0] is None else to_account(account),
     )
@@ -75,6 +79,7 @@ def to_device_request(row: Row) -> DeviceRequest:
         status=DeviceRequestStatus(row[9]),
         is_locked=row[10],
         scope=to_scope(row[11]),
+        api=None if row[12] is None else to_resource_access(row[12]),
     )
 
 
@@ -87,9 +92,10 @@ class DeviceCodes(Repository):
         return await self._exists(
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
-                                      interval_seconds, created_at, expires_at, scope)
+                                      interval_seconds, created_at, expires_at, scope, resource, api_resource_id, api_scope)
             select %(device_code_hash)s, %(user_code_hash)s, v.org_id, v.id, %(code_challenge)s, %(address)s, %(agent)s, 'pending',
-                   %(interval)s, %(created_at)s, %(expires_at)s, %(scope)s::text[]
+                   %(interval)s, %(created_at)s, %(expires_at)s, %(scope)s::text[], %(resource)s, %(api_resource_id)s,
+                   %(api_scope)s::text[]
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
             on conflict (user_code_hash) do nothing returning 1""",
             device_code_hash=code.device_code_hash,
@@ -102,7 +108,7 @@ class DeviceCodes(Repository):
             interval=POLL_INTERVAL,
             created_at=code.created_at,
             expires_at=code.expires_at,
-            scope=list(code.scope) or None,
+            **grant_parameters(code.openid),
         )
 
     # The user who enters a user code may belong to any organization or none, so this statement and
@@ -111,9 +117,10 @@ class DeviceCodes(Repository):
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(
             to_device_request,
-            """
+            f"""
             select v.id, v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s,
-                   d.scope
+                   d.scope, (
+                       select {access_sql("r", "d.api_scope")} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s""",
             user_code_hash=user_code_hash,

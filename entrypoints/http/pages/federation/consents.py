@@ -27,6 +27,7 @@ def _values(consent: Consent) -> dict[str, Any]:
         "since": format_utc(consent.granted_at),
         "last_sign_in": format_utc(consent.last_sign_in_at) if consent.last_sign_in_at else None,
         "scopes": [scope.value for scope in consent.scope],
+        "apis": consent.apis,
     }
 
 

@@ -136,6 +136,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         agent=device.agent,
         requested_at=format_utc(device.created_at),
         scopes=device.scope,
+        api=device.api,
     )
 
 

@@ -23,7 +23,7 @@ from core.federation.oauth.authorization_rules import (
     ResponseMode,
 )
 from core.federation.oauth.authorization_steps import NextStep, Step
-from core.federation.oauth.consents import consent_scopes
+from core.federation.oauth.consents_rules import consent_scopes
 from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
 from core.federation.oauth.pushed_requests_rules import PushedRequest
 from core.kernel import uris
@@ -61,7 +61,8 @@ REQUEST_PARAMETERS: Final = {
     "acr_values": "`mfa` asks users who have a second factor to use it.",
     "id_token_hint": "An ID token of the user who should be signed in.",
     "claims": "Single claims, as a JSON object (OpenID Connect Core section 5.5).",
-    "resource": "The audience of the access token (RFC 8707). The default is the userinfo endpoint.",
+    "resource": "The audience of the access token (RFC 8707): an API resource of the organization, our own API, or the userinfo endpoint, "
+    "which is the default.",
     "request": "Not supported. It is refused with `request_not_supported`.",
     "registration": "Not supported. It is refused with `registration_not_supported`.",
     "request_uri": "The reference to a pushed request, together with its `client_id` (RFC 9126). Other parameters are then ignored.",
@@ -241,6 +242,7 @@ async def _question_page(user: Visitor, authorization: Authorization, step: Next
         organization=design.organization_name if design else "",
         email=user.email,
         scopes=[] if step.grant is None else list(in_order(consent_scopes(step.grant))),
+        api=authorization.api.access(step.grant.api.scope) if authorization.api and step.grant and step.grant.api else None,
         selects_account=step.step is Step.SELECT_ACCOUNT,
     )
     return page_response(page)

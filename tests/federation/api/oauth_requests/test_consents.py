@@ -89,6 +89,7 @@ async def test_a_user_sees_and_withdraws_a_consent(
         "name": "Shop",
         "organization": {"slug": "acme", "name": "Acme", "logo_url": None},
         "scopes": ["openid", "email"],
+        "api_resources": [],
         "granted_at": own_consents[0]["granted_at"],
         "last_sign_in_at": own_consents[0]["granted_at"],  # the clock stands still
     }

@@ -110,6 +110,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
                 "service_id": str(shop),
                 "service_slug": "shop",
                 "scopes": ["openid", "profile"],
+                "api_resources": [],
                 "granted_at": day[0],
             }
         ],

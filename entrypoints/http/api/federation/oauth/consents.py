@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 
 from core.authentication.openid_rules import Scope
 from core.federation.oauth import consents
+from core.programs.api_resources_rules import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -18,6 +19,22 @@ from entrypoints.http.edge.responses import returns
 routes = Blueprint("consents", __name__)
 
 
+class ConsentedScopeResponse(ResponseModel):
+    """A scope of an API resource."""
+
+    name: str = Field(description="The scope.")
+    description: str = Field(description="What it allows.")
+
+
+class ConsentedResourceResponse(ResponseModel):
+    """An API resource that the application uses on your behalf."""
+
+    id: UUID = Field(description="The id of the API resource.")
+    identifier: str = Field(description="The identifier of the API resource.")
+    name: str = Field(description="The name of the API.")
+    scopes: list[ConsentedScopeResponse] = Field(description="The scopes that you agreed to and that the API resource still has.")
+
+
 class ConsentResponse(ResponseModel):
     """Your consent to an application."""
 
@@ -26,6 +43,7 @@ class ConsentResponse(ResponseModel):
     name: str = Field(description="The name of the application.")
     organization: ApplicationOrganizationResponse = Field(description="The organization of the application.")
     scopes: list[Scope] = Field(description="The scopes that you agreed to, and those of claims that the application asked for by name.")
+    api_resources: list[ConsentedResourceResponse] = Field(description="The API resources that you agreed to, by name.")
     granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
     last_sign_in_at: Timestamp | None = Field(description="When you last signed in to the application, or null.")
 
@@ -36,14 +54,19 @@ class ConsentListResponse(ResponseModel):
     consents: list[ConsentResponse] = Field(description="Your consents, by organization and application. At most 200.")
 
 
+def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
+    scopes = [ConsentedScopeResponse(name=scope.name, description=scope.description) for scope in access.scopes]
+    return ConsentedResourceResponse(id=access.id, identifier=access.identifier, name=access.name, scopes=scopes)
+
+
 @routes.get("/api/user/consents")
 @person_anywhere
 @returns(ConsentListResponse)
 async def list_own() -> ConsentListResponse:
     """List your consents to applications.
 
-    An application is listed when you have agreed on the page of an OpenID Connect sign-in. A trusted
-    application of your own organization does not ask, and is not listed.
+    An application is listed when you have agreed on the page of an OpenID Connect sign-in, or to its use
+    of an API resource. A trusted application of your own organization does not ask, and is not listed.
     """
     responses = [
         ConsentResponse(
@@ -52,6 +75,7 @@ async def list_own() -> ConsentListResponse:
             name=consent.service,
             organization=ApplicationOrganizationResponse(slug=consent.org_slug, name=consent.organization, logo_url=consent.logo_url),
             scopes=list(consent.scope),
+            api_resources=[_to_resource(access) for access in consent.apis],
             granted_at=consent.granted_at,
             last_sign_in_at=consent.last_sign_in_at,
         )
@@ -66,7 +90,8 @@ async def list_own() -> ConsentListResponse:
 async def withdraw(service_id: str) -> Response:
     """Withdraw your consent to an application.
 
-    Your OpenID Connect sessions there end. At the next sign-in, the application asks you again.
+    Your sessions there end, unless the application asked for nothing. At the next sign-in, it asks you
+    again.
     """
     await consents.withdraw(ports(), signed_in(), path_id(service_id))
     return no_content()

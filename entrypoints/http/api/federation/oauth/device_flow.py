@@ -34,7 +34,7 @@ class DeviceCodeRequest(ClientRequest):
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
     resource: RepeatableText | None = Field(
-        None, description="The audience of the access token (RFC 8707): the userinfo endpoint, if anything. A second one is refused."
+        None, description="The audience of the access token (RFC 8707): an API resource, or the userinfo endpoint. A second one is refused."
     )
     code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
