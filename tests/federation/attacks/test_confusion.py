@@ -15,14 +15,17 @@ from core.accounts.accounts_rules import Account
 from tests.federation.api.client_authentication.keys import assertion, proof, register
 from tests.federation.api.end_session.applications import logout_token
 from tests.federation.api.relying import SECRET, RelyingParty, authorize, openid_tokens, path_of, sign_in_browser
+from tests.federation.attacks.test_resources import tokens_for
 from tests.federation.attacks.world import is_code, unchanged
 from tests.proof.access.belongings import wait_for_code
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, run_sql, sign_in
 from tests.support.mfa import Authenticator
+from tests.support.services import add_api_resource, verify_domain
 
 pytestmark = pytest.mark.slow
 
+ORDERS: Final = "https://api.example.com/"
 GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -42,6 +45,18 @@ class Kit:
 
     async def access_token_without_openid(self) -> str:
         return str((await self.shop.tokens())["access_token"])
+
+    async def access_token_for_an_api_resource(self) -> str:
+        return str((await tokens_for(self.shop, ORDERS, "orders:read"))["access_token"])
+
+    async def access_token_for_an_api_resource_with_openid(self) -> str:
+        return str((await tokens_for(self.shop, ORDERS, "openid orders:read"))["access_token"])
+
+    async def access_token_for_an_api_resource_without_scope(self) -> str:
+        return str((await tokens_for(self.shop, ORDERS, None))["access_token"])
+
+    async def refresh_token_for_an_api_resource(self) -> str:
+        return str((await tokens_for(self.shop, ORDERS, "orders:read"))["refresh_token"])
 
     async def platform_access_token(self) -> str:
         return (await sign_in(self.shop.tenant.ports, self.shop.tenant.people["owner"], self.shop.tenant.org)).access_token
@@ -169,6 +184,10 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.access_token,
     Kit.access_token_for_the_api,
     Kit.access_token_without_openid,
+    Kit.access_token_for_an_api_resource,
+    Kit.access_token_for_an_api_resource_with_openid,
+    Kit.access_token_for_an_api_resource_without_scope,
+    Kit.refresh_token_for_an_api_resource,
     Kit.platform_access_token,
     Kit.id_token,
     Kit.id_token_with_the_type_of_access_tokens,
@@ -183,7 +202,13 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.stamp,
     Kit.cookie,
 )
-_OF_APPLICATIONS: Final = {Kit.access_token, Kit.access_token_for_the_api, Kit.access_token_without_openid}
+_OF_APPLICATIONS: Final[set[Kind]] = {Kit.access_token, Kit.access_token_for_the_api, Kit.access_token_without_openid}
+_FOR_API_RESOURCES: Final[set[Kind]] = {
+    Kit.access_token_for_an_api_resource,
+    Kit.access_token_for_an_api_resource_with_openid,
+    Kit.access_token_for_an_api_resource_without_scope,
+}
+_REFRESH_TOKENS: Final[set[Kind]] = {Kit.refresh_token, Kit.refresh_token_for_an_api_resource}
 ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.own_profile: {*_OF_APPLICATIONS, Kit.platform_access_token},
     Kit.api_of_the_organization: {Kit.platform_access_token},
@@ -193,13 +218,13 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.hint_of_an_authorization: {Kit.id_token},
     Kit.hint_of_a_logout: {Kit.id_token},
     Kit.asked: {Kit.stamp},
-    Kit.refresh: {Kit.refresh_token},
+    Kit.refresh: _REFRESH_TOKENS,
     Kit.code_of_an_exchange: {Kit.code},
     Kit.device_code_of_a_poll: {Kit.device_code},
     Kit.assertion_of_a_client: {Kit.client_assertion},
     Kit.secret_of_a_client: {Kit.client_secret},
-    Kit.revocation: {*_OF_APPLICATIONS, Kit.refresh_token},
-    Kit.introspection: {*_OF_APPLICATIONS, Kit.refresh_token},
+    Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
+    Kit.introspection: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
     Kit.session_cookie: {Kit.cookie},
 }
@@ -209,6 +234,8 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
 async def kit(shop: RelyingParty, user: Account, factor: Authenticator) -> Kit:
     await register(shop)
     await sign_in_browser(shop, user, second_factor=True)
+    await verify_domain(shop.tenant.pool, shop.tenant.org)
+    await add_api_resource(shop.tenant.pool, shop.tenant.org, ORDERS, services=(shop.service,))
     return Kit(shop, user, factor)
 
 
