@@ -14,7 +14,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
-from tests.support.services import add_plan, add_service_user, add_subscription, sign_in_to
+from tests.support.services import add_api_resource, add_plan, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
 
 USER_ADDRESS: Final = "203.0.113.9"
@@ -33,6 +33,8 @@ DELETED_TABLES: Final = (
     "one_time_tokens",
     "email_changes",
     "consents",
+    "api_consents",
+    "api_resource_assignments",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -88,6 +90,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
     await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", account.id)
     session = (await sign_in(ports, account)).session_id
     await sign_in_to(ports, pool, service, account)
+    resource = await add_api_resource(pool, tenant.org, services=(service,))
     statements = {
         "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
         "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
@@ -127,6 +130,12 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         values (gen_random_uuid(), %s, %s, 'ada@example.com', 'ada@elsewhere.example', now(), now())""": (session,),
         "insert into consents (user_id, service_id, org_id, scope, granted_at) values (%s, %s, %s, '{openid}', now())": (
             *(service, tenant.org),
+        ),
+        "insert into api_consents (user_id, service_id, org_id, resource_id, scope, granted_at) values (%s, %s, %s, %s, '{x}', now())": (
+            *(service, tenant.org, resource),
+        ),
+        "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
+            *(tenant.org, resource),
         ),
         """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)

@@ -19,7 +19,7 @@ from tests.proof.wire.wire import Reply, serving
 from tests.support.builders import add_member, run_sql
 from tests.support.direct import change_ports
 from tests.support.refusals import refused
-from tests.support.services import add_service
+from tests.support.services import add_api_resource, add_service
 from tests.support.tenants import Tenant
 
 
@@ -53,6 +53,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     await user.add_email_change(1)
     addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
     await user.add_consent(0, shop)
+    resource = await add_api_resource(user.pool, acme.org, services=(shop,))
+    agree = "insert into api_consents select %s, org_id, %s, id, '{orders:read,unknown}', created_at from api_resources where id = %s"
+    await run_sql(user.pool, agree, user.account.id, shop, resource)
     package = await user.export()
     assert package == {
         "user_id": user.id,
@@ -110,7 +113,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
                 "service_id": str(shop),
                 "service_slug": "shop",
                 "scopes": ["openid", "profile"],
-                "api_resources": [],
+                "api_resources": [{"identifier": "https://api.example.com/", "name": "Orders API", "scopes": ["orders:read"]}],
                 "granted_at": day[0],
             }
         ],

@@ -1,0 +1,3 @@
+"""Fixtures of the storage tests."""
+
+from tests.support.storage_fixtures import *  # noqa: F403
