@@ -186,6 +186,8 @@ class JwtTokens:
         }
         if claims.org_id is not None:
             payload |= {"org": claims.org, "org_id": str(claims.org_id)}
+        if claims.key_thumbprint is not None:
+            payload["cnf"] = {"jkt": claims.key_thumbprint}
         return self._sign(payload, ACCESS_TOKEN)
 
     def _audience_of(self, claims: Claims) -> str:
@@ -482,6 +484,7 @@ class JwtTokens:
             scope=tuple(str(scope).split(" ")) if scope else (),
             org=str(org),
             org_id=_uuid(get("org_id")) if "org_id" in payload else None,
+            key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,
         )
         return _VerifiedToken(key, claims, claims.issued_at)
 

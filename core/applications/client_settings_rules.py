@@ -76,6 +76,8 @@ class ClientSettings:
     refresh_token_seconds: int | None = None
     enterprise: bool = False  # the rules of IPSIE SL1: PKCE always, no http redirect URI, assertions for the issuer only
     required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
+    require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
+    dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
 
     @property
     def has_keys(self) -> bool:

@@ -166,6 +166,8 @@ class ServiceSettings:
     refresh_token_seconds: int | Keep | None = KEEP
     enterprise: bool | Keep = KEEP
     required_acr: Literal["mfa"] | Keep | None = KEEP
+    require_pushed_authorization_requests: bool | Keep = KEEP
+    dpop_bound_access_tokens: bool | Keep = KEEP
 
 
 @dataclass(frozen=True, slots=True)

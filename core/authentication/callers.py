@@ -1,6 +1,6 @@
 """The callers of our own API: users and service accounts, by their access tokens.
 
-Each function reads the token, loads the facts with one statement, and checks the requirement of the
+Each function reads the token, uses up its DPoP proof, loads the facts with one statement, and checks the requirement of the
 route. A token with scopes is refused if a scope is missing.
 """
 
@@ -9,63 +9,72 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication import sessions
-from core.authentication.tokens import signing_keys
+from core.authentication.tokens import dpop
 from core.kernel.principals import ProgramClaims
 from core.programs import service_account_callers
 
 if TYPE_CHECKING:
     from core.accounts.profile_rules import OwnProfile
+    from core.authentication.tokens.dpop_rules import PresentedToken
     from core.kernel.principals import OrganizationCaller, Person, PlatformCaller, Requirement
     from ports import Ports
 
 
 async def authenticate(
-    ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None, allow_former_users: bool = False
+    ports: Ports,
+    presented: PresentedToken,
+    requirement: Requirement,
+    *,
+    address: str | None,
+    agent: str | None,
+    allow_former_users: bool = False,
 ) -> Person:
     """Return the user that presents this access token on a route about their own account.
 
     `allow_former_users` accepts users who have left the organization or the service of the token.
 
-    Raises: NeedsPerson for a service account; the errors of `signing_keys.read_any_token` and `sessions.load_person`.
+    Raises: NeedsPerson for a service account; the errors of `dpop.read_any_token` and `sessions.load_person`.
     """
-    claims = await signing_keys.read_any_token(ports, token)
+    claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
-        return await service_account_callers.refuse_on_account(ports, claims)
-    return await sessions.load_person(ports, claims, address=address, agent=agent, allow_former_users=allow_former_users)
+        return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
+    return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
 async def authenticate_with_profile(
-    ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports, presented: PresentedToken, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> tuple[Person, OwnProfile]:
     """Return the user that presents this access token, and their profile.
 
     Raises: the errors of `authenticate`.
     """
-    claims = await signing_keys.read_any_token(ports, token)
+    claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
-        return await service_account_callers.refuse_on_account(ports, claims)
-    return await sessions.load_person_with_profile(ports, claims, address=address, agent=agent)
+        return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
+    return await sessions.load_person_with_profile(ports, claims, presented.proof, address=address, agent=agent)
 
 
 async def authenticate_member(
-    ports: Ports, token: str, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports, presented: PresentedToken, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> OrganizationCaller:
     """Return the user or the service account that presents this access token, acting in the organization of `slug`.
 
-    Raises: the errors of `signing_keys.read_any_token`, `sessions.load_member` and
+    Raises: the errors of `dpop.read_any_token`, `sessions.load_member` and
     `service_account_callers.authenticate_member`.
     """
-    claims = await signing_keys.read_any_token(ports, token)
+    claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
-        return await service_account_callers.authenticate_member(ports, claims, slug, requirement, address=address, agent=agent)
+        return await service_account_callers.authenticate_member(
+            ports, claims, dpop.reading(ports, presented.proof), slug, requirement, address=address, agent=agent
+        )
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     return await sessions.load_member(
-        ports, claims, slug, requirement.capability, inactive=requirement.inactive, address=address, agent=agent
+        ports, claims, presented.proof, slug, requirement.capability, inactive=requirement.inactive, address=address, agent=agent
     )
 
 
 async def authenticate_on_platform(
-    ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports, presented: PresentedToken, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> PlatformCaller:
     """Return the user or the service account of the platform that presents this access token.
 
@@ -73,7 +82,9 @@ async def authenticate_on_platform(
 
     Raises: the errors of `authenticate` and `service_account_callers.authenticate_on_platform`.
     """
-    claims = await signing_keys.read_any_token(ports, token)
+    claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
-        return await service_account_callers.authenticate_on_platform(ports, claims, requirement, address=address, agent=agent)
-    return await sessions.load_person(ports, claims, address=address, agent=agent, allow_former_users=True)
+        return await service_account_callers.authenticate_on_platform(
+            ports, claims, dpop.reading(ports, presented.proof), requirement, address=address, agent=agent
+        )
+    return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=True)

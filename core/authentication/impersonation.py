@@ -158,6 +158,7 @@ def _new_session(
         service=context.service,
         org_id=context.org_id,
         device_id=device_id,
+        key_thumbprint=caller.key_thumbprint,
     )
 
 
@@ -173,6 +174,7 @@ def _token_subject(session: Session, account: Account, context: _ImpersonationCo
         service=context.service,
         entitlement=entitlement,
         impersonator_id=session.impersonator_id,
+        key_thumbprint=session.key_thumbprint,
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.authentication.identities_rules import PendingIdentity
     from core.authentication.openid_rules import OpenIdGrant, UserFacts
     from core.authentication.sessions_rules import Grant, Session
+    from core.authentication.tokens.dpop_rules import KeyBinding
     from core.billing.subscriptions_rules import Entitlement
     from core.kernel.deferred import Deferred
     from core.kernel.principals import Person, ServiceContext
@@ -101,6 +102,7 @@ class RedeemedGrant:
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None
     nonce: str | None = None
+    key: KeyBinding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +162,4 @@ class SignedIn:
     device_token: str | None = field(repr=False)
     user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
     nonce: str | None = None
+    key_thumbprint: str | None = None  # of the key that the first access token is bound to

@@ -83,6 +83,6 @@ async def find_password_service(ports: Ports, org_slug: str, service_slug: str) 
     """
     async with ports.storage.reading() as read:
         service = await services.require_open(read, org_slug, await read.services.context_by_slug(org_slug, service_slug))
-    if service.is_public or service.is_code_flow_only:
+    if service.refuses_passwords:
         raise NeedsCodeFlow
     return service

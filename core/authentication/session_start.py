@@ -32,7 +32,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if method.service is not None:
         service, entitlement = await enroll_end_user(tx, method.service, account.id, now)
-        if service.is_public or service.is_code_flow_only:  # the service can have changed while the password was hashed
+        if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
     device_token = await devices.remember_device(
         tx, sign_in.device, now, second_factor=sign_in.is_second_factor, trust=sign_in.trust_device
@@ -72,6 +72,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         second_factor=redeemed.second_factor,
         browser_session_id=redeemed.browser_session_id,
         openid=redeemed.openid,
+        key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     asks_for_facts = redeemed.openid is not None and redeemed.openid.scope
@@ -81,7 +82,8 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))
     is_verified = account.email_verified_at is not None
-    return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce)
+    thumbprint = None if redeemed.key is None else redeemed.key.thumbprint
+    return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
 
 
 def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
@@ -99,6 +101,7 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
         entitlement=signed_in.entitlement,
         authentication=session.authentication,
         openid=openid,
+        key_thumbprint=signed_in.key_thumbprint,
     )
     return sessions.issue_tokens(ports, subject, signed_in.secret, session.created_at)
 

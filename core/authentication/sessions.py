@@ -16,6 +16,7 @@ from core.authentication.sessions_rules import (
     MembershipEnded,
     OpenIdSubject,
     Presenter,
+    RefreshTokenBound,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
     RefreshTokenReused,
@@ -25,7 +26,7 @@ from core.authentication.sessions_rules import (
     TokenPair,
     TokenSubject,
 )
-from core.authentication.tokens import signing_keys
+from core.authentication.tokens import dpop, signing_keys
 from core.kernel import principals
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.principals import (
@@ -48,20 +49,24 @@ if TYPE_CHECKING:
 
     from core.accounts.profile_rules import OwnProfile
     from core.authentication.openid_rules import Authentication, ResourceGrant
+    from core.authentication.tokens.dpop_rules import ProofUse
     from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
 
 
-async def load_person(ports: Ports, claims: Claims, *, address: str | None, agent: str | None, allow_former_users: bool = False) -> Person:
+async def load_person(
+    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
+) -> Person:
     """Return the user of an access token with these claims. One statement reads all facts for the authorization (security J-4, J-5).
 
-    `allow_former_users` accepts users who have left the organization or the service of the token.
+    The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
+    have left the organization or the service of the token.
 
-    Raises: SessionEnded, NotAMember, NotAnEndUser.
+    Raises: SessionEnded, NotAMember, NotAnEndUser; the errors of `dpop.reading`.
     """
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
+    async with dpop.reading(ports, proof) as read:
         if claims.client_id is None:
             context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
         else:
@@ -69,7 +74,9 @@ async def load_person(ports: Ports, claims: Claims, *, address: str | None, agen
     return principals.to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
-async def load_person_with_profile(ports: Ports, claims: Claims, *, address: str | None, agent: str | None) -> tuple[Person, OwnProfile]:
+async def load_person_with_profile(
+    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None
+) -> tuple[Person, OwnProfile]:
     """Return the user of an access token with these claims, and their profile. One statement reads both.
 
     The profile is empty for an application that asked for OpenID Connect without the scope `profile`,
@@ -78,7 +85,7 @@ async def load_person_with_profile(ports: Ports, claims: Claims, *, address: str
     Raises: the errors of `load_person`.
     """
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
+    async with dpop.reading(ports, proof) as read:
         context, profile = await read.sessions.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
@@ -88,7 +95,15 @@ async def load_person_with_profile(ports: Ports, claims: Claims, *, address: str
 
 
 async def load_member(
-    ports: Ports, claims: Claims, slug: str, capability: Capability, *, inactive: bool, address: str | None, agent: str | None
+    ports: Ports,
+    claims: Claims,
+    proof: ProofUse | None,
+    slug: str,
+    capability: Capability,
+    *,
+    inactive: bool,
+    address: str | None,
+    agent: str | None,
 ) -> Member:
     """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
@@ -100,10 +115,10 @@ async def load_member(
     `principals.require_capability`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
-        await load_person(ports, claims, address=address, agent=agent)
+        await load_person(ports, claims, proof, address=address, agent=agent)
         raise NotForApplications
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
+    async with dpop.reading(ports, proof) as read:
         context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
@@ -155,6 +170,7 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         is_fresh=start.is_fresh,
         browser_session_id=start.browser_session_id,
         openid=start.openid,
+        key_thumbprint=start.key_thumbprint,
     )
 
 
@@ -194,15 +210,17 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         auth_time=authentication.at if authentication else None,
         acr=authentication.acr if authentication else None,
         amr=tuple(authentication.amr) if authentication else (),
+        key_thumbprint=subject.key_thumbprint,
     )
     ports.metrics.token_issued()
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
+    is_bound = subject.key_thumbprint is not None
     if openid is None or authentication is None:
-        return TokenPair(access_token, refresh_token, expires_in)
+        return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
-        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text)
+        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text, is_bound)
     id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
-    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text)
+    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text, is_bound)
 
 
 def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
@@ -252,10 +270,12 @@ async def refresh(
     There is one exception: during a short grace period, the predecessor of the current token is
     refused without ending the session, because two tabs may refresh at once. A confidential
     application that got its first token for an authorization code must send its client secret
-    (decision 92). A presenter that may not use the token does not use it up. `scope` narrows the
-    scopes of these tokens: those that were not granted are left out.
+    (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
+    bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
+    narrows the scopes of these tokens: those that were not granted are left out.
 
-    Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenReused, OrganizationNotActive, MembershipEnded.
+    Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenBound, RefreshTokenReused,
+    OrganizationNotActive, MembershipEnded.
     """
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
@@ -276,6 +296,7 @@ async def refresh(
         impersonator_id=rotated.impersonator_id,
         authentication=rotated.authentication,
         openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrow(scope), rotated.facts),
+        key_thumbprint=presenter.key_thumbprint,
     )
     return issue_tokens(ports, subject, successor, now)
 
@@ -295,6 +316,8 @@ def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refus
         return RefreshTokenInvalid()
     if not token.fits:
         return RefreshTokenNotYours()
+    if not token.has_key:
+        return RefreshTokenBound()
     if token.rotated_at is not None:
         is_race = token.is_previous and token.rotated_at >= grace_start
         return RefreshTokenInvalid() if is_race else RefreshTokenReused()
@@ -359,6 +382,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         org_id=organization.id,
         org_slug=organization.slug,
         impersonator_id=caller.impersonator_id,
+        key_thumbprint=caller.key_thumbprint,
     )
     return membership, issue_tokens(ports, subject, refresh_token, now)
 

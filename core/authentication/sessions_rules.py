@@ -39,6 +39,10 @@ class RefreshTokenReused(RefreshTokenInvalid):
     """The refresh token was used before, so its session was ended. Sign in again."""
 
 
+class RefreshTokenBound(RefreshTokenInvalid):
+    """This refresh token, or its application, needs a DPoP proof. Send the token to POST /auth/token with a proof of its key."""
+
+
 class MembershipEnded(principals.NotAMember):
     """You are no longer a member of this organization. Sign in again."""
 
@@ -66,6 +70,7 @@ class SessionStart:
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
     browser_session_id: UUID | None = None  # the session in which the user authorized the application
     openid: OpenIdGrant | None = None
+    key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,7 @@ class Session:
     is_fresh: bool = True
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
+    key_thumbprint: str | None = None  # of the key that its refresh tokens are bound to (RFC 9449 section 5)
 
     @property
     def authentication(self) -> Authentication:
@@ -108,6 +114,7 @@ class Presenter:
     is_named: bool = False
     service_id: UUID | None = None  # None for the platform itself
     is_authenticated: bool = False
+    key_thumbprint: str | None = None  # of the key of its DPoP proof
 
 
 UNNAMED_PRESENTER: Final = Presenter()
@@ -125,6 +132,7 @@ class TokenPair:
     expires_in: int
     id_token: str | None = field(default=None, repr=False)
     scope: str | None = None
+    is_bound: bool = False  # the access token is bound to a key (RFC 9449)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ class TokenSubject:
     impersonator_id: UUID | None = None
     authentication: Authentication | None = None  # None during an impersonation
     openid: OpenIdSubject | None = None
+    key_thumbprint: str | None = None  # of the key that the access token is bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +238,4 @@ class RefreshTokenState:
     service_id: UUID | None
     may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
     fits: bool  # the presenter may use the token
+    has_key: bool = True  # the presenter has the key that the token is bound to, and any key if its service demands one

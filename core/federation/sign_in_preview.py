@@ -22,6 +22,7 @@ from core.federation.oauth.authorization_rules import (
     s256_challenge,
 )
 from core.federation.oauth.authorization_steps import Step
+from core.federation.oauth.pushed_requests_rules import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import NameIdFormat
@@ -63,7 +64,7 @@ async def preview(
         provider = await saml.provider_of(read, context, now)
     openid = None
     if service.redirect_uris or redirect_uri is not None:
-        request = AuthorizationRequest(
+        request = PushedRequest(  # which every application may send
             client_id=str(service.client_id),
             response_type="code",
             scope=scope,

@@ -163,6 +163,17 @@ class ServiceContext:
     refresh_token_seconds: int | None = None
     enterprise: bool = False  # the rules of IPSIE SL1
     requires_second_factor: bool = False  # in each sign-in
+    require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
+    dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
+
+    @property
+    def refuses_passwords(self) -> bool:
+        """Whether the application gets no tokens for a password or an email code of the user.
+
+        That way has neither a pushed request nor a proof.
+        """
+        is_bound = self.require_pushed_authorization_requests or self.dpop_bound_access_tokens
+        return self.is_public or self.is_code_flow_only or is_bound
 
     @property
     def is_code_flow_only(self) -> bool:
@@ -225,6 +236,7 @@ class Person(Caller):
     impersonated_in: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
+    key_thumbprint: str | None = None  # of the key that the access token is bound to
 
     @property
     def actor_id(self) -> UUID:
@@ -362,6 +374,7 @@ class ProgramClaims:
     scope: tuple[str, ...]
     org: str = ""  # the organization of the program; empty for a program of the platform
     org_id: UUID | None = None
+    key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -540,6 +553,7 @@ def to_person(
         impersonator_id=session.impersonator_id,
         impersonated_in=session.impersonated_in,
         mfa_missing=session.mfa_missing,
+        key_thumbprint=claims.key_thumbprint,
         address=address,
         agent=agent,
     )

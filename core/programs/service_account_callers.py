@@ -1,4 +1,7 @@
-"""Requests with the access token of a service account."""
+"""Requests with the access token of a service account.
+
+`reading` is the connection whose first query uses up the DPoP proof of the token, if it has one.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,30 @@ from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, RoleInsufficient, ServiceAccountCaller
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from core.kernel.principals import ProgramClaims, Requirement
     from core.programs.service_accounts_rules import ServiceAccountContext
     from ports import Ports
+    from ports.storage import Reading
 
 
 async def authenticate_member(
-    ports: Ports, claims: ProgramClaims, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports,
+    claims: ProgramClaims,
+    reading: AbstractAsyncContextManager[Reading],
+    slug: str,
+    requirement: Requirement,
+    *,
+    address: str | None,
+    agent: str | None,
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
     Raises: SessionEnded if the account is not live; the errors of `principals.require_capability` and
     `principals.check_service_account`.
     """
-    async with ports.storage.reading() as read:
+    async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
             SessionEnded
         )
@@ -41,14 +54,20 @@ async def authenticate_member(
 
 
 async def authenticate_on_platform(
-    ports: Ports, claims: ProgramClaims, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports,
+    claims: ProgramClaims,
+    reading: AbstractAsyncContextManager[Reading],
+    requirement: Requirement,
+    *,
+    address: str | None,
+    agent: str | None,
 ) -> ServiceAccountCaller:
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
     Raises: SessionEnded if the account is not live; NotAPlatformOwner for an account of an
     organization; the errors of `principals.check_service_account`.
     """
-    async with ports.storage.reading() as read:
+    async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
             SessionEnded
         )
@@ -59,12 +78,12 @@ async def authenticate_on_platform(
     return account
 
 
-async def refuse_on_account(ports: Ports, claims: ProgramClaims) -> NoReturn:
+async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading]) -> NoReturn:
     """Refuse a service account on a route about the caller's own user account.
 
     Raises: SessionEnded if the account is not live, or else NeedsPerson.
     """
-    async with ports.storage.reading() as read:
+    async with reading as read:
         await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(SessionEnded)
     raise NeedsPerson
 

@@ -14,6 +14,7 @@ from core.accounts import accounts, email_changes
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication import callers, sessions
+from core.authentication.tokens.dpop_rules import PresentedToken
 from core.kernel.errors import Outage, Refusal, StorageDown
 from core.kernel.principals import SYSTEM, Requirement
 from core.kernel.values import Email
@@ -84,7 +85,9 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
     """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
-    signed_in = [await callers.authenticate(ports, pair.access_token, Requirement(), address=None, agent=None) for pair in pairs]
+    signed_in = [
+        await callers.authenticate(ports, PresentedToken(pair.access_token), Requirement(), address=None, agent=None) for pair in pairs
+    ]
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
     await deliver(ports)

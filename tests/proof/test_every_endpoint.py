@@ -170,6 +170,8 @@ SERVICE_FIELDS: Final = {
     **dict.fromkeys(("is_trusted", "id_token_claims", "post_logout_redirect_uris", "backchannel_logout_uri"), "decision 35"),
     **dict.fromkeys(("jwks", "jwks_uri", "accepts_token_endpoint_audience"), "decision 260"),
     **dict.fromkeys(("access_token_seconds", "refresh_token_seconds", "enterprise", "required_acr"), "decision 261"),
+    "require_pushed_authorization_requests": "RFC 9126 section 6",
+    "dpop_bound_access_tokens": "RFC 9449 section 5.2",
 }
 ADDED_FIELDS: Final = {
     **{

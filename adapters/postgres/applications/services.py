@@ -24,9 +24,10 @@ from core.kernel.values import Slug
 # Columns of `services v` and `organizations vo`, in the order in which `to_context` reads them
 CONTEXT: Final = (
     "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status, "
-    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr"
+    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr, "
+    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens"
 )
-CONTEXT_WIDTH: Final = 11
+CONTEXT_WIDTH: Final = 13
 # Columns of `services v`, in the order in which `to_service` reads them
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
@@ -34,9 +35,10 @@ COLUMNS: Final = (
     "v.pkce_without_secret, v.access_policy, v.saml_self_enrolled, v.launch_url, v.email_sign_in, "
     "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri, "
     "v.former_secret_hash, v.former_secret_expires_at, v.jwks, v.jwks_uri, v.accepts_token_endpoint_audience, "
-    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr"
+    "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr, "
+    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens"
 )
-COLUMN_COUNT: Final = 33
+COLUMN_COUNT: Final = 35
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 PROVEN_CLIENT: Final = """
     from client where client_secret_hash = any(%(secret_hashes)s)
@@ -64,6 +66,8 @@ def to_context(row: Row) -> ServiceContext:
         refresh_token_seconds=row[8],
         enterprise=row[9],
         requires_second_factor=row[10] is not None,
+        require_pushed_authorization_requests=row[11],
+        dpop_bound_access_tokens=row[12],
     )
 
 
@@ -101,6 +105,8 @@ def to_service(row: Row) -> Service:
             refresh_token_seconds=row[30],
             enterprise=row[31],
             required_acr=row[32],
+            require_pushed_authorization_requests=row[33],
+            dpop_bound_access_tokens=row[34],
         ),
     )
 
@@ -247,14 +253,16 @@ class Services(Repository):
                                   pkce_without_secret, access_policy, saml_self_enrolled, launch_url, email_sign_in,
                                   is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri, former_secret_hash,
                                   former_secret_expires_at, jwks, jwks_uri, accepts_token_endpoint_audience, access_token_seconds,
-                                  refresh_token_seconds, enterprise, required_acr)
+                                  refresh_token_seconds, enterprise, required_acr, require_pushed_authorization_requests,
+                                  dpop_bound_access_tokens)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
                     %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
                     %(email_sign_in)s, %(is_trusted)s, %(id_token_claims)s, %(post_logout_redirect_uris)s,
                     %(backchannel_logout_uri)s, %(former_secret_hash)s, %(former_secret_expires_at)s,
                     %(jwks)s, %(jwks_uri)s, %(accepts_token_endpoint_audience)s, %(access_token_seconds)s,
-                    %(refresh_token_seconds)s, %(enterprise)s, %(required_acr)s)""",
+                    %(refresh_token_seconds)s, %(enterprise)s, %(required_acr)s, %(require_pushed_authorization_requests)s,
+                    %(dpop_bound_access_tokens)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -275,7 +283,9 @@ class Services(Repository):
                 former_secret_hash = %(former_secret_hash)s, former_secret_expires_at = %(former_secret_expires_at)s,
                 jwks = %(jwks)s, jwks_uri = %(jwks_uri)s, accepts_token_endpoint_audience = %(accepts_token_endpoint_audience)s,
                 access_token_seconds = %(access_token_seconds)s, refresh_token_seconds = %(refresh_token_seconds)s,
-                enterprise = %(enterprise)s, required_acr = %(required_acr)s
+                enterprise = %(enterprise)s, required_acr = %(required_acr)s,
+                require_pushed_authorization_requests = %(require_pushed_authorization_requests)s,
+                dpop_bound_access_tokens = %(dpop_bound_access_tokens)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -380,6 +390,8 @@ def _changeable(service: Service) -> dict[str, object]:
         "refresh_token_seconds": service.client.refresh_token_seconds,
         "enterprise": service.client.enterprise,
         "required_acr": service.client.required_acr,
+        "require_pushed_authorization_requests": service.client.require_pushed_authorization_requests,
+        "dpop_bound_access_tokens": service.client.dpop_bound_access_tokens,
     }
 
 

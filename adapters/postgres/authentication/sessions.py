@@ -138,18 +138,26 @@ MAY_USE_SERVICE: Final = f"""
     exists (select 1 from services v join service_users r on r.service_id = v.id
             where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
 
+# Whether the presenter of a refresh token has the key that the token is bound to, and any key if the
+# service demands one (RFC 9449 section 5).
+PRESENTER_HAS_KEY: Final = """
+    ((s.key_thumbprint is null or s.key_thumbprint = %(key_thumbprint)s::text)
+     and (%(key_thumbprint)s::text is not null
+          or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
+
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
                           created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash, authenticated_at,
-                          second_factor, fresh, browser_session_id, scope, id_token_claims, userinfo_claims, resource,
-                          api_resource_id, api_scope)
+                          second_factor, fresh, browser_session_id, key_thumbprint, scope, id_token_claims, userinfo_claims,
+                          resource, api_resource_id, api_scope)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
             %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
-            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(is_fresh)s, %(browser_session_id)s, %(scope)s::text[],
-            %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s, %(api_resource_id)s, %(api_scope)s::text[])"""
+            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(is_fresh)s, %(browser_session_id)s,
+            %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s,
+            %(api_resource_id)s, %(api_scope)s::text[])"""
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
@@ -242,11 +250,17 @@ def to_refresh_token_state(row: Row) -> RefreshTokenState:
         service_id=row[7],
         may_use_service=row[8],
         fits=row[9],
+        has_key=row[10],
     )
 
 
 def _presenter_values(presenter: Presenter) -> dict[str, object]:
-    return {"is_named": presenter.is_named, "named_service_id": presenter.service_id, "is_authenticated": presenter.is_authenticated}
+    return {
+        "is_named": presenter.is_named,
+        "named_service_id": presenter.service_id,
+        "is_authenticated": presenter.is_authenticated,
+        "key_thumbprint": presenter.key_thumbprint,
+    }
 
 
 def session_parameters(session: Session) -> dict[str, object]:
@@ -271,6 +285,7 @@ def session_parameters(session: Session) -> dict[str, object]:
         "second_factor": session.second_factor,
         "is_fresh": session.is_fresh,
         "browser_session_id": session.browser_session_id,
+        "key_thumbprint": session.key_thumbprint,
         **grant_parameters(session.openid),
     }
 
@@ -490,7 +505,7 @@ class Sessions(Repository):
                 left join organizations o on o.id = s.org_id
                 {IMPERSONATOR_JOIN}
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
-                  and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE}
+                  and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE} and {PRESENTER_HAS_KEY}
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
@@ -542,7 +557,7 @@ class Sessions(Repository):
                    t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
                    {SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE},
                    s.org_id, o.status, m.role, s.service_id,
-                   {MAY_USE_SERVICE}, {PRESENTER_MAY_USE}
+                   {MAY_USE_SERVICE}, {PRESENTER_MAY_USE}, {PRESENTER_HAS_KEY}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id

@@ -15,8 +15,13 @@ from core.authentication.tokens.dpop_rules import (
     NONCE_SECRET_BYTES,
     BearerTokenAsBound,
     BoundTokenAsBearer,
+    KeyBinding,
     NonceKeyLost,
     NonceMissing,
+    NonceRequired,
+    ProofMissing,
+    ProofRefused,
+    ProofReplayed,
     ProofUse,
     check_claims,
     is_about_to_change,
@@ -26,13 +31,15 @@ from core.authentication.tokens.dpop_rules import (
     parse_nonce,
     period_of_step,
 )
+from core.kernel.errors import WrongToken, refuse
+from core.kernel.principals import Claims
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from core.authentication.tokens.dpop_rules import NonceKey, PresentedToken, SentProof
-    from core.kernel.principals import Claims
+    from core.kernel.principals import ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 
@@ -62,14 +69,27 @@ async def read_proof(ports: Ports, sent: SentProof, access_token: str | None = N
 async def use(ports: Ports, proof: ProofUse | None) -> None:
     """Use up a proof, if there is one. Of several parallel uses, one succeeds. Raises: ProofReplayed, NonceMissing."""
     if proof is not None:
-        async with _reading_once(ports, proof):
-            pass
+        try:
+            async with ports.storage.reading(using=proof):
+                pass
+        except NonceKeyLost:
+            raise NonceMissing(await _nonce_after_crash(ports)) from None
+
+
+def bind(proof: ProofUse | None, *, is_required: bool, binds_refresh_token: bool = False) -> KeyBinding | None:
+    """Return the key of the proof, which the tokens of this request are bound to, or None without a proof.
+
+    Raises: ProofMissing if one `is_required`.
+    """
+    if proof is not None:
+        return KeyBinding(proof.thumbprint, binds_refresh_token)
+    return refuse(ProofMissing) if is_required else None
 
 
 def reading(ports: Ports, proof: ProofUse | None) -> AbstractAsyncContextManager[Reading]:
-    """Open a connection for queries, the first of which uses up the proof, if there is one.
+    """Open a connection for the queries about an access token. The first one uses up the token's proof, if it has one.
 
-    The end of the block raises ProofReplayed or NonceMissing, so what it has read must not be used before.
+    The end of the block raises ProofRefused or NonceRequired, so what it has read must not be used before.
     """
     return ports.storage.reading() if proof is None else _reading_once(ports, proof)
 
@@ -79,17 +99,30 @@ async def _reading_once(ports: Ports, proof: ProofUse) -> AsyncIterator[Reading]
     try:
         async with ports.storage.reading(using=proof) as read:
             yield read
-    except NonceKeyLost:  # the database has crashed, and a replay could not be found
-        ports.dpop_proofs.forget_nonce_keys()
-        raise NonceMissing(await current_nonce(ports)) from None
+    except ProofReplayed as refusal:
+        raise ProofRefused(refusal.message) from None
+    except NonceKeyLost:
+        raise NonceRequired(await _nonce_after_crash(ports)) from None
+
+
+async def _nonce_after_crash(ports: Ports) -> str:
+    """Return a nonce of a new key. The database has crashed, and could not find a replay."""
+    ports.dpop_proofs.forget_nonce_keys()
+    return await current_nonce(ports)
 
 
 async def read_token(ports: Ports, presented: PresentedToken) -> Claims:
+    """Return the claims of an access token of a user, as `read_any_token` does. Raises: WrongToken for a program's; its errors."""
+    claims = await read_any_token(ports, presented)
+    return claims if isinstance(claims, Claims) else refuse(WrongToken)
+
+
+async def read_any_token(ports: Ports, presented: PresentedToken) -> Claims | ProgramClaims:
     """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
 
-    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
+    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_any_token`.
     """
-    claims = await signing_keys.read_token(ports, presented.text)
+    claims = await signing_keys.read_any_token(ports, presented.text)
     if presented.proof is None:
         if claims.key_thumbprint is not None:
             raise BoundTokenAsBearer

@@ -130,6 +130,18 @@ class SignedProof:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyBinding:
+    """The key that the tokens of a request are bound to.
+
+    Refresh tokens are bound only if the client did not prove who it is. Others need its secret or its
+    own key anyway, and so it can replace the key of its proofs (RFC 9449 section 5).
+    """
+
+    thumbprint: str
+    binds_refresh_token: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PresentedToken:
     """An access token as it was presented: with the scheme Bearer, or with the scheme DPoP and a proof."""
 

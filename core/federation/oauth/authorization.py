@@ -10,6 +10,7 @@ never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from core.accounts import own_account
@@ -29,6 +30,7 @@ from core.authentication.sessions_rules import (
     RefreshTokenInvalid,
     RefreshTokenNotYours,
 )
+from core.authentication.tokens import dpop
 from core.federation.oauth import consents
 from core.federation.oauth.authorization_rules import (
     CODE_TTL,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.authentication.openid_rules import OpenIdGrant
     from core.authentication.sessions_rules import TokenPair
+    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
     from core.billing.subscriptions_rules import Entitlement
     from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
     from core.federation.oauth.clients_rules import OAuthClient
@@ -192,7 +195,14 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def exchange_code(
-    ports: Ports, caller: Caller, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None, resource: str | None
+    ports: Ports,
+    caller: Caller,
+    client: OAuthClient,
+    code: str,
+    redirect_uri: str | None,
+    verifier: str | None,
+    resource: str | None,
+    proof: ProofUse | None = None,
 ) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
 
@@ -202,17 +212,20 @@ async def exchange_code(
     those of the application's server say nothing about the user. If a code is presented a second
     time, the session that it started ends.
 
-    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2).
+    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2). With a
+    `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
+    authorization request named a key, it must be this one.
 
-    Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive, ResourceUnknown,
-    NoAccessToResource.
+    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
+    ResourceUnknown, NoAccessToResource.
     """
     if not client.authenticated:
         raise ClientInvalid
+    key = dpop.bind(proof, is_required=client.is_bound_only, binds_refresh_token=client.relies_on_pkce)
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource)
+        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource, key)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
@@ -226,6 +239,7 @@ async def _redeem(
     redirect_uri: str | None,
     verifier: str | None,
     resource: str | None,
+    key: KeyBinding | None,
 ) -> TokenPair:
     challenge = None
     if verifier is not None:
@@ -238,7 +252,16 @@ async def _redeem(
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             codes = tx.authorization_codes
             locked = codes.lock_account_deferred(code_hash, service)
-            redemption = codes.redeem_deferred(code_hash, service, redirect_uri, challenge, session_id, now, registered=is_registered)
+            redemption = codes.redeem_deferred(
+                code_hash,
+                service,
+                redirect_uri,
+                challenge,
+                session_id,
+                now,
+                registered=is_registered,
+                key_thumbprint=key.thumbprint if key else None,
+            )
             enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
@@ -249,7 +272,7 @@ async def _redeem(
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = _grant_of(account, service, session_id, redeemed, entitlement)
+                grant = replace(_grant_of(account, service, session_id, redeemed, entitlement), key=key)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -320,17 +343,25 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 
 
 async def refresh_tokens(
-    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, scope: str | None, resource: str | None
+    ports: Ports,
+    caller: Caller,
+    client: OAuthClient | None,
+    refresh_token: str,
+    scope: str | None,
+    resource: str | None,
+    proof: ProofUse | None = None,
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
     `client` is None if the request names no client. `scope` narrows the scopes of these tokens (RFC
     6749 section 6): scopes that were not granted are left out. `resource` must be the granted one.
+    With a `proof`, which was used up, the new access token is bound to its key. A refresh token that is
+    bound needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
     MembershipEnded, ResourceUnknown; ScopeNotGranted if no scope remains.
     """
-    presenter = _presenter(client)
+    presenter = replace(_presenter(client), key_thumbprint=None if proof is None else proof.thumbprint)
     narrower = None if scope is None else split_scope(scope)
     if resource is not None or narrower is not None:  # checked before the token is used up
         async with ports.storage.reading() as read:

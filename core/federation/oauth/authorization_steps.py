@@ -28,6 +28,7 @@ from core.federation.oauth.openid_requests import (
     Prompt,
     SignInRequired,
 )
+from core.federation.oauth.pushed_requests_rules import PushedRequest, PushedRequestRequired
 from core.kernel.errors import refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import digest
@@ -64,8 +65,11 @@ class NextStep:
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
     """Return the checked parameters of OpenID Connect.
 
-    Raises: IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
+    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
     """
+    context, request = authorization.context, authorization.request
+    if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):
+        raise PushedRequestRequired
     hint = None
     if authorization.request.id_token_hint is not None:
         hint = ports.tokens.read_id_token_hint(authorization.request.id_token_hint) or refuse(IdTokenHintInvalid)

@@ -60,6 +60,11 @@ class OAuthClient:
     def presenter(self) -> Presenter:
         return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
 
+    @property
+    def is_bound_only(self) -> bool:
+        """Whether all tokens of the client are bound to a key (RFC 9449 section 5.2)."""
+        return self.context is not None and self.context.dpop_bound_access_tokens
+
 
 def client_id_text(client: OAuthClient) -> str:
     """Return the client id as in requests: that of the service, or of the platform's frontend."""

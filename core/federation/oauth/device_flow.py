@@ -23,6 +23,7 @@ from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, Scope, parse
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import Grant
+from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import consents
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.authentication.login_rules import SignedIn
     from core.authentication.sessions_rules import TokenPair
+    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
     from core.federation.oauth.authorization_rules import AuthorizationRequest
     from core.federation.oauth.device_flow_rules import DevicePoll
     from core.kernel.principals import Caller, ServiceContext
@@ -126,17 +128,23 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
 
 
 async def redeem(
-    ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None, resource: str | None
+    ports: Ports,
+    caller: Caller,
+    device_code: str,
+    client_id: UUID | None,
+    code_verifier: str | None,
+    resource: str | None,
+    proof: ProofUse | None = None,
 ) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
     No client secret is needed. If the device sends a client id, it must be the one of the request.
     The code verifier must match the request's challenge, and be absent if there was none. `caller`
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
-    answered.
+    answered. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ResourceUnknown, NoAccessToResource.
+    OrganizationNotActive, ResourceUnknown, NoAccessToResource, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
@@ -145,6 +153,7 @@ async def redeem(
     oauth.require_same_resource(ports, poll.openid or NO_GRANT, resource)
     account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
     oauth.require_granted(ports, poll.openid or NO_GRANT, resource)
+    key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
     person = Person(
         user_id=account.id,
         email=account.email,
@@ -155,7 +164,7 @@ async def redeem(
         agent=caller.agent,
     )
     try:
-        signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, now)
+        signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
     return issue_first_tokens(ports, signed_in)
@@ -186,12 +195,13 @@ def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: 
 
 
 async def _start_session(
-    ports: Ports, person: Person, poll: DevicePoll, approving_session_id: UUID, device_code_hash: bytes, now: datetime
+    ports: Ports, person: Person, poll: DevicePoll, approving_session_id: UUID, device_code_hash: bytes, key: KeyBinding | None
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
     Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `enroll_end_user`.
     """
+    now = ports.clock.now()
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
     async with ports.storage.transaction(by=person, in_session=False) as tx:
         locked = await tx.accounts.lock(person.user_id) or refuse(DeviceCodeInvalid)
@@ -219,6 +229,7 @@ async def _start_session(
             authenticated_at=poll.authenticated_at,
             second_factor=poll.second_factor,
             openid=poll.openid,
+            key=key,
         )
         return await start_granted_session(ports, tx, grant, now)
 

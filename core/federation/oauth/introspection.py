@@ -47,6 +47,8 @@ async def introspect(ports: Ports, client: OAuthClient | None, token: str, base_
         issued_at, expires_at = session.refresh_token_created_at or now, session.expires_at
     else:
         scope, kind, issued_at, expires_at = claims.scope, "Bearer", claims.issued_at, claims.expires_at
+        if claims.key_thumbprint is not None:
+            kind, answer["cnf"] = "DPoP", {"jkt": claims.key_thumbprint}
         answer |= {"aud": claims.audience or str(claims.client_id), "jti": str(claims.token_id)}
     answer |= {"token_type": kind, "iat": int(issued_at.timestamp()), "exp": int(expires_at.timestamp())}
     return answer | ({"scope": " ".join(scope)} if scope else {})

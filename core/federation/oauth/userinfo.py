@@ -5,28 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.authentication.openid_rules import Scope
-from core.authentication.tokens import signing_keys
+from core.authentication.tokens import dpop
 from core.kernel import principals
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, refuse
 from core.kernel.principals import OrganizationStatus
 
 if TYPE_CHECKING:
+    from core.authentication.tokens.dpop_rules import PresentedToken
     from ports import Ports
 
 
-async def load(ports: Ports, token: str) -> dict[str, Any]:
+async def load(ports: Ports, presented: PresentedToken) -> dict[str, Any]:
     """Return the claims that the application with this access token may see, as they are now.
 
-    Raises: TokenInvalid, TokenExpired, SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient.
+    Raises: SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient; the errors of
+    `dpop.read_token` and `dpop.reading`.
     """
-    claims, now = await signing_keys.read_token(ports, token), ports.clock.now()
+    claims, now = await dpop.read_token(ports, presented), ports.clock.now()
     if Scope.OPENID not in claims.scope:
         raise ScopeInsufficient(Scope.OPENID)
     # The tokens of the platform's own frontend are for the API, and userinfo takes them too.
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid
-    async with ports.storage.reading() as read:
+    async with dpop.reading(ports, presented.proof) as read:
         context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(
             SessionEnded
         )

@@ -19,6 +19,7 @@ from werkzeug.datastructures import Headers
 from core.applications import api_keys, api_keys_rules
 from core.authentication import browser, callers, impersonation
 from core.authentication.tokens import signing_keys
+from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.billing import provider_events_rules
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
@@ -41,6 +42,7 @@ from entrypoints.http.edge.context import agent, anonymous, app_context, caller,
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
+from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, repeatable_parameters
 
@@ -207,6 +209,24 @@ def bearer_token(headers: Headers | None = None) -> str:
     return token
 
 
+async def presented_token() -> PresentedToken:
+    """Return the access token of the request: with the scheme Bearer, or with the scheme DPoP and a proof (RFC 9449 section 7).
+
+    Raises: Unauthenticated, ProofRefused, NonceRequired.
+    """
+    scheme, _, token = current_request().headers.get("Authorization", "").partition(" ")
+    token = token.lstrip(" ")
+    if scheme.lower() != "dpop" or not token:
+        return PresentedToken(bearer_token())
+    try:
+        proof = await read_proof(token)
+    except ProofInvalid as refusal:
+        raise ProofRefused(refusal.message) from None
+    except NonceMissing as refusal:
+        raise NonceRequired(refusal.nonce) from None
+    return PresentedToken(token, proof or refuse(ProofRefused("Send a DPoP proof together with the access token.")))
+
+
 def _required(access: Access) -> Requirement:
     return access.requirement(current_request().method)
 
@@ -214,7 +234,7 @@ def _required(access: Access) -> Requirement:
 async def _as_person(access: Access, *, allow_former_users: bool = False) -> None:
     user = await callers.authenticate(
         ports(),
-        bearer_token(),
+        await presented_token(),
         _required(access),
         address=request_record().address,
         agent=agent(),
@@ -226,7 +246,7 @@ async def _as_person(access: Access, *, allow_former_users: bool = False) -> Non
 
 async def _as_person_with_profile(access: Access) -> None:
     user, g.own_profile = await callers.authenticate_with_profile(
-        ports(), bearer_token(), _required(access), address=request_record().address, agent=agent()
+        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
     )
     _record_organization(user)
     await _authorize_user(user, access)
@@ -315,14 +335,14 @@ async def _as_member(access: Access) -> None:
     slug = (request.view_args or {})["org_slug"]
     request_record().organization = slug
     user = await callers.authenticate_member(
-        ports(), bearer_token(), slug, _required(access), address=request_record().address, agent=agent()
+        ports(), await presented_token(), slug, _required(access), address=request_record().address, agent=agent()
     )
     await _authorize(user, access)
 
 
 async def _as_platform_owner(access: Access) -> None:
     user = await callers.authenticate_on_platform(
-        ports(), bearer_token(), _required(access), address=request_record().address, agent=agent()
+        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
     )
     if isinstance(user, Person):
         _record_organization(user)

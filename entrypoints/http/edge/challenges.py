@@ -1,11 +1,12 @@
 """The `WWW-Authenticate` header of a refusal: what a client needs to be let in (RFC 9110 section 11.6.1).
 
-Sources: RFC 6750 section 3, RFC 9470 and RFC 9728 section 5.1.
+Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section 5.1.
 """
 
 from typing import Final
 
 from core.applications.api_keys_rules import ApiKeyInvalid
+from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, BoundTokenAsBearer, NonceRequired, ProofRefused
 from core.billing.provider_events_rules import SignatureInvalid
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated
@@ -16,8 +17,11 @@ RESOURCE_PATH: Final = "/api"  # with the base URL, the identifier of our own AP
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1
 
 
-def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str) -> str | None:
-    """Return the value of the header for this refusal on a route with this access rule, or None if it has none."""
+def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str, *, is_bound: bool = False) -> str | None:
+    """Return the value of the header for this refusal on a route with this access rule, or None if it has none.
+
+    `is_bound`: the token was sent with the scheme DPoP, and so is its successor (RFC 9449 section 7.1).
+    """
     match refusal:
         case ClientInvalid():
             return 'Basic realm="gatehouse", charset="UTF-8"'  # RFC 6749 section 5.2
@@ -31,6 +35,8 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
             parameters = {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}
         case AuthenticationInsufficient():
             parameters = {"error": refusal.oauth_error, **refusal.needed}
+        case ProofRefused() | NonceRequired():
+            parameters = {"error": refusal.oauth_error}
         case Unauthenticated():
             # Without a token, no error is named (RFC 6750 section 3).
             parameters = {"error": "invalid_token"} if refusal.token_sent else {}
@@ -41,4 +47,7 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
             return None
     if access is not None and access.is_of_api:
         parameters["resource_metadata"] = f"{base_url}{RESOURCE_METADATA_PATH}"
-    return " ".join(["Bearer", ", ".join(f'{name}="{value}"' for name, value in parameters.items())]).rstrip()
+    scheme = "Bearer"
+    if is_bound or isinstance(refusal, BoundTokenAsBearer):
+        scheme, parameters["algs"] = "DPoP", " ".join(PROOF_ALGORITHMS)
+    return " ".join([scheme, ", ".join(f'{name}="{value}"' for name, value in parameters.items())]).rstrip()

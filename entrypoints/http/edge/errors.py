@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
-from core.authentication.tokens.dpop_rules import NonceMissing
+from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired
 from core.kernel.errors import (
     Conflict,
     Forbidden,
@@ -132,11 +132,10 @@ def _innermost(error: Exception) -> Exception:
 def _headers(refusal: Refusal) -> dict[str, str]:
     if isinstance(refusal, Limited):
         return {"Retry-After": str(refusal.retry_after)}
-    if isinstance(refusal, NonceMissing):
-        return {NONCE_HEADER: refusal.nonce}
-    view = _view()
-    needed = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url)
-    return {} if needed is None else {"WWW-Authenticate": needed}
+    view, is_bound = _view(), request.headers.get("Authorization", "")[:5].lower() == "dpop "
+    needed = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url, is_bound=is_bound)
+    headers = {} if needed is None else {"WWW-Authenticate": needed}
+    return {**headers, NONCE_HEADER: refusal.nonce} if isinstance(refusal, NonceMissing | NonceRequired) else headers
 
 
 def _first_error(error: Exception) -> str:

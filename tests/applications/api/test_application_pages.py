@@ -126,7 +126,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
         },
         "consent": {"is_trusted": "yes"},
         "keys": {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "", "accepts_token_endpoint_audience": "yes"},
-        "security": {"required_acr": "yes", "pkce_without_secret": "yes"},
+        "security": {"required_acr": "yes", "pkce_without_secret": "yes", "dpop_bound_access_tokens": "yes"},
         "lifetimes": {"access_token_seconds": "120", "refresh_token_seconds": ""},
     }
     for group, fields in groups.items():
@@ -141,6 +141,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
         "jwks": {"keys": [KEY]},
         "accepts_token_endpoint_audience": True,
         "required_acr": "mfa",
+        "dpop_bound_access_tokens": True,
         "pkce_without_secret": True,
         "access_token_seconds": 120,
     }
@@ -148,7 +149,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     assert "refresh_token_seconds" not in service
     text = (await admin.open(SHOP)).text
     assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
-    assert text.count(" checked") == 4
+    assert text.count(" checked") == 5
     answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
     assert leads_to(answer) == SHOP
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)

@@ -20,6 +20,8 @@ SETTINGS: dict[str, Any] = {
     "access_token_seconds": 60,
     "refresh_token_seconds": 30 * 86400,
     "required_acr": "mfa",
+    "require_pushed_authorization_requests": True,
+    "dpop_bound_access_tokens": True,
 }
 
 

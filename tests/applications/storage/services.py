@@ -42,6 +42,8 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
             refresh_token_seconds=600,
             enterprise=True,
             required_acr="mfa",
+            require_pushed_authorization_requests=True,
+            dpop_bound_access_tokens=True,
         ),
         former_secret_hash=digest("former"),
         former_secret_expires_at=NOW + HOUR,

@@ -30,6 +30,7 @@ from core.authentication import callers, login, session_start, sessions
 from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.authentication.tokens import signing_keys
+from core.authentication.tokens.dpop_rules import PresentedToken
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.principals import Anonymous, Person, PreAuthClaims, Requirement, ServiceContext
@@ -708,7 +709,7 @@ class PeopleMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await callers.authenticate(self.ports, token, Requirement(), address=HOME.address, agent=HOME.agent)
+        return await callers.authenticate(self.ports, PresentedToken(token), Requirement(), address=HOME.address, agent=HOME.agent)
 
     def _refresh(self, session: KnownSession, nth: int) -> None:
         was_live, text = self.is_live(session), session.tokens[nth]

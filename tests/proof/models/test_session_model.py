@@ -19,6 +19,7 @@ from core.authentication import callers, sessions
 from core.authentication.login_rules import CredentialsInvalid
 from core.authentication.service_access import find_password_service
 from core.authentication.sessions_rules import RefreshTokenInvalid, TokenPair
+from core.authentication.tokens.dpop_rules import PresentedToken
 from core.kernel.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, Requirement, ServiceContext
@@ -127,7 +128,7 @@ class SessionMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await callers.authenticate(self.ports, token, Requirement(), address=None, agent=None)
+        return await callers.authenticate(self.ports, PresentedToken(token), Requirement(), address=None, agent=None)
 
     @initialize()
     def begin(self) -> None:

@@ -20,6 +20,13 @@ REQUIRED_ACR: Final = (
     "`mfa` if every sign-in needs a second factor, which only the authorization code flow can ask for; null if the application decides "
     "itself. SAML sign-ins without one are refused."
 )
+PUSHED_ONLY: Final = (
+    "Whether the application must push its authorization requests to `POST /auth/par` (RFC 9126). Then it gets no tokens for passwords."
+)
+BOUND_ONLY: Final = (
+    "Whether all its tokens are bound to a key (DPoP, RFC 9449), so that it needs a proof at `POST /auth/token`. Then it gets no tokens "
+    "for passwords."
+)
 
 
 class JwkSetRequest(RequestModel):
@@ -38,6 +45,8 @@ class ClientSettingsRequest(RequestModel):
     refresh_token_seconds: int | None = Field(default=None, description=REFRESH_LIFETIME)
     enterprise: bool = Field(default=False, description=ENTERPRISE)
     required_acr: Literal["mfa"] | None = Field(default=None, description=REQUIRED_ACR)
+    require_pushed_authorization_requests: bool = Field(default=False, description=PUSHED_ONLY)
+    dpop_bound_access_tokens: bool = Field(default=False, description=BOUND_ONLY)
 
 
 class ClientSettingsUpdateRequest(RequestModel):
@@ -50,6 +59,8 @@ class ClientSettingsUpdateRequest(RequestModel):
     refresh_token_seconds: int | None = optional(description=REFRESH_LIFETIME)
     enterprise: bool = optional(description=ENTERPRISE)
     required_acr: Literal["mfa"] | None = optional(description=REQUIRED_ACR)
+    require_pushed_authorization_requests: bool = optional(description=PUSHED_ONLY)
+    dpop_bound_access_tokens: bool = optional(description=BOUND_ONLY)
 
 
 def client_settings(data: ClientSettingsRequest | ClientSettingsUpdateRequest) -> dict[str, Any]:
@@ -84,6 +95,8 @@ class ClientSettingsResponse(ResponseModel):
     refresh_token_seconds: int | None = _left_out_if_none("The lifetime of an unused refresh token.")
     enterprise: bool = _left_out_if_false("Whether the rules for enterprise applications apply.")
     required_acr: Literal["mfa"] | None = _left_out_if_none("The authentication class that every sign-in needs.")
+    require_pushed_authorization_requests: bool = _left_out_if_false("Whether the application must push its authorization requests.")
+    dpop_bound_access_tokens: bool = _left_out_if_false("Whether all tokens of the application are bound to a key.")
     former_secret_expires_at: Timestamp | None = _left_out_if_none("When the client secret from before the last rotation expires, in UTC.")
 
 

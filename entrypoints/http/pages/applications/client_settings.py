@@ -22,7 +22,13 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "general": ("name", "service_type"),
     "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri", "device_activation_uri", "email_sign_in"),
     "consent": ("is_trusted", "id_token_claims"),
-    "security": ("enterprise", "required_acr", "pkce_without_secret"),
+    "security": (
+        "enterprise",
+        "required_acr",
+        "require_pushed_authorization_requests",
+        "dpop_bound_access_tokens",
+        "pkce_without_secret",
+    ),
     "keys": ("jwks", "jwks_uri", "accepts_token_endpoint_audience"),
     "lifetimes": ("access_token_seconds", "refresh_token_seconds"),
     "scopes": service_rules.SCOPES,
@@ -30,7 +36,17 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 NO_SCOPES: Final = "none"  # in a field of scopes, which is empty for the defaults of the platform
 CHOICES: Final = {True: "yes", False: "no", None: ""}  # of email_sign_in
 LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
-SWITCHES: Final = frozenset({"is_trusted", "id_token_claims", "enterprise", "pkce_without_secret", "accepts_token_endpoint_audience"})
+SWITCHES: Final = frozenset(
+    {
+        "is_trusted",
+        "id_token_claims",
+        "enterprise",
+        "require_pushed_authorization_requests",
+        "dpop_bound_access_tokens",
+        "pkce_without_secret",
+        "accepts_token_endpoint_audience",
+    }
+)
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
 CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 

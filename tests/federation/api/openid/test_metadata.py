@@ -31,6 +31,7 @@ VALUES: Final[dict[str, Any]] = {
     "response_modes_supported": ["query", "fragment", "form_post"],
     "grant_types_supported": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
     "code_challenge_methods_supported": ["S256"],
+    "dpop_signing_alg_values_supported": ["ES256", "EdDSA", "PS256", "RS256"],
     "prompt_values_supported": ["none", "login", "consent", "select_account"],
     "acr_values_supported": ["pwd", "mfa"],
     "subject_types_supported": ["public"],

@@ -5,6 +5,7 @@ from quart import Blueprint
 
 from core.applications.client_settings_rules import ASSERTION_ALGORITHMS
 from core.authentication.openid_rules import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, Scope
+from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
 from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
@@ -57,6 +58,7 @@ class ProviderMetadataResponse(ResponseModel):
     require_request_uri_registration: bool = Field(description="Has no meaning without `request_uri`.")
     prompt_values_supported: list[str] = Field(description="The supported values of `prompt`.")
     ui_locales_supported: list[str] = Field(description="The languages of the pages.")
+    dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs (RFC 9449).")
     code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
     authorization_response_iss_parameter_supported: bool = Field(description="Whether redirects have the parameter `iss`.")
     service_documentation: str = Field(description="The URL of this documentation.")
@@ -100,6 +102,7 @@ def _metadata() -> ProviderMetadataResponse:
         require_request_uri_registration=False,
         prompt_values_supported=[*Prompt],
         ui_locales_supported=["en"],
+        dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         code_challenge_methods_supported=["S256"],
         authorization_response_iss_parameter_supported=True,
         service_documentation=f"{base}/docs",

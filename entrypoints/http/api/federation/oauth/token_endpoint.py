@@ -9,6 +9,8 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.authentication.sessions_rules import TokenPair
+from core.authentication.tokens import dpop
+from core.authentication.tokens.dpop_rules import ProofUse
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import device_flow, introspection
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
@@ -25,6 +27,7 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_poll_token
 from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth, takes
+from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
@@ -86,7 +89,9 @@ class TokenResponse(ResponseModel):
     """The tokens of a session."""
 
     access_token: str = Field(description="The access token, a JWT.")
-    token_type: Literal["Bearer"] = Field("Bearer", description="Always `Bearer`.")
+    token_type: Literal["Bearer", "DPoP"] = Field(
+        description="How to send the access token: `DPoP` if it is bound to the key of the request's proof (RFC 9449), or else `Bearer`."
+    )
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
     refresh_token: str = Field(description="The refresh token. It works once: each refresh returns a new one.")
     id_token: str | None = Field(
@@ -120,16 +125,22 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
 
     Accepts an authorization code, a refresh token or a device code, as a form or as JSON. An
     authorization code works once: a second use ends the session that it started. Before the user
-    approves a device, its polls get the error `authorization_pending`.
+    approves a device, its polls get the error `authorization_pending`. With a DPoP proof in the
+    header `DPoP`, the tokens are bound to its key (RFC 9449). Each proof needs the nonce of the last
+    response header `DPoP-Nonce`.
     """
     async with limited_if_refused():
         body = await parameters(TokenRequest)
         grant = _grant(body)
+        # First, because a client that needs a nonce repeats its request, and an assertion works once.
+        proof = await read_proof()
         client = await identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
+        await dpop.use(ports(), proof)
     await (take_poll_token() if grant == "device_code" else count_request(client))
-    pair = await _exchange(grant, body, client)
+    pair = await _exchange(grant, body, client, proof)
     tokens = TokenResponse(
         access_token=pair.access_token,
+        token_type="DPoP" if pair.is_bound else "Bearer",
         expires_in=pair.expires_in,
         refresh_token=pair.refresh_token,
         id_token=pair.id_token,
@@ -138,17 +149,17 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
-async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) -> TokenPair:
+async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
     match grant:
         case "code":
             client = client or refuse(ClientInvalid)
             return await oauth.exchange_code(
-                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, body.resource
+                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, body.resource, proof
             )
         case "refresh_token":
-            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", body.scope, body.resource)
+            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", body.scope, body.resource, proof)
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, body.resource)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, body.resource, proof)
 
 
 @routes.post(REVOKE)
@@ -179,11 +190,17 @@ class IntrospectionRequest(ClientRequest):
     token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7662 section 2.1).")
 
 
+class ConfirmationResponse(ResponseModel):
+    """The key that the presenter of an access token must prove to have (RFC 7800)."""
+
+    jkt: str = Field(description="The thumbprint of the key with SHA-256 (RFC 7638).")
+
+
 class IntrospectionResponse(ResponseModel):
     """The state of a token (RFC 7662). An inactive token has no other field than `active`."""
 
     active: bool = Field(description="Whether the token can be used now.")
-    token_type: str | None = _if_known("`Bearer` for an access token, or `refresh_token`.")
+    token_type: str | None = _if_known("`Bearer` or `DPoP` for an access token, or `refresh_token`.")
     scope: str | None = _if_known("The granted scopes.")
     client_id: str | None = _if_known("The client id of the application.")
     username: str | None = _if_known("The email address of the user.")
@@ -194,6 +211,7 @@ class IntrospectionResponse(ResponseModel):
     iat: int | None = _if_known("The time of issue, in seconds since 1970.")
     jti: str | None = _if_known("The id of an access token.")
     sid: str | None = _if_known("The id of the session.")
+    cnf: ConfirmationResponse | None = _if_known("The key that an access token is bound to (RFC 9449 section 6.2).")
 
 
 @routes.post(INTROSPECT)

@@ -5,9 +5,10 @@ import json
 from quart import Blueprint, Response, request
 
 from core.authentication.openid_rules import USERINFO_PATH
+from core.authentication.tokens.dpop_rules import PresentedToken
 from core.federation.oauth import userinfo
 from core.kernel.errors import Invalid, Unauthenticated, refuse
-from entrypoints.http.edge.access import anyone, bearer_token
+from entrypoints.http.edge.access import anyone, presented_token
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth
@@ -31,7 +32,7 @@ async def get_userinfo() -> Response:
     The access token is in the Authorization header. The claims are those of the granted scopes, as
     they are now.
     """
-    return await _answer(bearer_token())
+    return await _answer(await presented_token())
 
 
 @routes.post(USERINFO_PATH)
@@ -48,12 +49,12 @@ async def post_userinfo() -> Response:
     """
     token = (await read_fields()).get("access_token") if request.mimetype == FORM else None
     if "Authorization" not in request.headers:
-        return await _answer(token or refuse(Unauthenticated))
+        return await _answer(PresentedToken(token or refuse(Unauthenticated)))
     if token:
         raise TokenRepeated
-    return await _answer(bearer_token())
+    return await _answer(await presented_token())
 
 
-async def _answer(token: str) -> Response:
-    claims = await userinfo.load(ports(), token)
+async def _answer(presented: PresentedToken) -> Response:
+    claims = await userinfo.load(ports(), presented)
     return Response(json.dumps(claims, ensure_ascii=False), 200, {"Cache-Control": "no-store"}, content_type="application/json")
