@@ -12,6 +12,7 @@ from ops.bench.billing import SECRET, PayingOrganizations
 from ops.bench.end_users import LITTLE, add_applications
 from ops.bench.events import ORGANIZATIONS, WEBHOOKS_OF_EACH, WebhookReceiver
 from ops.bench.processes import Child, MeasurementFailed
+from ops.bench.proofs import bound_reads
 from ops.bench.row import (
     ACCOUNTS,
     READERS,
@@ -53,6 +54,23 @@ class Read(BareAppRow):
         self.service.settle()
         load = REQUESTS.drive(self.bare_on_ours, [Request("GET", "/")], seconds)
         return {"the bare app on our own server (entrypoints/http/edge/protocol/server.py)": load_sample(load)}
+
+
+class BoundRead(BareAppRow):
+    name = "bound-read"
+    description = "GET /api/user with a token bound to a key and a new proof, with 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.25, aim=0.35)
+    setting = f"{BareAppRow.setting}, {READERS} users with a P-256 key each, replays refused"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, ACCOUNTS)
+        self.bound = bound_reads(self.service, READERS)
+        # More than needed: a proof that is sent twice would fail visibly.
+        self.per_second = round(REQUESTS.drive(self.bare, [Request("GET", "/")], 1).rate)
+
+    def ours(self, seconds: int) -> Sample:
+        return measure(self.service, REQUESTS, self.bound.requests(self.per_second * seconds), seconds)
 
 
 class ServiceUserRead(BareAppRow):

@@ -32,7 +32,7 @@ from ops.bench.page_rows import (
     UserReadAmongMany,
 )
 from ops.bench.process_rows import ReadsOnTwoWorkers, SamlOnTwoWorkers, Start
-from ops.bench.request_rows import BillingEvents, Deliveries, DeliveryDelay, DeviceList, Read, SamlResponses, ServiceUserRead
+from ops.bench.request_rows import BillingEvents, BoundRead, Deliveries, DeliveryDelay, DeviceList, Read, SamlResponses, ServiceUserRead
 from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
 from ops.bench.sign_in_rows import (
@@ -51,7 +51,8 @@ from ops.bench.sign_in_rows import (
 # The rows about organizations come last, and then those about end users, because the service that
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection,
+    LoginsOnWheel, LoginsOnBuild, Read, BoundRead,
+    ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection,
     MfaVerify, SamlResponses, SamlSignOn, SignInPage, SignInForm, OverviewPage, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,

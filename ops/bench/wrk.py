@@ -32,10 +32,12 @@ class Request:
     signature: str = ""  # the payment provider's signature of this body
     cookie: str = ""
     form: Mapping[str, str] | None = None  # sent instead of a JSON body
+    proof: str = ""  # of the key that the token is bound to (RFC 9449)
 
     def headers(self) -> dict[str, str]:
         headers = {
-            "Authorization": f"Bearer {self.token}" if self.token else "",
+            "Authorization": f"{'DPoP' if self.proof else 'Bearer'} {self.token}" if self.token else "",
+            "DPoP": self.proof,
             "X-Api-Key": self.key,
             "billing-signature": self.signature,
             "Cookie": self.cookie,

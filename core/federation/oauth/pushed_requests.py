@@ -21,6 +21,7 @@ from core.federation.oauth.pushed_requests_rules import (
     ATTEMPT_TTL,
     PREFIX,
     PRESENTED_WITHIN,
+    PushedRedirectUriMissing,
     PushedRequest,
     RequestUriInvalid,
     RequestUriPushed,
@@ -43,7 +44,7 @@ async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationR
     The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
     proof can redeem the code (RFC 9449 section 10.1).
 
-    Raises: ClientInvalid, RequestUriPushed; ProofInvalid if `dpop_jkt` names another key than the
+    Raises: ClientInvalid, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names another key than the
     proof; the errors of `authorization.validate` and `authorization_steps.parse`.
     """
     if client is None or not client.authenticated:
@@ -52,6 +53,8 @@ async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationR
         raise RequestUriPushed
     if request.client_id not in (None, client_id_text(client)):
         raise ClientInvalid
+    if request.redirect_uri is None:
+        raise PushedRedirectUriMissing
     if proof is not None:
         if request.dpop_jkt not in (None, proof.thumbprint):
             raise ProofInvalid("its key is not that of dpop_jkt")

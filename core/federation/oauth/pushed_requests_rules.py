@@ -32,6 +32,10 @@ class RequestUriPushed(Invalid):
     """A pushed request cannot contain a request_uri. Push the parameters themselves (RFC 9126 section 2.1)."""
 
 
+class PushedRedirectUriMissing(Invalid):
+    """Send redirect_uri. A pushed request needs it, even if the application has only one (FAPI 2.0 section 5.3.2.2)."""
+
+
 class PushedRequestRequired(AuthorizationRefused):
     """This application must push its authorization requests, and send the browser with the request_uri (RFC 9126)."""
 

@@ -115,6 +115,7 @@ async def test_clients_authenticate_as_at_the_token_endpoint(relying_party: Rely
 async def test_a_request_is_checked_when_it_is_pushed(relying_party: RelyingParty, mobile_app: RelyingParty) -> None:
     wrong: list[tuple[dict[str, str | None], str]] = [
         ({"redirect_uri": "https://evil.example/callback"}, "invalid_request"),
+        ({"redirect_uri": None}, "invalid_request"),
         ({"code_challenge_method": "plain"}, "invalid_request"),
         ({"response_type": "token"}, "unsupported_response_type"),
         ({"response_mode": "web_message"}, "invalid_request"),
