@@ -268,7 +268,9 @@ async def refresh(
 
     A second use of a token ends the session, because one of the two users of the token is a thief.
     There is one exception: during a short grace period, the predecessor of the current token is
-    refused without ending the session, because two tabs may refresh at once. A confidential
+    refused without ending the session, because two tabs may refresh at once. The tokens of an
+    application with bound tokens only are not rotated (FAPI 2.0 section 5.3.2.1): without its key or
+    its credentials they are useless. A confidential
     application that got its first token for an authorization code must send its client secret
     (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
     bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
@@ -298,7 +300,7 @@ async def refresh(
         openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrow(scope), rotated.facts),
         key_thumbprint=presenter.key_thumbprint,
     )
-    return issue_tokens(ports, subject, successor, now)
+    return issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)
 
 
 async def _explain_refusal(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> Refusal:

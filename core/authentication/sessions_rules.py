@@ -183,6 +183,7 @@ class RotatedSession:
     authentication: Authentication | None = None
     openid: OpenIdGrant | None = None
     facts: UserFacts | None = None  # None without OpenID Connect
+    keeps_refresh_token: bool = False  # the same refresh token works again
 
 
 @dataclass(frozen=True, slots=True)

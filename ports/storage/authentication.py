@@ -261,7 +261,8 @@ class RefreshTokenRotation(Protocol):
         A token can be used if three conditions hold: its session, user and organization are active;
         the user still is a member of the organization or may use the service; the presenter may use
         the token. The session then expires at `expires_at`, but not after its absolute end. Of
-        several concurrent calls, exactly one succeeds.
+        several concurrent calls, exactly one succeeds. The token of a service with bound tokens only
+        is not replaced, and so it can be used again.
         """
         ...
 

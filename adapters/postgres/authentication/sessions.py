@@ -145,6 +145,10 @@ PRESENTER_HAS_KEY: Final = """
      and (%(key_thumbprint)s::text is not null
           or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
 
+# Whether the refresh token of the session stays the same. Those of a service whose tokens are all bound
+# are useless without its key or its credentials, so they are not rotated (FAPI 2.0 section 5.3.2.1).
+KEEPS_REFRESH_TOKEN: Final = "exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens)"  # noqa: S105  (SQL)
+
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
 
@@ -235,6 +239,7 @@ def to_rotated_session(row: Row) -> RotatedSession:
         authentication=None if row[5] is not None else Authentication(*row[8:11]),
         openid=to_grant(grant),
         facts=None if facts[0] is None else to_user_facts(facts),
+        keeps_refresh_token=row[-1],
     )
 
 
@@ -500,7 +505,7 @@ class Sessions(Repository):
             to_rotated_session,
             f"""
             with spent as (
-                update refresh_tokens t set rotated_at = %(now)s
+                update refresh_tokens t set rotated_at = case when not {KEEPS_REFRESH_TOKEN} then %(now)s end
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
                 {IMPERSONATOR_JOIN}
@@ -509,20 +514,20 @@ class Sessions(Repository):
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
-                returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
+                returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug),
             extended as (
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at, (
                     select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id))
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
-                          s.service_id, spent.generation, coalesce(s.authenticated_at, s.created_at) as authenticated_at, s.provider,
-                          s.second_factor, {stored_grant("s")}),
+                          s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
+                          s.provider, s.second_factor, {stored_grant("s")}),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
-                select %(new_hash)s, id, generation + 1, %(now)s from extended)
+                select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)
             select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug,
                    e.authenticated_at, e.provider, e.second_factor, {grant_columns("e")}, {CONTEXT}, n.name, n.status, n.features,
-                   {USER_FACTS}
+                   {USER_FACTS}, e.rotated_at is null
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true
             left join users u on u.id = e.user_id and e.scope is not null

@@ -173,6 +173,23 @@ async def test_a_client_can_be_made_to_use_bound_tokens_only(shop: BoundClient, 
     assert direct.status == 401
 
 
+async def test_the_refresh_tokens_of_such_a_client_are_not_rotated(shop: BoundClient, phone: BoundClient, pool: Pool) -> None:
+    """FAPI 2.0 section 5.3.2.1: a response that is lost costs nothing."""
+    await run_sql(pool, "update services set dpop_bound_access_tokens = true")
+    for client in (shop, phone):
+        token = (await client.tokens())["refresh_token"]
+        answers = [await client.refresh(token), *await run_concurrently(8, lambda _: client.refresh(token))]  # noqa: B023
+        assert {(answer.status, answer.json["refresh_token"]) for answer in answers} == {(200, token)}
+        assert len({answer.json["access_token"] for answer in answers}) == 9
+    counts = (
+        "select count(*), count(t.rotated_at) from refresh_tokens t join sessions s on s.id = t.session_id where s.service_id is not null"
+    )
+    assert await run_sql(pool, counts) == [(2, 0)]
+    await run_sql(pool, "update services set dpop_bound_access_tokens = false")
+    rotated = await phone.refresh(token)
+    assert (rotated.status, rotated.json["refresh_token"] != token) == (200, True)
+
+
 async def test_a_client_can_be_made_to_push_its_requests(shop: BoundClient, pool: Pool) -> None:
     """RFC 9126 section 6."""
     await run_sql(pool, "update services set require_pushed_authorization_requests = true")
