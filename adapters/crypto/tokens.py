@@ -482,6 +482,7 @@ class JwtTokens:
             expires_at=_time(get("exp")),
             audience=str(audience),
             scope=tuple(str(scope).split(" ")) if scope else (),
+            is_of_api=audience in self._own_audiences,
             org=str(org),
             org_id=_uuid(get("org_id")) if "org_id" in payload else None,
             key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,

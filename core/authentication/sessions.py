@@ -1,4 +1,7 @@
-"""Sessions: authenticate requests, refresh tokens, and end sessions. `session_start` and `login` start them."""
+"""Sessions: authenticate requests, refresh tokens, and end sessions. `session_start` and `login` start them.
+
+The module is longer than 400 lines, because every token of a session is issued here.
+"""
 
 from __future__ import annotations
 

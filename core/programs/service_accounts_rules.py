@@ -1,15 +1,104 @@
-"""Service accounts: the entity, refusals and pure rules."""
+"""Service accounts: entities, refusals and pure rules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.api_scopes import Area, in_order
+from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel.principals import CAPABILITIES, NEVER_GRANTED, Capability, Role, has_capability
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import Capability, MembershipState, Role
+    from core.kernel.principals import MembershipState
+    from core.kernel.values import Email
+
+MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
+
+# From the least to the most powerful (security R-1).
+_RANKS: Final = {Role.MEMBER: 0, Role.ADMIN: 1, Role.OWNER: 2}
+
+
+class ServiceAccountNotFound(NotFound):
+    """This service account does not exist."""
+
+
+class TooManyServiceAccounts(Invalid):
+    """There are 100 service accounts already. Delete one that is no longer used."""
+
+
+class NoServiceAccountChanges(Invalid):
+    """The request changes nothing. Send at least one of name, owner_id, role, scopes and granted_capabilities."""
+
+
+class ServiceAccountRoleUnknown(Invalid):
+    """This role does not exist. Use owner, admin or member."""
+
+
+class ServiceAccountAboveRole(Forbidden):
+    """The role of this service account is above your own role. Ask the owner of the organization."""
+
+    audited = True
+
+
+class OnlyOwnersGrant(Forbidden):
+    """Only the owner of the organization can grant capabilities to a service account. Ask the owner."""
+
+    audited = True
+
+
+class OwnerCannotOwnServiceAccount(Invalid):
+    """The owner of a service account must be an active member whose own role is admin or owner, and not below the account's role."""
+
+
+class OwnerNotPlatformOwner(Invalid):
+    """The owner of a service account of the platform must be an active platform owner."""
+
+
+class ServiceAccountScopeUnknown(Invalid):
+    """This service account cannot have one of these scopes. The documentation lists those of organizations and of the platform."""
+
+
+class CapabilityNotGrantable(Invalid):
+    """One of these capabilities does not exist, is not one of the account's role, or can never be granted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccount:
+    """A program that acts for an organization or for the platform. Times are UTC.
+
+    Its rights are those of its role, narrowed by `scopes`. It can call a route whose effect outlives
+    its caller only with a capability in `granted`, which an owner granted by name.
+    """
+
+    id: UUID
+    org_id: UUID | None  # None: of the platform, which has no roles
+    name: str
+    owner_id: UUID  # the user who answers for it
+    role: Role | None
+    scopes: frozenset[ApiScope] | None  # None: all that the role allows
+    granted: frozenset[Capability] = frozenset()
+    created_by: UUID
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListedServiceAccount:
+    """A service account as its organization or the platform sees it.
+
+    `owner_email` is None if the owner has left. `is_active` is false if the owner could not create the
+    account now: then it can do nothing.
+    """
+
+    account: ServiceAccount
+    owner_email: Email | None
+    is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +116,56 @@ class ServiceAccountContext:
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability]
     acts_in: MembershipState | None
+
+
+def parse_role(name: str) -> Role:
+    """Return the role with this name. Raises: ServiceAccountRoleUnknown."""
+    if name not in Role.__members__.values():
+        raise ServiceAccountRoleUnknown
+    return Role(name)
+
+
+def may_manage(manager: Role, role: Role) -> bool:
+    """Return whether a member with the role `manager` may create, change or own a service account with `role` (security R-1)."""
+    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and _RANKS[role] <= _RANKS[manager]
+
+
+def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
+    """Check the scopes of a service account, which act in an organization or on the platform. None means all that the role allows.
+
+    Raises: ServiceAccountScopeUnknown.
+    """
+    if scopes is None:
+        return None
+    checked = frozenset(scopes)
+    if any(scope.area is Area.ACCOUNT or scope.area.is_of_platform != of_platform for scope in checked):
+        raise ServiceAccountScopeUnknown
+    return checked
+
+
+def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Capability]:
+    """Return the capabilities with these names, if a service account with this role can be granted them. `role` is None on the platform.
+
+    Raises: CapabilityNotGrantable.
+    """
+    distinct_names = frozenset(names)
+    if not distinct_names <= frozenset(grantable_capabilities(role)):
+        raise CapabilityNotGrantable
+    return frozenset(Capability(name) for name in distinct_names)
+
+
+def grantable_capabilities(role: Role | None) -> Sequence[Capability]:
+    """Return the capabilities that can be granted to a service account with this role, or to one of the platform."""
+    of_role = CAPABILITIES[role] if role is not None else frozenset(right for right in Capability if right.is_of_platform)
+    return [capability for capability in Capability if capability in of_role - NEVER_GRANTED]
+
+
+def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:
+    """Return the capabilities in the order of `Capability`."""
+    members = frozenset(capabilities)
+    return [capability for capability in Capability if capability in members]
+
+
+def scopes_in_order(scopes: frozenset[ApiScope] | None) -> list[ApiScope] | None:
+    """Return the scopes in the order of `ApiScope`."""
+    return None if scopes is None else list(in_order(scopes))

@@ -23,7 +23,7 @@ from ports.storage.federation import FederationAutocommit, FederationReading, Fe
 from ports.storage.kernel import KernelAutocommit
 from ports.storage.maintenance import MaintenanceTransaction
 from ports.storage.privacy import PrivacyReading, PrivacyTransaction
-from ports.storage.programs import ProgramsReading, ProgramsTransaction
+from ports.storage.programs import ProgramsAutocommit, ProgramsReading, ProgramsTransaction
 from ports.storage.provisioning import ProvisioningAutocommit, ProvisioningReading, ProvisioningTransaction
 from ports.storage.tenancy import TenancyAutocommit, TenancyReading, TenancyTransaction
 
@@ -86,6 +86,7 @@ class Autocommit(
     AccountsAutocommit,
     TenancyAutocommit,
     ApplicationsAutocommit,
+    ProgramsAutocommit,
     AuthenticationAutocommit,
     FederationAutocommit,
     EventingAutocommit,

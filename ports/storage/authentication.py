@@ -75,11 +75,14 @@ class SessionsRead(Protocol):
         """
         ...
 
-    async def introspect(self, service_id: UUID, session_id: UUID | None, refresh_hash: bytes, now: datetime) -> IntrospectedSession | None:
+    async def introspect(
+        self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
+    ) -> IntrospectedSession | None:
         """Return the live session with this id, or else with this refresh token, which must not be used yet.
 
-        The session must be of this service, its organization active, and its user allowed to use the
-        service, and the API resource if it has one.
+        The session must be of this service or, if `api_resource_id` is given, of this API resource. Its
+        organization must be active, and its user allowed to use the service, and the API resource if
+        it has one.
         """
         ...
 

@@ -1,13 +1,16 @@
 """Storage of API resources, service accounts, and the credentials of programs."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import AccountSummary
-from core.kernel.principals import Role
+from core.kernel.principals import ProgramClaims, Role
+from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
 from core.programs.api_resources_rules import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
+from core.programs.credentials_rules import ProgramClient, StoredCredential
 from core.programs.service_accounts_rules import ServiceAccountContext
 
 
@@ -37,6 +40,13 @@ class ApiResourcesRead(Protocol):
         ...
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None: ...
+
+    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
+        """Return the active API resource with this identifier, after normalization, if this program of the same organization is a client.
+
+        The texts are the scopes that the program gets for itself. `client_id` is that of an application or a service account.
+        """
+        ...
 
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
@@ -104,6 +114,40 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         ...
 
 
+class ProgramClientsRead(Protocol):
+    """Service accounts and API resources as clients of OAuth. A service account that is not live is no client."""
+
+    async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
+        """Return the live keys and trusts of the program with this client id, oldest first."""
+        ...
+
+    async def is_token_active(self, claims: ProgramClaims, resource_id: UUID | None, now: datetime) -> bool:
+        """Return whether a program would still get a token with these claims.
+
+        The credential and the program are live, its organization is active and, for an API resource, the
+        program still has these scopes there. With `resource_id`, the token must be for this API resource.
+        """
+        ...
+
+
+class ProgramClients(ProgramClientsRead, Protocol):
+    """The statements that authenticate programs. Each commits by itself."""
+
+    async def by_secret(
+        self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
+    ) -> ProgramClient | None:
+        """Return the program with this client id and a live secret with one of these hashes, or None.
+
+        This records the use of the secret, and takes a token from each of the program's buckets. `wait` of
+        the program is that of `Rates.charge`, or None without buckets.
+        """
+        ...
+
+    async def count_use(self, credential_id: UUID, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+        """Record the use of a credential, and take a token from each bucket. Return the wait, or None without buckets."""
+        ...
+
+
 # The repositories of this area, by the kind of access
 
 
@@ -114,6 +158,8 @@ class ProgramsReading(Protocol):
     def api_resources(self) -> ApiResourcesRead: ...
     @property
     def service_accounts(self) -> ServiceAccountsRead: ...
+    @property
+    def program_clients(self) -> ProgramClientsRead: ...
 
 
 class ProgramsTransaction(Protocol):
@@ -123,3 +169,10 @@ class ProgramsTransaction(Protocol):
     def api_resources(self) -> ApiResources: ...
     @property
     def service_accounts(self) -> ServiceAccounts: ...
+
+
+class ProgramsAutocommit(Protocol):
+    """The statements of programs that commit by themselves."""
+
+    @property
+    def program_clients(self) -> ProgramClients: ...

@@ -6,7 +6,7 @@ The module is longer than 400 lines because one class implements the port. The c
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import OWN_PROFILE, to_own_profile
@@ -351,7 +351,10 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def introspect(self, service_id: UUID, session_id: UUID | None, refresh_hash: bytes, now: datetime) -> IntrospectedSession | None:
+    async def introspect(
+        self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
+    ) -> IntrospectedSession | None:
+        of_client: LiteralString = "s.service_id = %(service_id)s" if api_resource_id is None else "s.api_resource_id = %(api_resource_id)s"
         return await self._one(
             lambda row: IntrospectedSession(row[0], row[1], Email(row[2]), row[3], (*(row[4] or ()), *(row[5] or ())), row[6]),
             f"""
@@ -361,9 +364,10 @@ class Sessions(Repository):
             left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
             where s.id = coalesce(%(session_id)s, (
                     select r.session_id from refresh_tokens r where r.token_hash = %(refresh_hash)s and r.rotated_at is null))
-              and s.service_id = %(service_id)s and o.status = 'active' and {SESSION_IS_LIVE} and {MAY_USE_SERVICE}
+              and {of_client} and o.status = 'active' and {SESSION_IS_LIVE} and {MAY_USE_SERVICE}
               and {resource_is_usable("s")}""",
             service_id=service_id,
+            api_resource_id=api_resource_id,
             session_id=session_id,
             refresh_hash=refresh_hash,
             now=now,

@@ -43,6 +43,10 @@ CLIENTS: Final = """
     select v.client_id, v.id, v.slug, v.name, c.own_scopes, c.created_at
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
     where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s"""
+# The scopes that applications and service accounts get for themselves
+PROGRAM_GRANTS: Final = """
+    select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
+    union all select org_id, resource_id, own_scopes, service_account_id from api_resource_service_accounts"""
 ASSIGNED: Final = """
     from api_resource_assignments a join users u on u.id = a.user_id
     where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
@@ -139,6 +143,19 @@ class ApiResources(Repository):
             org_id=org_id,
             resource_id=resource_id,
             client_id=client_id,
+        )
+
+    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
+        return await self._one(
+            lambda row: (to_api_resource(row[1:]), tuple(row[0])),
+            f"""
+            select g.own_scopes, {COLUMNS}
+            from api_resources r
+            join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id
+            where r.org_id = %(org_id)s and r.canonical = %(canonical)s and g.client_id = %(client_id)s and {is_active("r")}""",
+            org_id=org_id,
+            client_id=client_id,
+            canonical=canonical,
         )
 
     async def assignments(

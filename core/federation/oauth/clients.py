@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid, check_claims
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
+from core.kernel import scannable_secrets
 from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID
+from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
+    from uuid import UUID
 
     from core.applications.services_rules import Service
     from core.federation.oauth.clients_rules import ClientCredentials
     from core.kernel.rate_limits import Bucket
+    from core.programs.credentials_rules import ProgramClient, StoredCredential
     from ports import Ports
 
 
@@ -57,6 +62,54 @@ async def identify_client(
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
+async def identify_client_or_program(
+    ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...] = ()
+) -> OAuthClient | ProgramClient | None:
+    """Return the application, service account or API resource with these credentials, or None if the request has none.
+
+    Secrets of programs have a form of their own, so one statement finds their program.
+
+    Raises: the errors of `identify_client`.
+    """
+    is_program = any(scannable_secrets.is_well_formed(secret, CREDENTIAL_PREFIX) for secret in credentials.secrets)
+    if is_program and credentials.client_id is not None:
+        client_id, secret_hashes = parse_id(credentials.client_id), [digest(secret) for secret in credentials.secrets]
+        async with ports.storage.autocommit() as statements:
+            return await statements.program_clients.by_secret(
+                client_id or refuse(ClientInvalid), secret_hashes, limit, ports.clock.now()
+            ) or refuse(ClientInvalid)
+    if credentials.assertion is not None:
+        subject = ports.client_assertions.subject(credentials.assertion)
+        client_id = parse_id(credentials.client_id or subject or "") or refuse(ClientInvalid)
+        async with ports.storage.reading() as read:
+            stored = await read.program_clients.credentials(client_id, ports.clock.now())
+        if stored:
+            return await _authenticate_program(ports, stored, credentials.assertion, base_url, limit)
+    return await identify_client(ports, credentials, base_url, limit)
+
+
+async def _authenticate_program(
+    ports: Ports, stored: Sequence[StoredCredential], assertion: str, base_url: str, limit: tuple[Bucket, ...]
+) -> ProgramClient:
+    """Authenticate a program with one of its private keys. The assertion works once, in all processes.
+
+    Raises: ClientInvalid, ClientAssertionInvalid.
+    """
+    client_id, now = stored[0].client.client_id, ports.clock.now()
+    for credential in stored:
+        if credential.public_key is None:
+            continue
+        try:
+            claims = ports.client_assertions.read(assertion, (credential.public_key,))
+        except AssertionKeyUnknown:
+            continue
+        wait = await _use_assertion(ports, claims, client_id, {base_url}, limit)
+        async with ports.storage.autocommit() as statements:
+            await statements.program_clients.count_use(credential.client.credential_id, client_id, (), now)
+        return replace(credential.client, wait=wait)
+    raise AssertionKeyUnknown
+
+
 async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
     """Authenticate a client with its private key. The assertion works once, in all processes.
 
@@ -67,13 +120,24 @@ async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: st
         service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
     claims = await _read_assertion(ports, service, assertion)
     audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if service.client.accepts_token_endpoint_audience else {base_url}
+    wait = await _use_assertion(ports, claims, service_client_id, audiences, limit)
+    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
+
+
+async def _use_assertion(
+    ports: Ports, claims: Mapping[str, Any], client_id: UUID, audiences: Collection[str], limit: tuple[Bucket, ...]
+) -> float | None:
+    """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit.
+
+    Raises: ClientAssertionInvalid.
+    """
     now = ports.clock.now()
-    token_id, expires_at = check_claims(claims, client_id, audiences, now)
+    token_id, expires_at = check_claims(claims, str(client_id), audiences, now)
     async with ports.storage.autocommit() as statements:
-        wait = await statements.client_assertions.use(service_client_id, digest(token_id), expires_at, limit, now)
+        wait = await statements.client_assertions.use(client_id, digest(token_id), expires_at, limit, now)
     if wait is None:
         raise ClientAssertionInvalid("its jti was used before")
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait if limit else None)
+    return wait if limit else None
 
 
 async def _read_assertion(ports: Ports, service: Service, assertion: str) -> Mapping[str, Any]:

@@ -6,37 +6,68 @@ from typing import TYPE_CHECKING, Any
 
 from core.authentication.tokens import signing_keys
 from core.kernel.errors import ClientInvalid, Unauthenticated
-from core.kernel.principals import Claims
+from core.kernel.principals import ProgramClaims
 from core.kernel.values import digest
+from core.programs.credentials_rules import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.authentication.sessions_rules import IntrospectedSession
     from core.federation.oauth.clients_rules import OAuthClient
+    from core.kernel.principals import Claims
     from ports import Ports
 
 INACTIVE = {"active": False}
 
 
-async def introspect(ports: Ports, client: OAuthClient | None, token: str, base_url: str) -> dict[str, Any]:
+async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, token: str, base_url: str) -> dict[str, Any]:
     """Return the state of an access token or a refresh token, as RFC 7662 section 2.2 names it.
 
-    A client sees only tokens that were issued to it. Every other token is inactive, and so is one
-    that would be refused: expired, used or revoked, of a user who is blocked or has left the
-    application, or of an organization that is not active.
+    A client sees only tokens that were issued to it, and an API resource only access tokens for it.
+    Every other token is inactive, and so is one that would be refused: expired, used or revoked, of a
+    user who is blocked or has left the application, or of an organization that is not active.
 
     Raises: ClientInvalid unless the client authenticated with a secret or an assertion.
     """
+    claims = await _read(ports, token)
+    if isinstance(client, ProgramClient):
+        return await _introspect_for_program(ports, client, claims, token, base_url)
     if client is None or client.service is None or client.relies_on_pkce:
         raise ClientInvalid
-    claims, now = await _read(ports, token), ports.clock.now()
     if claims is not None and claims.client_id != client.client_id:
         return INACTIVE
+    if isinstance(claims, ProgramClaims):
+        return await _describe_program_token(ports, claims, base_url)
+    now = ports.clock.now()
     async with ports.storage.reading() as read:
         session = await read.sessions.introspect(client.service.id, claims.session_id if claims else None, digest(token), now)
-    if session is None:
+    return INACTIVE if session is None else _describe(session, claims, str(client.client_id), base_url, now)
+
+
+async def _introspect_for_program(
+    ports: Ports, program: ProgramClient, claims: Claims | ProgramClaims | None, token: str, base_url: str
+) -> dict[str, Any]:
+    """Return the state of a service account's own token, or of an access token for an API resource."""
+    now = ports.clock.now()
+    if isinstance(claims, ProgramClaims):
+        is_own = claims.client_id == program.client_id
+        if program.kind is ProgramKind.API_RESOURCE:
+            return await _describe_program_token(ports, claims, base_url, resource_id=program.client_id)
+        return await _describe_program_token(ports, claims, base_url) if is_own else INACTIVE
+    if claims is None or program.kind is not ProgramKind.API_RESOURCE:  # no API gets refresh tokens
         return INACTIVE
+    async with ports.storage.reading() as read:
+        session = await read.sessions.introspect(None, claims.session_id, digest(token), now, api_resource_id=program.client_id)
+    return INACTIVE if session is None else _describe(session, claims, str(claims.client_id), base_url, now)
+
+
+def _describe(session: IntrospectedSession, claims: Claims | None, client_id: str, base_url: str, now: datetime) -> dict[str, Any]:
+    """Return the state of the active token of a user. Without claims, it is a refresh token."""
     answer: dict[str, Any] = {
         "active": True,
-        "client_id": str(client.client_id),
+        "client_id": client_id,
         "sub": str(session.user_id),
         "username": session.email,
         "sid": str(session.id),
@@ -54,10 +85,29 @@ async def introspect(ports: Ports, client: OAuthClient | None, token: str, base_
     return answer | ({"scope": " ".join(scope)} if scope else {})
 
 
-async def _read(ports: Ports, token: str) -> Claims | None:
-    """Return the claims of a user's access token, or None for any other text, which can be a refresh token."""
+async def _describe_program_token(ports: Ports, claims: ProgramClaims, base_url: str, *, resource_id: UUID | None = None) -> dict[str, Any]:
+    """Return the state of the token of a program, which has no user. With `resource_id`, it must be for this API resource."""
+    async with ports.storage.reading() as read:
+        if not await read.program_clients.is_token_active(claims, resource_id, ports.clock.now()):
+            return INACTIVE
+    answer: dict[str, Any] = {
+        "active": True,
+        "client_id": str(claims.client_id),
+        "sub": str(claims.client_id),
+        "iss": base_url,
+        "aud": claims.audience,
+        "jti": str(claims.token_id),
+        "token_type": "Bearer" if claims.key_thumbprint is None else "DPoP",
+        "scope": " ".join(claims.scope),
+        "iat": int(claims.issued_at.timestamp()),
+        "exp": int(claims.expires_at.timestamp()),
+    }
+    return answer if claims.key_thumbprint is None else answer | {"cnf": {"jkt": claims.key_thumbprint}}
+
+
+async def _read(ports: Ports, token: str) -> Claims | ProgramClaims | None:
+    """Return the claims of an access token, or None for any other text, which can be a refresh token."""
     try:
-        claims = await signing_keys.read_any_token(ports, token, for_any_audience=True)
+        return await signing_keys.read_any_token(ports, token, for_any_audience=True)
     except Unauthenticated:
         return None
-    return claims if isinstance(claims, Claims) else None

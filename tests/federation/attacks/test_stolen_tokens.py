@@ -109,9 +109,11 @@ async def test_of_many_thieves_one_gets_tokens(till: RelyingParty) -> None:
 
 
 async def test_a_client_is_never_taken_for_a_person(shop: RelyingParty, user: Account) -> None:
-    """There is no grant without a person, so no token has the id of a client as its subject (section 4.15)."""
+    """Nobody chooses the id of a client, and tokens of programs have a use of their own (section 4.15)."""
     async with unchanged(shop.tenant.pool):
-        for grant in ("client_credentials", "password", "urn:ietf:params:oauth:grant-type:jwt-bearer", "implicit", ""):
+        fields = {"grant_type": "client_credentials", "scope": "openid", **credentials(shop)}
+        assert (await shop.post("/auth/token", **fields)).json["error"] == "invalid_target", "an application gets none for our API"
+        for grant in ("password", "urn:ietf:params:oauth:grant-type:jwt-bearer", "implicit", ""):
             fields = {"grant_type": grant, "scope": "openid", "username": user.email, "password": "x", **credentials(shop)}
             assert (await shop.post("/auth/token", **fields)).json["error"] in ("unsupported_grant_type", "invalid_request"), grant
     claims = decoded((await openid_tokens(shop))["access_token"])

@@ -29,7 +29,9 @@ VALUES: Final[dict[str, Any]] = {
     "scopes_supported": ["openid", "profile", "email", "offline_access", "org", "roles"],
     "response_types_supported": ["code"],
     "response_modes_supported": ["query", "fragment", "form_post"],
-    "grant_types_supported": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+    "grant_types_supported": [
+        *("authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code", "client_credentials"),
+    ],
     "code_challenge_methods_supported": ["S256"],
     "dpop_signing_alg_values_supported": ["ES256", "EdDSA", "PS256", "RS256"],
     "prompt_values_supported": ["none", "login", "consent", "select_account"],

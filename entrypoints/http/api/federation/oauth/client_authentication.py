@@ -16,6 +16,7 @@ from core.federation.oauth.clients_rules import ClientCredentials, OAuthClient
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.rate_limits import Bucket
+from core.programs.credentials_rules import ProgramClient
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.limits import take_token
@@ -97,12 +98,29 @@ async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAu
     """
     client = await clients.identify_client(ports(), client_credentials(body), app_context().base_url, limit)
     if client is not None:
-        request_record().caller = FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
-        request_record().organization = client.context.org_slug if client.context else None
+        _record(client)
     return client
 
 
-async def count_request(client: OAuthClient | None) -> None:
+async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | ProgramClient | None:
+    """Return the application, service account or API resource that the request names, as `identify_client` does.
+
+    Raises: the errors of `identify_client`.
+    """
+    client = await clients.identify_client_or_program(ports(), client_credentials(body), app_context().base_url, limit)
+    if isinstance(client, ProgramClient):
+        request_record().caller, request_record().organization = str(client.client_id), client.org_slug
+    elif client is not None:
+        _record(client)
+    return client
+
+
+def _record(client: OAuthClient) -> None:
+    request_record().caller = FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+    request_record().organization = client.context.org_slug if client.context else None
+
+
+async def count_request(client: OAuthClient | ProgramClient | None) -> None:
     """Count the request against the limit of its IP address, unless its client has its own (decision 100).
 
     A client has its own limit if it proved who it is. `identify_client` has charged it.

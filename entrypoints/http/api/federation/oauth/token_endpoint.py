@@ -12,13 +12,15 @@ from core.authentication.sessions_rules import TokenPair
 from core.authentication.tokens import dpop
 from core.authentication.tokens.dpop_rules import ProofUse
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import device_flow, introspection
+from core.federation.oauth import client_credentials, device_flow, introspection
+from core.federation.oauth.client_credentials_rules import ProgramToken
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
     count_request,
     identify_client,
+    identify_client_or_program,
     limited_if_refused,
 )
 from entrypoints.http.edge.access import application
@@ -36,17 +38,19 @@ TOKEN: Final = TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
 INTROSPECT: Final = "/auth/introspect"
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
+CLIENT_CREDENTIALS: Final = "client_credentials"
 # The field that each grant type exchanges.
 GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
+GRANT_TYPES: Final = (*GRANTS, CLIENT_CREDENTIALS)
 GRANT_NAMES: Final = {**GRANTS, "device_code": "device_code"}  # with a short name for DEVICE_CODE
 
 
 class GrantMissing(Invalid):
-    """Send exactly one of code, refresh_token and device_code."""
+    """Send exactly one of code, refresh_token and device_code, or grant_type=client_credentials."""
 
 
 class GrantUnknown(Invalid):
-    """This grant_type is not supported. Send authorization_code, refresh_token or urn:ietf:params:oauth:grant-type:device_code."""
+    """This grant_type is not supported. Send one of those in the metadata of the server."""
 
     oauth_error = "unsupported_grant_type"
 
@@ -62,9 +66,9 @@ def _if_known(description: str) -> Any:
 class TokenRequest(ClientRequest):
     """A code to exchange for tokens, and the client that exchanges it.
 
-    Send exactly one of `code`, `refresh_token` and `device_code`. A confidential client must
-    authenticate, with a secret here or in HTTP Basic, or with an assertion. Device codes, and the
-    refresh tokens of devices, need no secret.
+    Send exactly one of `code`, `refresh_token` and `device_code`, or `grant_type=client_credentials` for
+    a token of the client itself. A confidential client must authenticate, with a secret here or in HTTP
+    Basic, or with an assertion. Device codes, and the refresh tokens of devices, need no secret.
     """
 
     model_config = AT_LEAST_ONE_FIELD
@@ -72,7 +76,8 @@ class TokenRequest(ClientRequest):
 
     grant_type: Text | None = Field(
         None,
-        description="`authorization_code`, `refresh_token` or `urn:ietf:params:oauth:grant-type:device_code`. Optional, but it must fit.",
+        description="`authorization_code`, `refresh_token`, `client_credentials` or `urn:ietf:params:oauth:grant-type:device_code`. "
+        "Optional beside a code or token, but it must fit.",
     )
     code: Text | None = Field(None, description="The authorization code from the redirect.")
     refresh_token: Text | None = Field(None, description="The refresh token to rotate.")
@@ -93,7 +98,11 @@ class TokenResponse(ResponseModel):
         description="How to send the access token: `DPoP` if it is bound to the key of the request's proof (RFC 9449), or else `Bearer`."
     )
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
-    refresh_token: str = Field(description="The refresh token. It works once: each refresh returns a new one.")
+    refresh_token: str | None = Field(
+        default=None,
+        exclude_if=lambda token: token is None,
+        description="The refresh token. It works once: each refresh returns a new one. Left out for a client itself.",
+    )
     id_token: str | None = Field(
         default=None,
         exclude_if=lambda token: token is None,
@@ -102,7 +111,7 @@ class TokenResponse(ResponseModel):
     scope: str | None = Field(
         default=None,
         exclude_if=lambda scope: scope is None,
-        description="The granted scopes. Left out without the scope `openid`.",
+        description="The granted scopes. Left out for users without the scope `openid` and a resource.",
     )
 
 
@@ -123,7 +132,8 @@ class RevocationRequest(ClientRequest):
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
-    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. An
+    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. With
+    `client_credentials`, a client that keeps a secret gets an access token for itself. An
     authorization code works once: a second use ends the session that it started. Before the user
     approves a device, its polls get the error `authorization_pending`. With a DPoP proof in the
     header `DPoP`, the tokens are bound to its key (RFC 9449). Each proof needs the nonce of the last
@@ -134,19 +144,28 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
         grant = _grant(body)
         # First, because a client that needs a nonce repeats its request, and an assertion works once.
         proof = await read_proof()
-        client = await identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
+        if grant == CLIENT_CREDENTIALS:
+            program = await identify_client_or_program(body, app_context().limits.of_client)
+        else:
+            client = await identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
         await dpop.use(ports(), proof)
+    if grant == CLIENT_CREDENTIALS:
+        await count_request(program)
+        return _to_response(await client_credentials.issue(ports(), program, body.scope, body.resource, proof))
     await (take_poll_token() if grant == "device_code" else count_request(client))
-    pair = await _exchange(grant, body, client, proof)
-    tokens = TokenResponse(
-        access_token=pair.access_token,
-        token_type="DPoP" if pair.is_bound else "Bearer",
-        expires_in=pair.expires_in,
-        refresh_token=pair.refresh_token,
-        id_token=pair.id_token,
-        scope=pair.scope,
+    return _to_response(await _exchange(grant, body, client, proof))
+
+
+def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, dict[str, str]]:
+    response = TokenResponse(
+        access_token=tokens.access_token,
+        token_type="DPoP" if tokens.is_bound else "Bearer",
+        expires_in=tokens.expires_in,
+        refresh_token=tokens.refresh_token if isinstance(tokens, TokenPair) else None,
+        id_token=tokens.id_token if isinstance(tokens, TokenPair) else None,
+        scope=tokens.scope,
     )
-    return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
+    return response, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
 async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
@@ -223,25 +242,28 @@ class IntrospectionResponse(ResponseModel):
 async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 
-    The client must authenticate with a secret or an assertion, and sees only tokens that were
-    issued to it. All other tokens are inactive.
+    The client must authenticate with a secret or an assertion. An application or a service account
+    sees only tokens that were issued to it, and an API resource only access tokens for it. All other
+    tokens are inactive.
     """
     async with limited_if_refused():
         body = await parameters(IntrospectionRequest)
-        client = await identify_client(body, app_context().limits.of_client)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
     await count_request(client)
     answer = await introspection.introspect(ports(), client, body.token, app_context().base_url)
     return IntrospectionResponse(**answer), 200, {"Cache-Control": "no-store"}
 
 
 def _grant(body: TokenRequest) -> str:
-    """Return the name of the field to exchange (decision 93).
+    """Return the name of the field to exchange, or CLIENT_CREDENTIALS (decision 93).
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """
     fields = [field for field in GRANTS.values() if getattr(body, field) is not None]
-    if body.grant_type is not None and body.grant_type not in GRANT_NAMES:
+    if body.grant_type not in (None, CLIENT_CREDENTIALS, *GRANT_NAMES):
         raise GrantUnknown
+    if body.grant_type == CLIENT_CREDENTIALS:
+        return CLIENT_CREDENTIALS if not fields else refuse(GrantMismatch)
     if len(fields) != 1:
         raise GrantMissing
     if body.grant_type is not None and fields != [GRANT_NAMES[body.grant_type]]:

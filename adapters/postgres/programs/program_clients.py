@@ -1,0 +1,125 @@
+"""Service accounts and API resources as clients of OAuth: their credentials, checked and counted in one statement."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
+from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from core.kernel.api_scopes import ApiScope
+from core.kernel.principals import OrganizationStatus, ProgramClaims, Role
+from core.kernel.rate_limits import Bucket
+from core.programs.credentials_rules import LAST_USED_PRECISION, CredentialKind, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
+
+# In the order of `to_program_client`. A service account that is not live is no client.
+PROGRAM: Final = "c.id as credential_id, c.client_id, a.id is not null as is_account, coalesce(a.name, r.name) as name, o.id as org_id, "
+PROGRAM_COLUMNS: Final = PROGRAM + "o.slug, o.status, a.role, a.scopes"
+PROGRAM_WIDTH: Final = 9
+PROGRAM_TABLES: Final = f"""
+    from credentials c
+    left join service_accounts a on a.id = c.client_id and {OWNER_MAY_OWN}
+    left join api_resources r on r.id = c.client_id
+    left join organizations o on o.id = c.org_id
+    where c.client_id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and (a.id is not null or r.id is not null)"""
+# One write a minute. It is part of the statement that authenticates, and locks nothing for long.
+RECORD_USE: Final = """
+    used as (
+        update credentials set last_used_at = %(now)s from client
+        where credentials.id = client.credential_id and (last_used_at is null or last_used_at <= %(before)s))"""
+
+
+def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
+    credential_id, client_id, is_account, name, org_id, slug, status, role, scopes = row[:PROGRAM_WIDTH]
+    return ProgramClient(
+        kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
+        client_id=client_id,
+        credential_id=credential_id,
+        name=name,
+        org_id=org_id,
+        org_slug=slug,
+        status=None if status is None else OrganizationStatus(status),
+        role=None if role is None else Role(role),
+        scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
+        wait=wait,
+    )
+
+
+def to_stored_credential(row: Row) -> StoredCredential:
+    kind, public_key, issuer, audience, subject = row[PROGRAM_WIDTH:]
+    trust = None if issuer is None else PipelineTrust(issuer, audience, subject)
+    return StoredCredential(to_program_client(row), CredentialKind(kind), public_key, trust)
+
+
+class ProgramClients(Repository):
+    """Implements `ports.storage.programs.ProgramClients`."""
+
+    async def by_secret(
+        self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
+    ) -> ProgramClient | None:
+        charged = f", charged as ({charge_sql(len(buckets), 'from client')})" if buckets else ", charged as (select null as wait)"
+        return await self._one(
+            lambda row: to_program_client(row, row[PROGRAM_WIDTH]),
+            f"""
+            with client as (select {PROGRAM_COLUMNS} {PROGRAM_TABLES} and c.secret_hash = any(%(secret_hashes)s) limit 1),
+            {RECORD_USE} {charged}
+            select client.*, charged.wait from client, charged""",
+            client_id=client_id,
+            secret_hashes=list(secret_hashes),
+            now=now,
+            before=now - LAST_USED_PRECISION,
+            **charge_parameters(f"client {client_id}", buckets, now),
+        )
+
+    async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
+        return await self._all(
+            to_stored_credential,
+            f"""
+            select {PROGRAM_COLUMNS}, c.kind, c.public_key, c.issuer, c.audience, c.subject {PROGRAM_TABLES} and c.kind <> 'secret'
+            order by c.created_at, c.id""",
+            client_id=client_id,
+            now=now,
+        )
+
+    async def is_token_active(self, claims: ProgramClaims, resource_id: UUID | None, now: datetime) -> bool:
+        return await self._exists(
+            f"""
+            with program as (
+                select a.id as client_id, a.org_id
+                from service_accounts a join credentials c on c.id = %(credential_id)s and c.client_id = a.id
+                where a.id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and {OWNER_MAY_OWN}
+                union all
+                select client_id, org_id from services
+                where client_id = %(client_id)s and client_id = %(credential_id)s and client_secret_hash is not null)
+            select 1
+            from program p left join organizations o on o.id = p.org_id
+            left join (api_resources r join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id)
+              on r.org_id = p.org_id and r.identifier = %(audience)s and g.client_id = p.client_id and {is_active("r")}
+            where (p.org_id is null or o.status = 'active')
+              and (%(is_of_api)s or r.id is not null and g.own_scopes @> %(scope)s)
+              and (%(resource_id)s::uuid is null or r.id = %(resource_id)s)""",
+            client_id=claims.client_id,
+            credential_id=claims.credential_id,
+            audience=claims.audience,
+            scope=list(claims.scope),
+            is_of_api=claims.is_of_api,
+            resource_id=resource_id,
+            now=now,
+        )
+
+    async def count_use(self, credential_id: UUID, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+        charged = f", charged as ({charge_sql(len(buckets), 'from client')})" if buckets else ", charged as (select null as wait)"
+        return await self._one(
+            lambda row: row[0],
+            f"""
+            with client as (select id as credential_id from credentials where id = %(credential_id)s and client_id = %(client_id)s),
+            {RECORD_USE} {charged}
+            select charged.wait from client, charged""",
+            credential_id=credential_id,
+            client_id=client_id,
+            now=now,
+            before=now - LAST_USED_PRECISION,
+            **charge_parameters(f"client {client_id}", buckets, now),
+        )

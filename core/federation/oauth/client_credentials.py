@@ -1,0 +1,115 @@
+"""Tokens that programs get for themselves, without a user (RFC 6749 section 4.4).
+
+A service account gets tokens for our own API, with the scopes that its role and its settings allow. An
+application and a service account get tokens for an API resource of their organization, with the
+scopes that an admin granted to them there.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from core.authentication.tokens import dpop
+from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, ProgramToken, ScopeNotAllowed
+from core.federation.oauth.openid_requests import ResourceUnknown
+from core.kernel import principals, uris
+from core.kernel.api_scopes import ApiScope, in_order
+from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
+from core.kernel.principals import OrganizationStatus, ProgramClaims
+from core.kernel.values import new_id
+from core.programs.credentials_rules import ProgramClient, ProgramKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
+    from core.federation.oauth.clients_rules import OAuthClient
+    from ports import Ports
+
+
+async def issue(
+    ports: Ports, client: OAuthClient | ProgramClient | None, scope: str | None, resource: str | None, proof: ProofUse | None = None
+) -> ProgramToken:
+    """Return an access token for the client itself.
+
+    Without `scope`, it has all scopes that the client may have. Without `resource`, it is for our own
+    API, which only service accounts may call. A `proof` binds it to a key.
+
+    Raises: ClientInvalid without credentials; ClientCredentialsRefused, OrganizationNotActive,
+    ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
+    """
+    if client is None:
+        raise ClientInvalid
+    program = client if isinstance(client, ProgramClient) else _to_program(client)
+    if program.kind is ProgramKind.API_RESOURCE:
+        raise ClientCredentialsRefused
+    if program.org_id is not None and program.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    is_required = not isinstance(client, ProgramClient) and client.is_bound_only
+    binding = dpop.bind(proof, is_required=is_required)
+    requested = None if scope is None else [name for name in scope.split(" ") if name]
+    if resource is None or uris.normalize(resource) == uris.normalize(ports.tokens.api_audience):
+        if program.kind is not ProgramKind.SERVICE_ACCOUNT:
+            raise ResourceUnknown
+        scopes, lifetime = _narrow(_api_scopes(program), requested), ports.policy.access_token_ttl
+        return _sign(ports, program, ports.tokens.api_audience, scopes, lifetime, binding)
+    canonical = uris.normalize(resource) or refuse(ResourceUnknown)
+    async with ports.storage.reading() as read:
+        granted = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
+    target, own_scopes = granted or refuse(ResourceUnknown)
+    return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=target.token_seconds), binding)
+
+
+def _to_program(client: OAuthClient) -> ProgramClient:
+    """Return an application as a program. Its client id stands for its secret and its keys, which have no ids.
+
+    Raises: ClientCredentialsRefused if it has not proven who it is.
+    """
+    if client.service is None or client.context is None or client.relies_on_pkce:
+        raise ClientCredentialsRefused
+    return ProgramClient(
+        kind=ProgramKind.APPLICATION,
+        client_id=client.service.client_id,
+        credential_id=client.service.client_id,
+        name=client.service.name,
+        org_id=client.context.org_id,
+        org_slug=client.context.org_slug,
+        status=client.context.status,
+    )
+
+
+def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
+    if account.role is not None:
+        return principals.allowed_scopes(account.role, account.scopes)
+    of_platform = (scope for scope in ApiScope if scope.area.is_of_platform)
+    return in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
+
+
+def _narrow(allowed: Iterable[str], requested: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the requested scopes, or all allowed ones, in their order. Raises: ScopeNotAllowed."""
+    names = tuple(allowed)
+    if requested is not None and not set(requested) <= set(names):
+        raise ScopeNotAllowed
+    granted = names if requested is None else tuple(name for name in names if name in requested)
+    return granted or refuse(ScopeNotAllowed)
+
+
+def _sign(
+    ports: Ports, program: ProgramClient, audience: str, scope: tuple[str, ...], lifetime: timedelta, binding: KeyBinding | None
+) -> ProgramToken:
+    now = ports.clock.now()
+    claims = ProgramClaims(
+        client_id=program.client_id,
+        credential_id=program.credential_id,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=now + lifetime,
+        audience=audience,
+        scope=scope,
+        org=program.org_slug or "",
+        org_id=program.org_id,
+        key_thumbprint=None if binding is None else binding.thumbprint,
+    )
+    ports.metrics.token_issued()
+    return ProgramToken(ports.tokens.sign_program(claims), int(lifetime.total_seconds()), " ".join(scope), is_bound=binding is not None)

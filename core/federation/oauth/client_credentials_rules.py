@@ -1,0 +1,29 @@
+"""Tokens that programs get for themselves: values and refusals (RFC 6749 section 4.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.kernel.errors import Invalid
+
+
+class ClientCredentialsRefused(Invalid):
+    """This client gets no tokens for itself. Use a service account, or an application that keeps a secret and sends it."""
+
+    oauth_error = "unauthorized_client"
+
+
+class ScopeNotAllowed(Invalid):
+    """This client may not have one of these scopes. Ask for fewer, or ask an admin of the organization to grant them."""
+
+    oauth_error = "invalid_scope"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramToken:
+    """An access token of a program, its lifetime in seconds and its scopes. `is_bound`: a key must be proven at each use (RFC 9449)."""
+
+    access_token: str = field(repr=False)
+    expires_in: int
+    scope: str
+    is_bound: bool = False
