@@ -13,6 +13,7 @@ import pytest
 
 from core.accounts.accounts_rules import Account
 from tests.federation.api.client_authentication.keys import assertion, proof, register
+from tests.federation.api.dpop import BoundClient
 from tests.federation.api.end_session.applications import logout_token
 from tests.federation.api.relying import SECRET, RelyingParty, authorize, openid_tokens, path_of, sign_in_browser
 from tests.federation.attacks.test_resources import tokens_for
@@ -89,6 +90,12 @@ class Kit:
     async def client_secret(self) -> str:
         return SECRET
 
+    async def key_proof(self) -> str:
+        """Return a DPoP proof for the place that takes one."""
+        client = BoundClient(self.shop)
+        await client.learn_nonce()
+        return client.proof("POST", "/auth/token")
+
     async def pre_auth_token(self) -> str:
         return await wait_for_code(self.shop.tenant.ports, self.user)
 
@@ -147,6 +154,10 @@ class Kit:
         fields = {"client_id": str(self.shop.client_id), "client_secret": token}
         return (await self.shop.post("/auth/revoke", **fields, token="unknown")).status == 200
 
+    async def proof_of_a_key(self, token: str) -> bool:
+        answer = await self.shop.post("/auth/token", {"DPoP": token}, grant_type="refresh_token", refresh_token="unknown")
+        return bool(answer.json["error"] == "invalid_grant")
+
     async def revocation(self, token: str) -> bool:
         before = await self._live_sessions()
         fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET}
@@ -198,6 +209,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.logout_token,
     Kit.client_assertion,
     Kit.client_secret,
+    Kit.key_proof,
     Kit.pre_auth_token,
     Kit.stamp,
     Kit.cookie,
@@ -223,6 +235,7 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.device_code_of_a_poll: {Kit.device_code},
     Kit.assertion_of_a_client: {Kit.client_assertion},
     Kit.secret_of_a_client: {Kit.client_secret},
+    Kit.proof_of_a_key: {Kit.key_proof},
     Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
     Kit.introspection: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
