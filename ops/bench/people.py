@@ -14,7 +14,9 @@ from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
 from core.authentication.tokens.signing_keys_rules import SigningKey
+from core.kernel import scannable_secrets
 from core.kernel.principals import PreAuthClaims
+from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, new_secret
 from ops.bench.filling import FREE_TIER, copy, new_uuid
 from ops.bench.service import Service, tidy
@@ -131,6 +133,39 @@ def _add_devices(connection: psycopg.Connection[Any], accounts: Sequence[uuid.UU
         for number in range(each)
     )
     copy(connection, f"copy devices ({columns})", rows)
+
+
+def add_service_accounts(service: Service, count: int) -> list[dict[str, str]]:
+    """Add service accounts of one organization with a secret each, and return their requests for a token."""
+    requests = []
+    with psycopg.connect(service.conninfo) as connection:
+        connection.execute(
+            """
+            insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
+            values (gen_random_uuid(), 'robots', 'Robots', 'active', %s, now(), now())""",
+            [FREE_TIER],
+        )
+        connection.execute(
+            """
+            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+            select gen_random_uuid(), o.id, u.id, 'owner', now(), now()
+            from organizations o, (select id from users order by email limit 1) u where o.slug = 'robots'"""
+        )
+        for _ in range(count):
+            account, secret = uuid.uuid4(), scannable_secrets.generate(CREDENTIAL_PREFIX)
+            connection.execute(
+                """
+                with added as (
+                    insert into service_accounts (id, org_id, name, owner_id, role, created_by, created_at, updated_at)
+                    select %(account)s, m.org_id, 'Robot', m.user_id, 'admin', m.user_id, now(), now() from memberships m
+                    returning id, org_id, created_by)
+                insert into credentials (id, client_id, org_id, kind, name, secret_hash, created_by, created_at)
+                select gen_random_uuid(), id, org_id, 'secret', 'Main', %(hash)s, created_by, now() from added""",
+                {"account": account, "hash": digest(secret)},
+            )
+            requests.append({"grant_type": "client_credentials", "client_id": str(account), "client_secret": secret})
+    tidy(service)
+    return requests
 
 
 class RelyingApplication:

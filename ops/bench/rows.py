@@ -36,6 +36,7 @@ from ops.bench.request_rows import BillingEvents, BoundRead, Deliveries, Deliver
 from ops.bench.row import Row
 from ops.bench.scim_rows import ScimCreate, ScimFilter, ScimGroup, ScimPage
 from ops.bench.sign_in_rows import (
+    ClientCredentials,
     CodeExchange,
     Introspection,
     LoginsOnBuild,
@@ -52,7 +53,7 @@ from ops.bench.sign_in_rows import (
 # rows share runs from the first row that needs it to the last.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, BoundRead,
-    ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection,
+    ServiceUserRead, DeviceList, Refresh, CodeExchange, OpenIdExchange, UserInfo, Introspection, ClientCredentials,
     MfaVerify, SamlResponses, SamlSignOn, SignInPage, SignInForm, OverviewPage, Keys, Metadata, UnknownPath,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, ReadsOnTwoWorkers, SamlOnTwoWorkers, Memory, Start,

@@ -40,6 +40,7 @@ FULL_QUEUE: Final = Wrk(connections=32)
 BACKGROUND_READS: Final = Wrk(connections=8)
 OPENID_SCOPE: Final = ("openid", "profile", "email")
 MIXED_TIMEOUT: Final = 120  # seconds for 10,000 requests
+PROGRAMS: Final = 50
 
 
 class Logins(Row):
@@ -206,6 +207,22 @@ class Introspection(BareAppRow):
         tokens = [ask(self.service, exchange)["access_token"] for exchange in application.exchanges(READERS, OPENID_SCOPE)]
         self.requests = [Request("POST", "/auth/introspect", form={"token": token, **application.credentials}) for token in tokens]
         check_body(self.service, self.requests[0], '"active":true')
+
+    def ours(self, seconds: int) -> Sample:
+        return measure(self.service, REQUESTS, self.requests, seconds)
+
+
+class ClientCredentials(BareAppRow):
+    name = "client-credentials"
+    description = "POST /auth/token for a service account with a secret and 1 worker / a bare ASGI app on Hypercorn"
+    goal = Goal(bar=0.20, aim=0.30)
+    setting = f"{BareAppRow.setting}, {PROGRAMS} service accounts of one organization"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, READERS)
+        self.requests = [Request("POST", "/auth/token", form=form) for form in people.add_service_accounts(self.service, PROGRAMS)]
+        check_body(self.service, self.requests[0], '"scope":"organization:read')
 
     def ours(self, seconds: int) -> Sample:
         return measure(self.service, REQUESTS, self.requests, seconds)
