@@ -28,6 +28,7 @@ class Target(StrEnum):
     INVITATION = "invitation"
     API_KEY = "api_key"
     API_RESOURCE = "api_resource"
+    SERVICE_ACCOUNT = "service_account"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -107,6 +108,15 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
             *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
+            *_kinds(
+                "Service accounts",
+                Target.SERVICE_ACCOUNT,
+                "service_account.created",
+                "service_account.updated",
+                "service_account.deleted",
+                "service_account.credential.created",
+                "service_account.credential.revoked",
+            ),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),

@@ -32,8 +32,9 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
+# Every endpoint of an organization or the platform requires exactly one (decision 189).
 class Capability(StrEnum):
-    """A right of a role, or of platform owners. Every endpoint of an organization or the platform requires exactly one (decision 189)."""
+    """A right of a role, or of platform owners."""
 
     ORGANIZATION_VIEW = "organization.view"  # every role has it
     ORGANIZATION_MANAGE = "organization.manage"

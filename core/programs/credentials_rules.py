@@ -90,8 +90,10 @@ class PipelineTrust:
     def accepts_subject(self, subject: str) -> bool:
         """Return whether the subject of a token matches the pattern, part by part."""
         patterns, parts = _SEPARATORS.split(self.subject), _SEPARATORS.split(subject)
-        return len(patterns) == len(parts) and all(
-            part == pattern or (pattern == "*" and part != "") for pattern, part in zip(patterns, parts, strict=True)
+        return (
+            is_printable(subject)
+            and len(patterns) == len(parts)
+            and all(part == pattern or (pattern == "*" and part != "") for pattern, part in zip(patterns, parts, strict=True))
         )
 
 
@@ -118,7 +120,7 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialRequest:
+class NewCredential:
     """A credential to create. A secret has no `public_key` and no `trust`, and the other kinds have one of them."""
 
     kind: CredentialKind

@@ -1,15 +1,19 @@
-"""Constructors for the events of API resources."""
+"""Constructors for the events of API resources, service accounts and their credentials."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+from core.kernel.values import rfc3339
+from core.programs.service_accounts_rules import in_declared_order, scopes_in_order
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.programs.api_resources_rules import ApiResource, ResourceClient
+    from core.programs.credentials_rules import Credential
+    from core.programs.service_accounts_rules import ServiceAccount
 
 
 def api_resource_created(resource: ApiResource) -> Event:
@@ -82,3 +86,56 @@ def _client_details(client: ResourceClient) -> dict[str, Any]:
 
 def _scopes_with_descriptions(resource: ApiResource) -> dict[str, str]:
     return {scope.name: scope.description for scope in resource.scopes}
+
+
+def service_account_created(account: ServiceAccount) -> Event:
+    """A service account was created. One of the platform goes to the platform's log."""
+    return _account_event("service_account.created", account, _account_fields(account))
+
+
+def service_account_updated(old: ServiceAccount, new: ServiceAccount) -> Event:
+    """A service account was changed. The event contains the old and new value of each changed field."""
+    before, after = _account_fields(old), _account_fields(new)
+    changes = {name: {"old": before[name], "new": value} for name, value in after.items() if before[name] != value}
+    return _account_event("service_account.updated", new, {"name": new.name, "changes": changes})
+
+
+def service_account_deleted(account: ServiceAccount) -> Event:
+    """A service account was deleted with its credentials."""
+    return _account_event("service_account.deleted", account, {"name": account.name})
+
+
+def credential_created(account: ServiceAccount, credential: Credential) -> Event:
+    """A credential of a service account was created."""
+    return _account_event("service_account.credential.created", account, {"name": account.name, **_credential_details(credential)})
+
+
+def credential_revoked(account: ServiceAccount, credential: Credential) -> Event:
+    """A credential of a service account was revoked."""
+    return _account_event("service_account.credential.revoked", account, {"name": account.name, **_credential_details(credential)})
+
+
+def _account_event(name: str, account: ServiceAccount, details: dict[str, Any]) -> Event:
+    return Event(EVENT_KINDS[name], str(account.id), org_id=account.org_id, details=details)
+
+
+def _account_fields(account: ServiceAccount) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "owner_id": str(account.owner_id),
+        "role": account.role,
+        "scopes": scopes_in_order(account.scopes),
+        "granted_capabilities": in_declared_order(account.granted),
+    }
+
+
+def _credential_details(credential: Credential) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "credential_id": str(credential.id),
+        "credential_name": credential.name,
+        "kind": credential.kind.value,
+        "expires_at": None if credential.expires_at is None else rfc3339(credential.expires_at),
+    }
+    if credential.trust is None:
+        return details | {"hint": credential.hint}
+    return details | {"issuer": credential.trust.issuer, "audience": credential.trust.audience, "subject": credential.trust.subject}

@@ -145,6 +145,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
         tx.record(events.user_removed(org_id, member.user_id, member.role))
         if member.role is not Role.MEMBER:  # the role member cannot invite
             await members.revoke_invitations_from(tx, org_id, member.user_id, None, now)
+            await members.void_stopped_accounts(tx, org_id, member.user_id, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

@@ -265,7 +265,7 @@ async def add_invited_member(
     created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
-    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationExpired.
+    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationNotPending, InvitationExpired.
     """
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
@@ -297,6 +297,7 @@ async def add_invited_member(
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
     elif not account.is_usable:
         raise InviteeCannotJoin
+    promoted_by = None if invitation.role is Role.MEMBER else await _require_promotable(tx, invitation)
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
     is_confirmed = by_mail or person is not None or account.origin_org_id == organization.id
@@ -308,11 +309,25 @@ async def add_invited_member(
             role=invitation.role,
             created_at=now,
             confirmed_at=now if is_confirmed else None,
-        )
+        ),
+        promoted_by=promoted_by,
     )
     tx.record(events.invitation_accepted(invitation, account.id))
     tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
     return account
+
+
+async def _require_promotable(tx: Transaction, invitation: Invitation) -> UUID | None:
+    """Return the service account that sent this invitation to a role above member, or None if a person did.
+
+    The account may have stopped since, for example because its owner was deactivated (security R-4).
+
+    Raises: InvitationNotPending.
+    """
+    may_promote = await tx.service_accounts.may_promote(invitation.org_id, invitation.invited_by)
+    if may_promote is False:
+        raise InvitationNotPending
+    return invitation.invited_by if may_promote else None
 
 
 # Expiry

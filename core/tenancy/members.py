@@ -12,7 +12,7 @@ from core.accounts import accounts
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, NotOfThisOrganization, OrganizationNotFound, Role
+from core.kernel.principals import Capability, Member, NotOfThisOrganization, OrganizationNotFound, Role
 from core.kernel.values import Email
 from core.tenancy import events, organizations
 from core.tenancy.members_rules import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member, OrganizationCaller, Person
+    from core.kernel.principals import OrganizationCaller, Person
     from core.kernel.values import Page
     from core.tenancy.organizations_rules import Membership
     from ports import Ports
@@ -108,7 +108,8 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
     """Change a member's role and return the member (decision 201, security R-1).
 
-    Nothing changes if the member already has this role.
+    Nothing changes if the member already has this role. What a service account made of a member ends
+    with the account, until a person sets the role.
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
     RoleUnknown; the errors of `organizations.lock_organization_for`.
@@ -123,10 +124,15 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             raise CannotChangeOwnerRole
         new_role = parse_assignable_role(role)
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+        is_person = isinstance(caller, Member)
         if new_role is not membership.role:
-            await tx.members.set_role(organization.id, user_id, new_role)
+            promoted_by = None if is_person or new_role is Role.MEMBER else caller.actor_id
+            await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
             await revoke_invitations_from(tx, organization.id, user_id, new_role, now)
+            await void_stopped_accounts(tx, organization.id, user_id, now)
+        elif is_person:  # the person answers for the role now, if a service account had given it
+            await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
     return ListedMember(user_id, account.email, name, account.is_platform_owner, replace(membership, role=new_role))
 
@@ -238,10 +244,12 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
-    The invitations are those that the user sent and those that the user received.
+    The invitations are those that the user sent and those that the user received. The user's service
+    accounts have stopped.
     """
     await tx.sessions.end_in_organization(org_id, [user_id], now)
     await revoke_invitations_from(tx, org_id, user_id, None, now)
+    await void_stopped_accounts(tx, org_id, user_id, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -267,6 +275,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
         await revoke_invitations_from(tx, organization.id, caller.user_id, Role.ADMIN, now)
+        await void_stopped_accounts(tx, organization.id, caller.user_id, now)
 
 
 async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
@@ -276,6 +285,25 @@ async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, 
     """
     for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
         tx.record(events.invitation_revoked(invitation))
+
+
+async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
+    """Void what the service accounts of a user gave above member, if the user can no longer own them (security R-4).
+
+    The caller has changed or removed the user's membership.
+    """
+    for account_id in await tx.service_accounts.stopped_of(org_id, owner_id):
+        await void_promotions(tx, org_id, account_id, now)
+
+
+async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:
+    """Void what a service account gave above member: pending invitations, and roles that no person has set since (security R-4)."""
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, frozenset(Role) - {Role.MEMBER}, now):
+        tx.record(events.invitation_revoked(invitation))
+    for user_id, role in await tx.members.undo_promotions(org_id, account_id):
+        tx.record(events.user_role_updated(org_id, user_id, role, Role.MEMBER))
+        await revoke_invitations_from(tx, org_id, user_id, Role.MEMBER, now)
+        await void_stopped_accounts(tx, org_id, user_id, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -10,8 +10,8 @@ from core.kernel.principals import ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
 from core.programs.api_resources_rules import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
-from core.programs.credentials_rules import ProgramClient, StoredCredential
-from core.programs.service_accounts_rules import ServiceAccountContext
+from core.programs.credentials_rules import Credential, ProgramClient, StoredCredential
+from core.programs.service_accounts_rules import ListedServiceAccount, ServiceAccount, ServiceAccountContext
 
 
 class ApiResourcesRead(Protocol):
@@ -86,12 +86,19 @@ class ApiResources(ApiResourcesRead, Protocol):
 
 
 class ServiceAccountsRead(Protocol):
-    """Read access to service accounts.
+    """Read access to service accounts. `org_id` is None for those of the platform.
 
     An account is live if the named credential is valid, and if its owner could create it now: an
     account of an organization needs an owner whose role there allows it, and an account of the
     platform needs a platform owner.
     """
+
+    async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
+        """Return a page of the accounts, newest first."""
+        ...
+
+    async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None: ...
+    async def count(self, org_id: UUID | None) -> int: ...
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         """Return the account, with the organization of `slug`, or None if the account is not live."""
@@ -103,7 +110,15 @@ class ServiceAccountsRead(Protocol):
 
 
 class ServiceAccounts(ServiceAccountsRead, Protocol):
-    """Write access to service accounts. Callers lock the organization before calling any method."""
+    """Write access to service accounts.
+
+    Callers lock the organization before calling any method. Those of the platform lock the accounts of the
+    platform owners who are involved, and then the service account.
+    """
+
+    async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
+        """Lock an account against requests of its programs and other changes, and return it."""
+        ...
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
         """Keep the account and its credential from being changed or revoked. Return its role, or None if it is not live.
@@ -111,6 +126,44 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         A credential that has expired during the request counts as valid. An account of the platform
         (`org_id` is None) has the role `owner` here.
         """
+        ...
+
+    async def add(self, account: ServiceAccount) -> None: ...
+
+    async def save(self, account: ServiceAccount) -> None:
+        """Save all fields of an account that can change."""
+        ...
+
+    async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
+        """Delete an account with its credentials."""
+        ...
+
+    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[UUID]:
+        """Return the accounts of this owner that have stopped, because the owner could not create them now."""
+        ...
+
+    async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
+        """Return whether a service account can still give roles above member. None: it is not a service account of this organization."""
+        ...
+
+
+class CredentialsRead(Protocol):
+    """Read access to the credentials of service accounts and API resources. `org_id` is None for those of the platform."""
+
+    async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
+        """Return the credentials of a program, newest first, including expired ones that are not removed yet."""
+        ...
+
+    async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None: ...
+
+
+class Credentials(CredentialsRead, Protocol):
+    """Write access to credentials. Callers lock the organization, or the service account of the platform."""
+
+    async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
+
+    async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
+        """Revoke a credential. Requests that use it now end first."""
         ...
 
 
@@ -157,6 +210,8 @@ class ProgramsReading(Protocol):
     @property
     def api_resources(self) -> ApiResourcesRead: ...
     @property
+    def credentials(self) -> CredentialsRead: ...
+    @property
     def service_accounts(self) -> ServiceAccountsRead: ...
     @property
     def program_clients(self) -> ProgramClientsRead: ...
@@ -167,6 +222,8 @@ class ProgramsTransaction(Protocol):
 
     @property
     def api_resources(self) -> ApiResources: ...
+    @property
+    def credentials(self) -> Credentials: ...
     @property
     def service_accounts(self) -> ServiceAccounts: ...
 

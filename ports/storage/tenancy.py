@@ -167,12 +167,16 @@ class Members(MembersRead, Confirmations, Protocol):
         """Lock and return the membership."""
         ...
 
-    async def add(self, membership: Membership) -> None:
-        """Add a membership and increment the member count. Raises: AlreadyMember."""
+    async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
+        """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
         ...
 
-    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
-        """Change the role of the membership, active or suspended."""
+    async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
+        """Change the role of the membership, active or suspended. `promoted_by` is the service account that gives it, if one does."""
+        ...
+
+    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
+        """Make those members again whom this service account gave a higher role. Return them with that role."""
         ...
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

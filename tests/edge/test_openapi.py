@@ -248,6 +248,14 @@ DELETE {resource}/assignments/{user_id}                           404
 GET    {resource}/clients                                         400 404
 PUT    {resource}/clients/{client_id}                             400 404
 DELETE {resource}/clients/{client_id}                             404
+GET    {org}/service-accounts                                     400 404
+POST   {org}/service-accounts                                     400 403 404
+GET    {account}                                                  404
+PATCH  {account}                                                  400 403 404
+DELETE {account}                                                  403 404
+GET    {account}/credentials                                      404
+POST   {account}/credentials                                      400 403 404
+DELETE {account}/credentials/{credential_id}                      403 404
 POST   {service}/rotate-secret                                    400 404
 DELETE {service}                                                  404
 POST   {service}/plans                                            404
@@ -316,6 +324,7 @@ GET    /assets/{name}                                             404
 SHORT: Final = {
     "{service}": "{org}/services/{service_slug}",
     "{resource}": "{org}/api-resources/{resource_id}",
+    "{account}": "{org}/service-accounts/{account_id}",
     "{org}": "/api/organizations/{org_slug}",
 }
 

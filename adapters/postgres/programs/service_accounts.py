@@ -8,7 +8,14 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.accounts_rules import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Capability, MembershipState, OrganizationStatus, Role
-from core.programs.service_accounts_rules import ServiceAccountContext
+from core.kernel.values import Email, Page, PageResult
+from core.programs.service_accounts_rules import (
+    ListedServiceAccount,
+    ServiceAccount,
+    ServiceAccountContext,
+    in_declared_order,
+    scopes_in_order,
+)
 
 # The owner could create the account `a` now (`service_accounts_rules.may_manage`).
 OWNER_MAY_OWN: Final = """
@@ -17,6 +24,16 @@ OWNER_MAY_OWN: Final = """
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
               else m.role = 'owner' or m.role = 'admin' and a.role in ('admin', 'member') end)"""
+# In the order in which `to_service_account` reads them
+COLUMNS: Final = "a.id, a.org_id, a.name, a.owner_id, a.role, a.scopes, a.granted, a.created_by, a.created_at, a.updated_at"
+# The address of the owner is shown only while they are a member, or a platform owner.
+LISTED: Final = f"""
+    select {COLUMNS}, w.email, {OWNER_MAY_OWN}
+    from service_accounts a
+    left join lateral (
+        select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
+        where u.id = a.owner_id and case when a.org_id is null then u.is_platform_owner else m.id is not null end) w on true"""
+OF_ORG: Final = "a.org_id is not distinct from %(org_id)s"
 # In the order of the fields of `AccountSummary`.
 SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"  # the text is SERVICE_ACCOUNT_EMAIL
 CREDENTIAL_IS_LIVE: Final = "c.client_id = a.id and (c.expires_at is null or c.expires_at > %(now)s)"
@@ -24,6 +41,26 @@ CREDENTIAL_IS_LIVE: Final = "c.client_id = a.id and (c.expires_at is null or c.e
 
 def _scopes(names: list[str] | None) -> frozenset[ApiScope] | None:
     return None if names is None else frozenset(ApiScope(name) for name in names)
+
+
+def to_service_account(row: Row) -> ServiceAccount:
+    return ServiceAccount(
+        id=row[0],
+        org_id=row[1],
+        name=row[2],
+        owner_id=row[3],
+        role=None if row[4] is None else Role(row[4]),
+        scopes=_scopes(row[5]),
+        granted=frozenset(Capability(right) for right in row[6]),
+        created_by=row[7],
+        created_at=row[8],
+        updated_at=row[9],
+    )
+
+
+def to_listed(row: Row) -> ListedServiceAccount:
+    email, is_active = row[10:]
+    return ListedServiceAccount(to_service_account(row), None if email is None else Email(email), is_active)
 
 
 def to_context(row: Row) -> ServiceAccountContext:
@@ -35,6 +72,27 @@ def to_context(row: Row) -> ServiceAccountContext:
 
 class ServiceAccounts(Repository):
     """Implements `ports.storage.programs.ServiceAccounts`."""
+
+    async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
+        # The outer join returns one row with the total if the page is empty.
+        rows = await self._all(
+            lambda row: row,
+            f"""
+            select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
+            left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
+            order by p.created_at desc, p.id desc""",
+            org_id=org_id,
+            limit=page.limit,
+            offset=page.offset,
+        )
+        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None:
+        return await self._one(to_listed, f"{LISTED} where {OF_ORG} and a.id = %(account_id)s", org_id=org_id, account_id=account_id)
+
+    async def count(self, org_id: UUID | None) -> int:
+        total = await self._one(lambda row: int(row[0]), f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
+        return total or 0
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         return await self._one(
@@ -71,3 +129,70 @@ class ServiceAccounts(Repository):
             account_id=account_id,
             credential_id=credential_id,
         )
+
+    async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
+        return await self._one(
+            to_service_account,
+            f"select {COLUMNS} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update",
+            org_id=org_id,
+            account_id=account_id,
+        )
+
+    async def add(self, account: ServiceAccount) -> None:
+        await self._run(
+            """
+            insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
+            values (%(id)s, %(org_id)s, %(name)s, %(owner_id)s, %(role)s, %(scopes)s, %(granted)s, %(created_by)s, %(created_at)s,
+                    %(updated_at)s)""",
+            created_by=account.created_by,
+            created_at=account.created_at,
+            **_changing(account),
+        )
+
+    async def save(self, account: ServiceAccount) -> None:
+        await self._run(
+            f"""
+            update service_accounts a set
+                name = %(name)s, owner_id = %(owner_id)s, role = %(role)s, scopes = %(scopes)s, granted = %(granted)s,
+                updated_at = %(updated_at)s
+            where {OF_ORG} and a.id = %(id)s""",
+            **_changing(account),
+        )
+
+    async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
+        await self._run(
+            f"""
+            with removed as (delete from service_accounts a where {OF_ORG} and a.id = %(account_id)s returning a.id)
+            delete from credentials c using removed where c.client_id = removed.id""",
+            org_id=org_id,
+            account_id=account_id,
+        )
+
+    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[UUID]:
+        return await self._all(
+            lambda row: row[0],
+            f"select a.id from service_accounts a where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id",
+            org_id=org_id,
+            owner_id=owner_id,
+        )
+
+    async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
+        return await self._one(
+            lambda row: bool(row[0]),
+            f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
+            org_id=org_id,
+            account_id=account_id,
+        )
+
+
+def _changing(account: ServiceAccount) -> dict[str, object]:
+    return {
+        "id": account.id,
+        "org_id": account.org_id,
+        "name": account.name,
+        "owner_id": account.owner_id,
+        "role": account.role,
+        "scopes": scopes_in_order(account.scopes),
+        "granted": in_declared_order(account.granted),
+        "updated_at": account.updated_at,
+    }

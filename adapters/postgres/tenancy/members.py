@@ -99,12 +99,12 @@ class Members(Repository):
             user_id=user_id,
         )
 
-    async def add(self, membership: Membership) -> None:
+    async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         await self._run(
             """
             with added as (
-                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-                values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at, promoted_by)
+                values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s, %(promoted_by)s)
                 returning org_id),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
@@ -117,14 +117,33 @@ class Members(Repository):
             role=membership.role,
             created_at=membership.created_at,
             confirmed_at=membership.confirmed_at,
+            promoted_by=promoted_by,
         )
 
-    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
+    async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
         await self._run(
-            "update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s",
+            """
+            update memberships set role = %(role)s, promoted_by = %(promoted_by)s
+            where org_id = %(org_id)s and user_id = %(user_id)s""",
             org_id=org_id,
             user_id=user_id,
             role=role,
+            promoted_by=promoted_by,
+        )
+
+    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
+        # A service account makes no owners. The condition keeps the owner if a later release has a bug.
+        return await self._all(
+            lambda row: (row[0], Role(row[1])),
+            """
+            with promoted as materialized (
+                select id, user_id, role from memberships
+                where org_id = %(org_id)s and promoted_by = %(account_id)s and role not in ('member', 'owner')
+                order by user_id for no key update)
+            update memberships m set role = 'member', promoted_by = null from promoted p
+            where m.id = p.id returning p.user_id, p.role""",
+            org_id=org_id,
+            account_id=account_id,
         )
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

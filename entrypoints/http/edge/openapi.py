@@ -191,6 +191,8 @@ PATH_PARAMETERS = {
     "api_key_id": "The id of the API key.",
     "resource_id": "The id of the API resource.",
     "client_id": "The client id of the application.",
+    "account_id": "The id of the service account.",
+    "credential_id": "The id of the credential.",
     "resource_type": "The resource type: `User` or `Group`.",
     "schema_id": "The URN of the schema.",
     "subscription_id": "The id of the subscription.",

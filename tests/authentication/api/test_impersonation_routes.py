@@ -94,6 +94,16 @@ REFUSED = {
     ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/assignments"),
+    *(
+        (method, f"/api/organizations/<org_slug>/service-accounts{path}")
+        for methods, path in [
+            ("POST", ""),
+            ("PATCH DELETE", "/<account_id>"),
+            ("POST", "/<account_id>/credentials"),
+            ("DELETE", "/<account_id>/credentials/<credential_id>"),
+        ]
+        for method in methods.split()
+    ),
     ("POST", "/api/organizations/<org_slug>/api-resources"),
     *(
         (method, f"/api/organizations/<org_slug>/api-resources/<resource_id>{path}")
@@ -142,6 +152,9 @@ ALLOWED = {
             ("GET", "services/<service_slug>/access"),
             ("GET", "services/<service_slug>/sign-in-preview"),
             ("GET", "services/<service_slug>/assignments"),
+            ("GET", "service-accounts"),
+            ("GET", "service-accounts/<account_id>"),
+            ("GET", "service-accounts/<account_id>/credentials"),
             ("GET", "api-resources"),
             ("GET", "api-resources/<resource_id>"),
             ("GET", "api-resources/<resource_id>/access"),

@@ -206,6 +206,15 @@ PUT    {resource}/clients/<client_id>         401  403  403  403  403  200  200 
 DELETE {resource}/clients/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/service-accounts                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/service-accounts                 401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {account}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {account}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {account}/credentials                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {account}/credentials                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {account}/credentials/<credential_id>  401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {account}                              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/plans                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -485,11 +494,13 @@ PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
 PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
+ACCOUNT: Final = f"{ORG}/service-accounts/<account_id>"
 RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
     "{org}": ORG,
     "{service}": SERVICE,
     "{resource}": RESOURCE,
+    "{account}": ACCOUNT,
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
@@ -583,6 +594,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
+    f"POST {ORG}/service-accounts": Request({"name": "Another Robot", "role": "member"}),
+    f"PATCH {ACCOUNT}": Request({"name": "A New Name"}),
+    f"POST {ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
     f"POST {SERVICE}/checkout": Request(

@@ -456,6 +456,7 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(await _add_api_resource(pool, organization, services[0], people["end-user"])),
+        **await _add_service_account(pool, organization, owner),
         "group_id": str(org),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
@@ -672,6 +673,36 @@ async def _add_api_resource(pool: Pool, organization: Organization, service: UUI
     await run_sql(pool, "update api_resource_clients set own_scopes = %s where resource_id = %s", list(scopes), resource)
     await run_sql(pool, "insert into api_resource_assignments values (%s, %s, %s, now())", organization.id, resource, user.id)
     return resource
+
+
+async def _add_service_account(pool: Pool, organization: Organization, owner: Account) -> Mapping[str, str]:
+    """Add a service account of the owner with a secret."""
+    slug, account, credential = organization.slug, new_id(), new_id()
+    await run_sql(
+        pool,
+        """
+        insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
+        values (%s, %s, %s, %s, 'admin', null, '{}', %s, now(), now())""",
+        account,
+        organization.id,
+        f"{slug.title()} Robot",
+        owner.id,
+        owner.id,
+    )
+    await run_sql(
+        pool,
+        """
+        insert into credentials (id, client_id, org_id, kind, name, hint, secret_hash, created_by, created_at)
+        values (%s, %s, %s, 'secret', %s, %s, %s, %s, now())""",
+        credential,
+        account,
+        organization.id,
+        f"{slug.title()} Secret",
+        f"gthc_{slug}",
+        digest(f"secret of {slug}"),
+        owner.id,
+    )
+    return {"account_id": str(account), "credential_id": str(credential)}
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:

@@ -1,0 +1,89 @@
+"""Credentials of service accounts and API resources: creation and revocation.
+
+The callers lock the program that a credential belongs to, and check the rights of their own caller.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.applications.client_settings_rules import parse_keys, thumbprint
+from core.kernel import scannable_secrets
+from core.kernel.errors import refuse
+from core.kernel.values import digest, new_id
+from core.programs.credentials_rules import (
+    MAX_FEDERATED,
+    MAX_STORED,
+    Credential,
+    CredentialExpiryInvalid,
+    CredentialFieldsInvalid,
+    CredentialKind,
+    CredentialNotFound,
+    TooManyCredentials,
+    TooManyTrusts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from core.programs.credentials_rules import NewCredential
+    from ports import Ports
+    from ports.storage import Transaction
+
+MAX_LIFETIME: Final = timedelta(days=3650)
+
+
+async def add(
+    ports: Ports, tx: Transaction, org_id: UUID | None, client_id: UUID, request: NewCredential, created_by: UUID
+) -> tuple[Credential, str | None]:
+    """Add a credential to a locked program. Return it, with its text if it is a secret.
+
+    Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, TooManyCredentials, TooManyTrusts; the
+    errors of `client_settings_rules.parse_keys` and `ports.crypto.ClientAssertions.check_keys`.
+    """
+    now, kind = ports.clock.now(), request.kind
+    if (request.public_key is not None) != (kind is CredentialKind.KEY) or (request.trust is not None) != (
+        kind is CredentialKind.FEDERATED
+    ):
+        raise CredentialFieldsInvalid
+    if request.expires_at is not None and not now < request.expires_at <= now + MAX_LIFETIME:
+        raise CredentialExpiryInvalid
+    key = None if request.public_key is None else _parse_key(ports, request.public_key)
+    live = [each for each in await tx.credentials.of_client(org_id, client_id) if each.expires_at is None or each.expires_at > now]
+    trusts = sum(each.kind is CredentialKind.FEDERATED for each in live)
+    if kind is CredentialKind.FEDERATED and trusts >= MAX_FEDERATED:
+        raise TooManyTrusts
+    if kind is not CredentialKind.FEDERATED and len(live) - trusts >= MAX_STORED:
+        raise TooManyCredentials
+    secret = scannable_secrets.generate(scannable_secrets.CREDENTIAL_PREFIX) if kind is CredentialKind.SECRET else None
+    hint = None if key is None else thumbprint(key)
+    credential = Credential(
+        id=new_id(),
+        client_id=client_id,
+        org_id=org_id,
+        kind=kind,
+        name=request.name,
+        hint=hint if secret is None else secret[: scannable_secrets.SHOWN_LENGTH],
+        public_key=key,
+        trust=request.trust,
+        expires_at=request.expires_at,
+        created_by=created_by,
+        created_at=now,
+    )
+    await tx.credentials.add(credential, None if secret is None else digest(secret))
+    return credential, secret
+
+
+def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
+    [parsed] = parse_keys([key])
+    ports.client_assertions.check_keys([parsed])
+    return parsed
+
+
+async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential:
+    """Remove a credential of a locked program, and return it. Raises: CredentialNotFound."""
+    credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(CredentialNotFound)
+    await tx.credentials.remove(org_id, client_id, credential_id)
+    return credential

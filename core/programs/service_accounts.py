@@ -1,0 +1,224 @@
+"""Service accounts of an organization, managed by its admins and its owner.
+
+No use case here accepts a service account as its caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability, Role
+from core.kernel.values import KEEP, Keep, new_id
+from core.programs import credentials, events
+from core.programs.service_accounts_rules import (
+    MAX_ACCOUNTS,
+    ListedServiceAccount,
+    NoServiceAccountChanges,
+    OnlyOwnersGrant,
+    OwnerCannotOwnServiceAccount,
+    ServiceAccount,
+    ServiceAccountAboveRole,
+    ServiceAccountNotFound,
+    TooManyServiceAccounts,
+    check_scopes,
+    grantable_capabilities,
+    may_manage,
+    parse_capabilities,
+    parse_role,
+)
+from core.tenancy import members, organizations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.kernel.api_scopes import ApiScope
+    from core.kernel.principals import Member
+    from core.kernel.values import Page, PageResult
+    from core.programs.credentials_rules import Credential, NewCredential
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewServiceAccount:
+    """A service account to create. `scopes` is None for all that the role allows, and `owner_id` for the caller."""
+
+    name: str
+    role: str
+    owner_id: UUID | None = None
+    scopes: frozenset[ApiScope] | None = None
+    granted: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountChanges:
+    """The new values of a service account. Fields that are KEEP stay as they are."""
+
+    name: str | Keep = KEEP
+    owner_id: UUID | Keep = KEEP
+    role: str | Keep = KEEP
+    scopes: frozenset[ApiScope] | Keep | None = KEEP
+    granted: Sequence[str] | Keep = KEEP
+
+
+async def create(ports: Ports, caller: Member, request: NewServiceAccount) -> ListedServiceAccount:
+    """Create a service account. It has no credential yet.
+
+    Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
+    ServiceAccountAboveRole, OnlyOwnersGrant, OwnerCannotOwnServiceAccount, TooManyServiceAccounts; the
+    errors of `organizations.lock_organization_for`.
+    """
+    role, now = parse_role(request.role), ports.clock.now()
+    scopes, granted = check_scopes(request.scopes, of_platform=False), parse_capabilities(request.granted, role)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE)
+        if not may_manage(role_of_caller, role):
+            raise ServiceAccountAboveRole
+        if granted and role_of_caller is not Role.OWNER:
+            raise OnlyOwnersGrant
+        if await tx.service_accounts.count(organization.id) >= MAX_ACCOUNTS:
+            raise TooManyServiceAccounts
+        account = ServiceAccount(
+            id=new_id(),
+            org_id=organization.id,
+            name=request.name,
+            owner_id=request.owner_id or caller.user_id,
+            role=role,
+            scopes=scopes,
+            granted=granted,
+            created_by=caller.user_id,
+            created_at=now,
+            updated_at=now,
+        )
+        await _require_owner(tx, account)
+        await tx.service_accounts.add(account)
+        tx.record(events.service_account_created(account))
+        return await tx.service_accounts.by_id(organization.id, account.id) or refuse(ServiceAccountNotFound)
+
+
+async def list_page(ports: Ports, caller: Member, page: Page) -> PageResult[ListedServiceAccount]:
+    """Return a page of the organization's service accounts, newest first."""
+    async with ports.storage.reading() as read:
+        return await read.service_accounts.page(caller.acts_in.id, page)
+
+
+async def find(ports: Ports, caller: Member, account_id: UUID) -> ListedServiceAccount:
+    """Return a service account of the organization. Raises: ServiceAccountNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
+
+
+async def update(ports: Ports, caller: Member, account_id: UUID, changes: ServiceAccountChanges) -> ListedServiceAccount:
+    """Change a service account. The change counts from its next request on.
+
+    A lower role takes away the granted capabilities that it does not have, and what the account gave
+    above member.
+
+    Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
+    CapabilityNotGrantable, OnlyOwnersGrant, OwnerCannotOwnServiceAccount; the errors of `_lock_for`.
+    """
+    if changes == ServiceAccountChanges():
+        raise NoServiceAccountChanges
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        old, role_of_caller = await _lock_for(tx, caller, account_id)
+        assert old.org_id is not None, "the account is one of the organization"
+        assert old.role is not None, "accounts of an organization have a role"
+        role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role)
+        if not may_manage(role_of_caller, role):
+            raise ServiceAccountAboveRole
+        if isinstance(changes.granted, Keep):
+            granted = old.granted & frozenset(grantable_capabilities(role))
+        else:
+            granted = parse_capabilities(changes.granted, role)
+        if not granted <= old.granted and role_of_caller is not Role.OWNER:
+            raise OnlyOwnersGrant
+        new = replace(
+            old,
+            name=old.name if isinstance(changes.name, Keep) else changes.name,
+            owner_id=old.owner_id if isinstance(changes.owner_id, Keep) else changes.owner_id,
+            role=role,
+            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=False),
+            granted=granted,
+        )
+        if (new.owner_id, new.role) != (old.owner_id, old.role):
+            await _require_owner(tx, new)
+        if new != old:
+            new = replace(new, updated_at=now)
+            await tx.service_accounts.save(new)
+            tx.record(events.service_account_updated(old, new))
+            if role is not Role.OWNER:  # others make nobody more than a member
+                await members.void_promotions(tx, old.org_id, account_id, now)
+        return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
+
+
+async def delete(ports: Ports, caller: Member, account_id: UUID) -> None:
+    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4).
+
+    Raises: the errors of `_lock_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account, _ = await _lock_for(tx, caller, account_id)
+        assert account.org_id is not None, "the account is one of the organization"
+        await tx.service_accounts.remove(account.org_id, account.id)
+        tx.record(events.service_account_deleted(account))
+        await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
+
+
+async def _lock_for(tx: Transaction, caller: Member, account_id: UUID) -> tuple[ServiceAccount, Role]:
+    """Lock the caller's organization and this service account. Return the account, and the caller's role, which is not below the account's.
+
+    Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of
+    `organizations.lock_organization_for`.
+    """
+    organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE)
+    account = await tx.service_accounts.lock(organization.id, account_id) or refuse(ServiceAccountNotFound)
+    if account.role is None or not may_manage(role_of_caller, account.role):
+        raise ServiceAccountAboveRole
+    return account, role_of_caller
+
+
+async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
+    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount."""
+    assert account.org_id is not None, "the account is one of an organization"
+    assert account.role is not None, "accounts of an organization have a role"
+    membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
+    owner = await tx.accounts.by_id(account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
+    if not owner.is_usable or not may_manage(membership.role, account.role):
+        raise OwnerCannotOwnServiceAccount
+
+
+# Credentials
+
+
+async def create_credential(ports: Ports, caller: Member, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
+    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again.
+
+    Raises: the errors of `_lock_for` and `credentials.add`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account, _ = await _lock_for(tx, caller, account_id)
+        credential, secret = await credentials.add(ports, tx, account.org_id, account.id, request, caller.user_id)
+        tx.record(events.credential_created(account, credential))
+    return credential, secret
+
+
+async def list_credentials(ports: Ports, caller: Member, account_id: UUID) -> list[Credential]:
+    """Return the credentials of a service account, newest first. Raises: ServiceAccountNotFound."""
+    async with ports.storage.reading() as read:
+        await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
+        return await read.credentials.of_client(caller.acts_in.id, account_id)
+
+
+async def revoke_credential(ports: Ports, caller: Member, account_id: UUID, credential_id: UUID) -> None:
+    """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
+
+    Raises: CredentialNotFound; the errors of `_lock_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account, _ = await _lock_for(tx, caller, account_id)
+        credential = await credentials.remove(tx, account.org_id, account.id, credential_id)
+        tx.record(events.credential_revoked(account, credential))

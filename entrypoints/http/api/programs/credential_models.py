@@ -1,0 +1,107 @@
+"""The request and the responses of credentials, which service accounts and API resources have."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from core.programs.credentials_rules import Credential, CredentialKind, NewCredential, parse_trust
+from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.context import app_context
+
+
+class CredentialRequest(RequestModel):
+    """A new credential of a service account or an API resource."""
+
+    kind: Annotated[CredentialKind, Field(strict=False)] = Field(
+        description="`secret`: we create a client secret. `key`: the program signs assertions with a private key (private_key_jwt). "
+        "`federated`: the program presents the token that its pipeline gets from its own provider."
+    )
+    name: Name = Field(description="A name that tells the credentials apart.", examples=["Production 2026"])
+    public_key: dict[str, Any] | None = Field(
+        default=None, description="With `key`: the public key as a JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519."
+    )
+    issuer: Text | None = Field(
+        default=None,
+        description="With `federated`: the issuer of the pipeline's tokens.",
+        examples=["https://token.actions.githubusercontent.com"],
+    )
+    audience: Text | None = Field(
+        default=None, description="With `federated`: the `aud` that the pipeline's tokens must have. By default our issuer, the base URL."
+    )
+    subject: Text | None = Field(
+        default=None,
+        description="With `federated`: the `sub` that the pipeline's tokens must have. `*` stands for one whole part between `:` and `/`, "
+        "but not for one of the first two parts.",
+        examples=["repo:acme/shop:ref:refs/heads/main"],
+    )
+    expires_at: DateTime | None = Field(default=None, description="When the credential expires. Without it, it does not expire.")
+
+
+class CredentialResponse(ResponseModel):
+    """A credential without its secret."""
+
+    id: UUID = Field(description="The id of the credential.")
+    kind: CredentialKind = Field(description="How the program authenticates with it.")
+    name: str = Field(description="The name of the credential.")
+    hint: str | None = Field(description="The start of the secret, or the thumbprint of the key (RFC 7638). Null for a pipeline.")
+    issuer: str | None = Field(description="The issuer of the pipeline's tokens, or null.")
+    audience: str | None = Field(description="The `aud` of the pipeline's tokens, or null.")
+    subject: str | None = Field(description="The pattern for the `sub` of the pipeline's tokens, or null.")
+    expires_at: Timestamp | None = Field(description="When the credential expires, in UTC. Null if it does not expire.")
+    created_by: UUID = Field(description="The id of the user who created it.")
+    created_at: Timestamp = Field(description="The time at which it was created, in UTC.")
+    last_used_at: Timestamp | None = Field(
+        description="The time of the last use, in UTC, or null if it was never used. It can be up to one minute too early."
+    )
+
+
+class CreatedCredentialResponse(CredentialResponse):
+    """A new credential. No other response contains the secret."""
+
+    secret: str | None = Field(
+        default=None,
+        exclude_if=lambda secret: secret is None,
+        description="With the kind `secret`: the client secret. It is returned only once.",
+    )
+
+
+class CredentialListResponse(ResponseModel):
+    """The credentials of a service account or an API resource."""
+
+    credentials: list[CredentialResponse] = Field(description="The credentials, newest first, including expired ones for 30 days.")
+
+
+def to_credential_request(data: CredentialRequest) -> NewCredential:
+    """Return the request for the use case. Raises: the errors of `parse_trust`."""
+    base_url = app_context().base_url
+    has_trust = not (data.issuer is data.audience is data.subject is None)
+    trust = parse_trust(data.issuer or "", data.audience or base_url, data.subject or "", base_url) if has_trust else None
+    return NewCredential(data.kind, data.name, public_key=data.public_key, trust=trust, expires_at=data.expires_at)
+
+
+def _fields(credential: Credential) -> dict[str, Any]:
+    trust = credential.trust
+    return {
+        "id": credential.id,
+        "kind": credential.kind,
+        "name": credential.name,
+        "hint": credential.hint,
+        "issuer": None if trust is None else trust.issuer,
+        "audience": None if trust is None else trust.audience,
+        "subject": None if trust is None else trust.subject,
+        "expires_at": credential.expires_at,
+        "created_by": credential.created_by,
+        "created_at": credential.created_at,
+        "last_used_at": credential.last_used_at,
+    }
+
+
+def to_credential_response(credential: Credential) -> CredentialResponse:
+    """Return the response for a credential."""
+    return CredentialResponse(**_fields(credential))
+
+
+def to_created_response(credential: Credential, secret: str | None) -> CreatedCredentialResponse:
+    """Return the response for a new credential, with its secret if it has one."""
+    return CreatedCredentialResponse(**_fields(credential), secret=secret)

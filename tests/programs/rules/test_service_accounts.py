@@ -1,0 +1,76 @@
+"""Service accounts and trusts in pipelines: the pure rules."""
+
+import pytest
+
+from core.kernel.principals import CAPABILITIES, NEVER_GRANTED, Capability, Role
+from core.programs.credentials_rules import PipelineTrust, SubjectPatternInvalid, parse_trust
+from core.programs.service_accounts_rules import grantable_capabilities, may_manage
+
+ISSUER = "https://token.actions.githubusercontent.com"
+
+
+def trust(subject: str) -> PipelineTrust:
+    return parse_trust(ISSUER, "https://sso.example.com", subject, "https://sso.example.com")
+
+
+@pytest.mark.parametrize(
+    ("manager", "allowed"),
+    [(Role.OWNER, {Role.OWNER, Role.ADMIN, Role.MEMBER}), (Role.ADMIN, {Role.ADMIN, Role.MEMBER}), (Role.MEMBER, set())],
+)
+def test_nobody_manages_an_account_above_their_role(manager: Role, allowed: set[Role]) -> None:
+    assert {role for role in Role if may_manage(manager, role)} == allowed
+
+
+def test_some_capabilities_are_never_granted() -> None:
+    for role in Role:
+        assert set(grantable_capabilities(role)) == CAPABILITIES[role] - NEVER_GRANTED
+    of_platform = set(grantable_capabilities(None))
+    assert of_platform
+    assert all(capability.is_of_platform for capability in of_platform)
+    assert Capability.PLATFORM_OWN not in of_platform
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "matches"),
+    [
+        ("repo:acme/shop:ref:refs/heads/main", "repo:acme/shop:ref:refs/heads/main", True),
+        ("repo:acme/shop:ref:refs/heads/main", "repo:acme/shop:ref:refs/heads/Main", False),
+        ("repo:acme/shop:ref:refs/heads/main", "repo:acme/shop:ref:refs/heads/main2", False),
+        ("repo:acme/shop:ref:refs/heads/*", "repo:acme/shop:ref:refs/heads/main", True),
+        ("repo:acme/shop:ref:refs/heads/*", "repo:acme/shop:ref:refs/heads/", False),
+        ("repo:acme/shop:ref:refs/heads/*", "repo:acme/shop:ref:refs/heads/a/b", False),
+        ("repo:acme/shop:ref:refs/heads/*", "repo:acme/shop:ref:refs/heads/a:b", False),
+        ("repo:acme/*:environment:prod", "repo:acme/shop:environment:prod", True),
+        ("repo:acme/*:environment:prod", "repo:acme/shop:evil:environment:prod", False),
+        ("repo:acme/*:environment:prod", "repo:acme/shop/x:environment:prod", False),
+        ("repo:acme/*:environment:prod", "repo:acme/:environment:prod", False),
+        ("repo:acme/*:environment:*", "repo:acme:shop:environment:prod", False),  # another separator
+        ("repo:acme/shop:ref:refs/heads/*", "repo:acme/shop:ref:refs/heads/main\n", False),
+        ("build-42", "build-42", True),
+        ("build-42", "build-43", False),
+        ("a:b.c", "a:bxc", False),  # no character has a meaning but *
+    ],
+)
+def test_a_subject_matches_part_by_part(pattern: str, subject: str, matches: bool) -> None:
+    assert trust(pattern).accepts_subject(subject) is matches
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*",
+        "**",
+        "*:*",
+        "repo:*",
+        "repo:*/shop",
+        "*:acme/shop",
+        "repo:acme/shop:ref:*main",
+        "repo:acme/shop:**",
+        "repo:ac*me/shop",
+        "a\nb",
+        "",
+    ],
+)
+def test_patterns_that_would_accept_strangers_are_refused(pattern: str) -> None:
+    with pytest.raises(SubjectPatternInvalid):
+        trust(pattern)
