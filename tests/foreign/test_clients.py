@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+from joserfc.jwk import ECKey
 
 from tests.foreign.conftest import Start
 from tests.foreign.gatehouse import EMAIL, NAME, Gatehouse
@@ -28,16 +29,21 @@ SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, NODE.parent /
 
 @dataclass(frozen=True)
 class Application:
-    """An application: the command that starts it, its redirect URI, and whether it has `/userinfo` and `/refresh`."""
+    """An application: the command that starts it, its redirect URI, and whether it has `/userinfo` and `/refresh`.
+
+    `has_key`: it gets a private key instead of the client secret, and must push its requests and bind its tokens.
+    """
 
     name: str
     command: str
     callback: str = "/callback"
     renews: bool = False
+    has_key: bool = False
 
 
 APPLICATIONS: Final = [
     Application("openid-client", f"node {SCRIPTS}/openid_client.mjs", renews=True),
+    Application("openid-client-bound", f"node {SCRIPTS}/openid_client_bound.mjs", renews=True, has_key=True),
     Application("passport-openidconnect", f"node {SCRIPTS}/passport.mjs"),
     Application("auth-js", f"node {SCRIPTS}/auth_js.mjs", "/auth/callback/gatehouse"),
     Application("authlib", f"uvicorn --app-dir {PROGRAMS} authlib_starlette:app --port $PORT", renews=True),
@@ -52,13 +58,21 @@ def claims_in(browser: FormBrowser) -> dict[str, Any]:
     return claims
 
 
+def demands(key: ECKey) -> dict[str, Any]:
+    """Return the settings of an application with this key, which must push its requests and bind its tokens."""
+    public = {"jwks": {"keys": [key.as_dict(private=False)]}}
+    return {**public, "require_pushed_authorization_requests": True, "dpop_bound_access_tokens": True}
+
+
 @pytest.mark.parametrize("application", APPLICATIONS, ids=lambda application: application.name)
 def test_a_user_signs_in(application: Application, gatehouse: Gatehouse, forms: Forms, start: Start) -> None:
     require("node", NODE / "node_modules" / "express", PYTHON / "python")
     with Port() as port:
         address = f"http://localhost:{port.number}"
-        client = gatehouse.register(application.name, f"{address}{application.callback}")
-        start(f"exec {application.command}", port.number, ADDRESS=address, PORT=str(port.number), **client.variables)
+        key = ECKey.generate_key("P-256", {"kid": "one"})
+        client = gatehouse.register(application.name, f"{address}{application.callback}", **(demands(key) if application.has_key else {}))
+        variables = {**client.variables, **({"PRIVATE_KEY": json.dumps(key.as_dict(private=True))} if application.has_key else {})}
+        start(f"exec {application.command}", port.number, ADDRESS=address, PORT=str(port.number), **variables)
 
         browser = forms(address)
         browser.open(f"{address}/login")
