@@ -33,6 +33,7 @@ from adapters.crypto import (
     Argon2Passwords,
     JwtClientAssertions,
     JwtDpopProofs,
+    JwtPipelineTokens,
     JwtTokens,
     TotpCodes,
     X509Certificates,
@@ -43,7 +44,7 @@ from adapters.email.message import EmailTemplates
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
-from adapters.http.client_keys import HttpClientKeys
+from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import AllowedTarget, Guard, parse_allowed_targets, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
 from adapters.http.payments import HttpPayments, PaymentSettings
@@ -196,6 +197,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         codes=TotpCodes(),
         tokens=JwtTokens(base_url, api_audience=settings.api_audience),
         client_assertions=JwtClientAssertions(),
+        pipeline_tokens=JwtPipelineTokens(),
         dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
@@ -206,6 +208,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock),
+        issuer_keys=HttpIssuerKeys(sender, clock),
         user_agents=UserAgents(),
         geoip=geoip(settings),
         anonymizers=anonymizers(settings),

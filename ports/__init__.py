@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.kernel.policy import Policy
-from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, Tokens
+from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, PipelineTokens, Tokens
 from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
@@ -13,6 +13,7 @@ from ports.outside import (
     GeoIp,
     HttpSender,
     IdentityProviders,
+    IssuerKeys,
     MailTransport,
     Payments,
     TxtRecords,
@@ -32,6 +33,7 @@ class Ports:
     codes: OneTimeCodes
     tokens: Tokens
     client_assertions: ClientAssertions
+    pipeline_tokens: PipelineTokens
     dpop_proofs: DpopProofs
     certificates: Certificates
     saml: SamlDocuments
@@ -42,6 +44,7 @@ class Ports:
     payments: Payments
     sender: HttpSender
     client_keys: ClientKeys
+    issuer_keys: IssuerKeys
     user_agents: UserAgentParser
     geoip: GeoIp
     anonymizers: Anonymizers

@@ -196,6 +196,23 @@ class ClientAssertions(Protocol):
         ...
 
 
+class PipelineTokens(Protocol):
+    """The tokens that pipelines get from a provider of their own, and present as client assertions."""
+
+    def issuer(self, token: str) -> str | None:
+        """Return the claim `iss` without verifying anything, or None if there is none."""
+        ...
+
+    def read(self, token: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Verify the type and the signature of a token and return its claims, which the caller checks.
+
+        Only the algorithms of `client_settings_rules.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
+
+        Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
+        """
+        ...
+
+
 class DpopProofs(Protocol):
     """DPoP proofs (RFC 9449), and the keys of nonces that this process knows."""
 

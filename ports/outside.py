@@ -134,6 +134,21 @@ class ClientKeys(Protocol):
         ...
 
 
+class IssuerKeys(Protocol):
+    """The public keys of the issuers whose tokens programs present, found by their metadata (OpenID Connect Discovery; security W-1).
+
+    They are cached like `ClientKeys`.
+    """
+
+    async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """Return the keys of the issuer, and whether they were fetched now. It returns within 10 s. Raises: ClientAssertionInvalid."""
+        ...
+
+    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
+        """Return keys that are newer than `keys`, as `ClientKeys.get_newer` does. Raises: ClientAssertionInvalid."""
+        ...
+
+
 class IdentityProviders(Protocol):
     """The external identity providers that the operator configured (security O-8).
 

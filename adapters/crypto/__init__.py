@@ -1,7 +1,7 @@
 """Passwords, one-time codes, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
-from adapters.crypto.client_assertions import JwtClientAssertions
+from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens
 from adapters.crypto.dpop import JwtDpopProofs
 from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TotpCodes
@@ -17,6 +17,7 @@ __all__ = [
     "IdTokenKeyUnknown",
     "JwtClientAssertions",
     "JwtDpopProofs",
+    "JwtPipelineTokens",
     "JwtTokens",
     "TotpCodes",
     "X509Certificates",

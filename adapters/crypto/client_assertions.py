@@ -1,4 +1,4 @@
-"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523)."""
+"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523), and those that pipelines get from a provider of their own."""
 
 import json
 from typing import Any, Final
@@ -29,23 +29,7 @@ class JwtClientAssertions:
         return subject if isinstance(subject, str) else None
 
     def read(self, assertion: str, keys: Keys) -> dict[str, Any]:
-        _check_form(assertion)
-        try:
-            header = self._jws.get_unverified_header(assertion)
-        except (jwt.InvalidTokenError, ValueError):
-            raise ClientAssertionInvalid("it is not a signed JWT") from None
-        algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
-        if algorithm not in ASSERTION_ALGORITHMS:
-            raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
-        # Each kind of our own tokens has another type (RFC 8725 section 3.11).
-        if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
-            raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
-        try:
-            return _parse(self._jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
-        except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
-            raise AssertionKeyUnknown from None
-        except (KeyUnusable, jwt.InvalidTokenError, ValueError):
-            raise ClientAssertionInvalid("its signature cannot be verified with the registered key") from None
+        return _read(self._jws, assertion, keys)
 
     def check_keys(self, keys: Keys) -> None:
         for key in keys:
@@ -53,6 +37,48 @@ class JwtClientAssertions:
                 load_key(key, key.get("alg") or _ALGORITHM_OF_TYPE[key["kty"]])
             except KeyUnusable:
                 raise ClientKeysInvalid from None
+
+
+class JwtPipelineTokens:
+    """Implements `ports.crypto.PipelineTokens` with PyJWT.
+
+    It is a verifier of its own, because other parties sign these tokens, with keys that are not ours (security J-1).
+    """
+
+    def __init__(self) -> None:
+        self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
+
+    def issuer(self, token: str) -> str | None:
+        try:
+            _check_form(token)
+            issuer = _parse(self._jws.decode_complete(token, options={"verify_signature": False})["payload"]).get("iss")
+        except (ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
+            return None
+        return issuer if isinstance(issuer, str) else None
+
+    def read(self, token: str, keys: Keys) -> dict[str, Any]:
+        return _read(self._jws, token, keys)
+
+
+def _read(jws: jwt.PyJWS, assertion: str, keys: Keys) -> dict[str, Any]:
+    """Verify an assertion and return its claims. Raises: ClientAssertionInvalid, AssertionKeyUnknown."""
+    _check_form(assertion)
+    try:
+        header = jws.get_unverified_header(assertion)
+    except (jwt.InvalidTokenError, ValueError):
+        raise ClientAssertionInvalid("it is not a signed JWT") from None
+    algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
+    if algorithm not in ASSERTION_ALGORITHMS:
+        raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
+    # Each kind of our own tokens has another type (RFC 8725 section 3.11).
+    if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
+        raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
+    try:
+        return _parse(jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
+    except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
+        raise AssertionKeyUnknown from None
+    except (KeyUnusable, jwt.InvalidTokenError, ValueError):
+        raise ClientAssertionInvalid("its signature cannot be verified with the key") from None
 
 
 def _check_form(assertion: str) -> None:

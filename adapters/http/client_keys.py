@@ -1,18 +1,20 @@
-"""The keys that OAuth clients publish at URLs of their own, fetched through the guard (security W-1)."""
+"""The keys that OAuth clients and the issuers of pipelines publish, fetched through the guard (security W-1)."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from adapters.http.provider_keys import REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
-from core.kernel.outbound import Reply, SendFailed
+from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
+from core.kernel.uris import is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
-MAX_CACHED: Final = 1000  # clients; those that were used longest ago are forgotten first
+MAX_CACHED: Final = 1000  # URLs; those that were used longest ago are forgotten first
+DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 
 class HttpGetter(Protocol):
@@ -23,48 +25,87 @@ class HttpGetter(Protocol):
         ...
 
 
-class HttpClientKeys:
-    """Implements `ports.outside.ClientKeys`. Concurrent requests of a client share one fetch."""
+class FetchedKeys:
+    """The keys that another party publishes, by its URL. Concurrent requests share one fetch."""
+
+    keys_name: ClassVar[str]  # in reasons
 
     def __init__(self, sender: HttpGetter, clock: Clock) -> None:
         self._sender = sender
         self._clock = clock
-        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self._parties: OrderedDict[str, _Party] = OrderedDict()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
-        return await self._client(url).cache.get(lambda: self._fetch(url))
+        return await self._party(url).cache.get(lambda: self._fetch(url))
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Keys | None:
-        return await self._client(url).cache.get_newer(keys, lambda: self._fetch(url))
+        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url))
 
-    def _client(self, url: str) -> "_Client":
-        client = self._clients.get(url)
-        if client is None:
-            client = self._clients[url] = _Client(ProviderKeys(self._clock))
-            if len(self._clients) > MAX_CACHED:
-                self._clients.popitem(last=False)
-        self._clients.move_to_end(url)
-        return client
+    def _party(self, url: str) -> "_Party":
+        party = self._parties.get(url)
+        if party is None:
+            party = self._parties[url] = _Party(ProviderKeys(self._clock))
+            if len(self._parties) > MAX_CACHED:
+                self._parties.popitem(last=False)
+        self._parties.move_to_end(url)
+        return party
 
     async def _fetch(self, url: str) -> Keys:
         """Fetch the keys. After a failure, there is no other attempt for REFETCH_PAUSE, because anyone can send a forged assertion."""
-        client, now = self._client(url), self._clock.now()
-        if client.failed_at is not None and now < client.failed_at + REFETCH_PAUSE:
-            raise ClientAssertionInvalid("the keys at the client's jwks_uri were not available")
-        try:
-            reply = await self._sender.get(url, FETCH_WITHIN)
-            jwks = parse_json(reply.body) if reply.status == 200 else None
-        except (SendFailed, UpstreamFailed):
-            jwks = None
-        keys = jwks.get("keys") if isinstance(jwks, dict) else None
-        if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
-            client.failed_at = now
-            raise ClientAssertionInvalid("the keys at the client's jwks_uri are not available")
-        client.failed_at = None
+        party, now = self._party(url), self._clock.now()
+        if party.failed_at is not None and now < party.failed_at + REFETCH_PAUSE:
+            raise ClientAssertionInvalid(f"{self.keys_name} were not available")
+        keys = await self._request(url)
+        if keys is None:
+            party.failed_at = now
+            raise ClientAssertionInvalid(f"{self.keys_name} are not available")
+        party.failed_at = None
         return keys
 
+    async def _request(self, url: str) -> Keys | None:
+        """Return the keys of the party with this URL, or None if they are not available."""
+        raise NotImplementedError
 
-class _Client:
+    async def _get_object(self, url: str) -> dict[str, Any]:
+        """Return the JSON object at this URL, or an empty one."""
+        try:
+            reply = await self._sender.get(url, FETCH_WITHIN)
+            found = parse_json(reply.body) if reply.status == 200 else None
+        except (SendFailed, UpstreamFailed):
+            found = None
+        return found if isinstance(found, dict) else {}
+
+    async def _get_keys(self, url: str) -> Keys | None:
+        """Return the JWK set at this URL, or None if there is none (RFC 7517 section 5)."""
+        keys = (await self._get_object(url)).get("keys")
+        return keys if isinstance(keys, list) and all(isinstance(key, dict) for key in keys) else None
+
+
+class HttpClientKeys(FetchedKeys):
+    """Implements `ports.outside.ClientKeys`."""
+
+    keys_name = "the keys at the client's jwks_uri"
+
+    async def _request(self, url: str) -> Keys | None:
+        return await self._get_keys(url)
+
+
+class HttpIssuerKeys(FetchedKeys):
+    """Implements `ports.outside.IssuerKeys`: two requests, for the metadata of an issuer and for its keys."""
+
+    keys_name = "the keys of its issuer"
+
+    async def _request(self, url: str) -> Keys | None:
+        metadata = await self._get_object(f"{url.removesuffix('/')}{DISCOVERY_PATH}")
+        keys_url = metadata.get("jwks_uri")
+        # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3).
+        if metadata.get("issuer") != url or not isinstance(keys_url, str):
+            return None
+        # With http it is the loopback interface, which the guard refuses, unless the operator allows it.
+        return await self._get_keys(keys_url) if len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
+
+
+class _Party:
     """The cached keys at one URL, and the time of the last fetch if it failed."""
 
     def __init__(self, cache: ProviderKeys) -> None:

@@ -24,9 +24,18 @@ from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
 from adapters.anonymizers import NoAnonymizers
-from adapters.crypto import AesVault, Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtTokens, TotpCodes, X509Certificates
+from adapters.crypto import (
+    AesVault,
+    Argon2Passwords,
+    JwtClientAssertions,
+    JwtDpopProofs,
+    JwtPipelineTokens,
+    JwtTokens,
+    TotpCodes,
+    X509Certificates,
+)
 from adapters.email.message import EmailTemplates
-from adapters.http.client_keys import HttpClientKeys
+from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
@@ -140,7 +149,7 @@ def with_loopback_sender(ports: Ports) -> Ports:
     machine is unpredictable.
     """
     sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
-    return replace(ports, sender=sender, client_keys=HttpClientKeys(sender, ports.clock))
+    return replace(ports, sender=sender, client_keys=HttpClientKeys(sender, ports.clock), issuer_keys=HttpIssuerKeys(sender, ports.clock))
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -166,6 +175,7 @@ async def make_ports(
         codes=TotpCodes(),
         tokens=copy(_tokens_with_key()),
         client_assertions=JwtClientAssertions(),
+        pipeline_tokens=JwtPipelineTokens(),
         dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
@@ -176,6 +186,7 @@ async def make_ports(
         payments=HttpPayments(None, clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock),
+        issuer_keys=HttpIssuerKeys(sender, clock),
         user_agents=user_agents(),
         geoip=FakeGeoIp(),
         anonymizers=NoAnonymizers(),

@@ -48,16 +48,16 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
     values = [audience] if isinstance(audience, str) else audience
     if not isinstance(values, list) or len(values) != 1 or not isinstance(values[0], str) or values[0] not in audiences:
         raise ClientAssertionInvalid("its aud must be exactly one value, the issuer of this server")
-    expires_at, token_id = _time(get("exp")), get("jti")
+    expires_at, token_id = read_time(get("exp")), get("jti")
     if expires_at is None or expires_at + LEEWAY <= now:
         raise ClientAssertionInvalid("its exp is missing or has passed")
     if expires_at > now + MAX_LIFETIME + LEEWAY:
         raise ClientAssertionInvalid("its exp must be at most 10 minutes ahead")
     for name in ("iat", "nbf"):
-        starts_at = _time(claims[name]) if name in claims else now
+        starts_at = read_time(claims[name]) if name in claims else now
         if starts_at is None or starts_at > now + LEEWAY:
             raise ClientAssertionInvalid("its iat or nbf is not a time, or is in the future")
-    issued_at = _time(get("iat"))
+    issued_at = read_time(get("iat"))
     if issued_at is not None and expires_at > issued_at + MAX_LIFETIME + LEEWAY:
         raise ClientAssertionInvalid("its exp must be at most 10 minutes after its iat")
     if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
@@ -65,7 +65,7 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
     return token_id, expires_at + LEEWAY
 
 
-def _time(value: object) -> datetime | None:
+def read_time(value: object) -> datetime | None:
     """Return the time of a NumericDate (RFC 7519 section 2), or None if the value is not one."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.federation.oauth import pipeline_tokens_rules as pipelines
 from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid, check_claims
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
 from core.kernel import scannable_secrets
@@ -91,6 +92,20 @@ async def identify_client_or_program(
 async def _authenticate_program(
     ports: Ports, stored: Sequence[StoredCredential], assertion: str, base_url: str, limit: tuple[Bucket, ...]
 ) -> ProgramClient:
+    """Authenticate a program with one of its private keys, or with the token of a pipeline that it trusts.
+
+    Raises: ClientInvalid, ClientAssertionInvalid.
+    """
+    issuer = ports.pipeline_tokens.issuer(assertion)
+    trusts = [credential for credential in stored if credential.trust is not None and credential.trust.issuer == issuer]
+    if trusts and issuer is not None and issuer != base_url:
+        return await _authenticate_pipeline(ports, trusts, issuer, assertion, limit)
+    return await _authenticate_by_key(ports, stored, assertion, base_url, limit)
+
+
+async def _authenticate_by_key(
+    ports: Ports, stored: Sequence[StoredCredential], assertion: str, base_url: str, limit: tuple[Bucket, ...]
+) -> ProgramClient:
     """Authenticate a program with one of its private keys. The assertion works once, in all processes.
 
     Raises: ClientInvalid, ClientAssertionInvalid.
@@ -108,6 +123,43 @@ async def _authenticate_program(
             await statements.program_clients.count_use(credential.client.credential_id, client_id, (), now)
         return replace(credential.client, wait=wait)
     raise AssertionKeyUnknown
+
+
+async def _authenticate_pipeline(
+    ports: Ports, trusts: Sequence[StoredCredential], issuer: str, token: str, limit: tuple[Bucket, ...]
+) -> ProgramClient:
+    """Authenticate a service account with the token of a pipeline. `trusts` are its credentials for this issuer.
+
+    Only keys of this issuer are tried, so a token of another issuer never passes for one of it. The token
+    works until it expires.
+
+    Raises: ClientAssertionInvalid.
+    """
+    now = ports.clock.now()
+    claims = await _read_pipeline_token(ports, issuer, token)
+    pipelines.check_times(claims, now)
+    for credential in trusts:
+        if credential.trust is not None and pipelines.is_trusted(claims, credential.trust):
+            client = credential.client
+            async with ports.storage.autocommit() as statements:
+                wait = await statements.program_clients.count_use(client.credential_id, client.client_id, limit, now)
+            return replace(client, wait=wait)
+    raise pipelines.PipelineTokenRefused("has another audience or subject than the credentials of this service account")
+
+
+async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping[str, Any]:
+    """Return the claims of a token that a key of the issuer signed. The issuer may have replaced the cached keys.
+
+    Raises: ClientAssertionInvalid.
+    """
+    keys, is_new = await ports.issuer_keys.get(issuer)
+    try:
+        return ports.pipeline_tokens.read(token, keys)
+    except AssertionKeyUnknown:
+        newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys)
+        if newer is None:
+            raise
+        return ports.pipeline_tokens.read(token, newer)
 
 
 async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
