@@ -145,9 +145,13 @@ PRESENTER_HAS_KEY: Final = """
      and (%(key_thumbprint)s::text is not null
           or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
 
-# Whether the refresh token of the session stays the same. Those of a service whose tokens are all bound
-# are useless without its key or its credentials, so they are not rotated (FAPI 2.0 section 5.3.2.1).
-KEEPS_REFRESH_TOKEN: Final = "exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens)"  # noqa: S105  (SQL)
+# Whether the refresh token of the session stays the same. That of a service whose tokens are all bound
+# is useless without its key or the credentials of the service, so it is not rotated (FAPI 2.0 section
+# 5.3.2.1). Sessions that are older than the setting may be bound to neither.
+IS_NOT_ROTATED: Final = """
+    exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens
+            and (s.key_thumbprint is not null
+                 or s.grant_type = 'authorization_code' and k.client_secret_hash is not null and not k.pkce_without_secret))"""
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
@@ -509,7 +513,7 @@ class Sessions(Repository):
             to_rotated_session,
             f"""
             with spent as (
-                update refresh_tokens t set rotated_at = case when not {KEEPS_REFRESH_TOKEN} then %(now)s end
+                update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
                 {IMPERSONATOR_JOIN}

@@ -171,6 +171,10 @@ async def test_a_client_can_be_made_to_use_bound_tokens_only(shop: BoundClient, 
     assert error(await phone.party.refresh(earlier["refresh_token"])) == (400, "invalid_grant")
     direct = await phone.party.api.post("/api/auth/refresh", {"refresh_token": earlier["refresh_token"]})
     assert direct.status == 401
+    # Such a token is bound to no key. So it is still rotated, and a second use is found.
+    phone.nonce = shop.nonce
+    refreshed = await phone.refresh(earlier["refresh_token"])
+    assert (refreshed.json["token_type"], refreshed.json["refresh_token"] != earlier["refresh_token"]) == ("DPoP", True)
 
 
 async def test_the_refresh_tokens_of_such_a_client_are_not_rotated(shop: BoundClient, phone: BoundClient, pool: Pool) -> None:
