@@ -67,6 +67,18 @@ def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event
     return _resource_user_event("api_resource.user.unassigned", resource, user_id)
 
 
+def resource_credential_created(resource: ApiResource, credential: Credential) -> Event:
+    """A credential of an API resource was created."""
+    details = {**_resource_details(resource), **_credential_details(credential)}
+    return _resource_event("api_resource.credential.created", resource, details)
+
+
+def resource_credential_revoked(resource: ApiResource, credential: Credential) -> Event:
+    """A credential of an API resource was revoked."""
+    details = {**_resource_details(resource), **_credential_details(credential)}
+    return _resource_event("api_resource.credential.revoked", resource, details)
+
+
 def _resource_event(name: str, resource: ApiResource, details: dict[str, Any]) -> Event:
     return Event(EVENT_KINDS[name], str(resource.id), org_id=resource.org_id, details=details)
 

@@ -248,6 +248,9 @@ DELETE {resource}/assignments/{user_id}                           404
 GET    {resource}/clients                                         400 404
 PUT    {resource}/clients/{client_id}                             400 404
 DELETE {resource}/clients/{client_id}                             404
+GET    {resource}/credentials                                     404
+POST   {resource}/credentials                                     400 404
+DELETE {resource}/credentials/{credential_id}                     404
 GET    {org}/service-accounts                                     400 404
 POST   {org}/service-accounts                                     400 403 404
 GET    {account}                                                  404

@@ -210,7 +210,13 @@ class ApiResources(Repository):
         )
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
-        await self._run("delete from api_resources where org_id = %(org_id)s and id = %(id)s", org_id=org_id, id=resource_id)
+        await self._run(
+            """
+            with removed as (delete from api_resources where org_id = %(org_id)s and id = %(id)s returning id)
+            delete from credentials c using removed where c.client_id = removed.id""",
+            org_id=org_id,
+            id=resource_id,
+        )
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
         await self._run(

@@ -109,6 +109,8 @@ REFUSED = {
         (method, f"/api/organizations/<org_slug>/api-resources/<resource_id>{path}")
         for methods, path in [
             ("PATCH DELETE", ""),
+            ("POST", "/credentials"),
+            ("DELETE", "/credentials/<credential_id>"),
             ("PUT", "/access"),
             ("POST", "/assignments"),
             ("PUT DELETE", "/assignments/<user_id>"),
@@ -157,6 +159,7 @@ ALLOWED = {
             ("GET", "service-accounts/<account_id>/credentials"),
             ("GET", "api-resources"),
             ("GET", "api-resources/<resource_id>"),
+            ("GET", "api-resources/<resource_id>/credentials"),
             ("GET", "api-resources/<resource_id>/access"),
             ("GET", "api-resources/<resource_id>/assignments"),
             ("GET", "api-resources/<resource_id>/clients"),

@@ -204,6 +204,9 @@ DELETE {resource}/assignments/<user_id>       401  403  403  403  403  204  204 
 GET    {resource}/clients                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {resource}/clients/<client_id>         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}/clients/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/credentials                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {resource}/credentials                 401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}/credentials/<credential_id> 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/service-accounts                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -594,6 +597,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
+    f"POST {RESOURCE}/credentials": Request({"kind": "secret", "name": "Spare"}),
+    f"DELETE {RESOURCE}/credentials/<credential_id>": Request(things={"credential_id": "{resource_credential_id}"}),
     f"POST {ORG}/service-accounts": Request({"name": "Another Robot", "role": "member"}),
     f"PATCH {ACCOUNT}": Request({"name": "A New Name"}),
     f"POST {ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}),

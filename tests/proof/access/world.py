@@ -54,6 +54,7 @@ from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
+from tests.support.programs import add_service_account
 from tests.support.saml import new_certificate
 from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
@@ -444,6 +445,7 @@ async def _add_tenant(
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
+    resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
     ends = now + timedelta(days=30)
     plan = UUID(service_things["used_plan_id"])
     subscription = await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
@@ -455,7 +457,8 @@ async def _add_tenant(
         **email_sign_in,
         **service_things,
         **directory,
-        "resource_id": str(await _add_api_resource(pool, organization, services[0], people["end-user"])),
+        "resource_id": str(resource),
+        "resource_credential_id": await _add_credential(pool, organization, resource, "Orders API"),
         **await _add_service_account(pool, organization, owner),
         "group_id": str(org),
         "webhook_id": str(webhook),
@@ -677,32 +680,27 @@ async def _add_api_resource(pool: Pool, organization: Organization, service: UUI
 
 async def _add_service_account(pool: Pool, organization: Organization, owner: Account) -> Mapping[str, str]:
     """Add a service account of the owner with a secret."""
-    slug, account, credential = organization.slug, new_id(), new_id()
-    await run_sql(
-        pool,
-        """
-        insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
-        values (%s, %s, %s, %s, 'admin', null, '{}', %s, now(), now())""",
-        account,
-        organization.id,
-        f"{slug.title()} Robot",
-        owner.id,
-        owner.id,
-    )
+    account = await add_service_account(pool, organization.id, owner.id, name=f"{organization.slug.title()} Robot")
+    return {"account_id": str(account), "credential_id": await _add_credential(pool, organization, account, "Robot")}
+
+
+async def _add_credential(pool: Pool, organization: Organization, client_id: UUID, name: str) -> str:
+    """Add a secret of a service account or an API resource. Return the id of the credential."""
+    slug, credential = organization.slug, new_id()
     await run_sql(
         pool,
         """
         insert into credentials (id, client_id, org_id, kind, name, hint, secret_hash, created_by, created_at)
         values (%s, %s, %s, 'secret', %s, %s, %s, %s, now())""",
         credential,
-        account,
+        client_id,
         organization.id,
-        f"{slug.title()} Secret",
-        f"gthc_{slug}",
-        digest(f"secret of {slug}"),
-        owner.id,
+        f"Secret of the {name} of {slug.title()}",
+        f"gthc_{slug}{name}",
+        digest(f"secret of {name} of {slug}"),
+        client_id,
     )
-    return {"account_id": str(account), "credential_id": str(credential)}
+    return str(credential)
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
