@@ -7,9 +7,11 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.crypto import JwtDpopProofs
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
+from core.authentication.tokens import dpop
+from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, ProofReplayed, SentProof
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.dpop import BoundClient
@@ -310,6 +312,16 @@ async def test_after_a_crash_of_the_database_proofs_from_before_are_refused(shop
     code = await shop.party.code()
     await run_sql(pool, "delete from dpop_nonce_keys")
     assert error(await shop.exchange(code)) == (400, "use_dpop_nonce")
+
+
+async def test_processes_share_nonces_and_used_proofs(shop: BoundClient, ports: Ports) -> None:
+    await shop.learn_nonce()
+    other = replace(ports, dpop_proofs=JwtDpopProofs())  # as in a process that has just started
+    assert await dpop.current_nonce(other) == shop.nonce
+    sent = SentProof(shop.proof("POST", TOKEN), "POST", BASE_URL + TOKEN)
+    await dpop.use(ports, await dpop.read_proof(ports, sent))
+    with pytest.raises(ProofReplayed):
+        await dpop.use(other, await dpop.read_proof(other, sent))
 
 
 async def test_other_refusals_name_the_scheme_too(shop: BoundClient, pool: Pool, clock: FakeClock) -> None:
