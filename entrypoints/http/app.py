@@ -37,7 +37,7 @@ from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
 from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
-from entrypoints.http.api.programs import api_resources, resource_credentials, service_accounts
+from entrypoints.http.api.programs import api_resources, platform_service_accounts, resource_credentials, service_accounts
 from entrypoints.http.api.provisioning import blocks as directory_blocks
 from entrypoints.http.api.provisioning import discovery as scim_discovery
 from entrypoints.http.api.provisioning import groups as scim_groups
@@ -126,6 +126,7 @@ BLUEPRINTS: Final = (
     (governance, "Platform owners: organizations, their lifecycle, tiers and limits."),
     (platform_users, "Platform owners: users, second factors, and platform ownership."),
     (user_access, "Platform owners: the access of a user, the end of sessions, and password resets."),
+    (platform_service_accounts, "Platform owners: service accounts of the platform, and their credentials."),
     (impersonation, "Platform owners: impersonation of users."),
     (platform_log, "Platform owners: the platform's log."),
     (installation, "Platform owners: health of the installation, and its settings."),

@@ -259,6 +259,14 @@ DELETE {account}                                                  403 404
 GET    {account}/credentials                                      404
 POST   {account}/credentials                                      400 403 404
 DELETE {account}/credentials/{credential_id}                      403 404
+GET    /api/platform/service-accounts                             400
+POST   /api/platform/service-accounts                             400
+GET    {of_platform}                                              404
+PATCH  {of_platform}                                              400 404
+DELETE {of_platform}                                              404
+GET    {of_platform}/credentials                                  404
+POST   {of_platform}/credentials                                  400 404
+DELETE {of_platform}/credentials/{credential_id}                  404
 POST   {service}/rotate-secret                                    400 404
 DELETE {service}                                                  404
 POST   {service}/plans                                            404
@@ -327,6 +335,7 @@ GET    /assets/{name}                                             404
 SHORT: Final = {
     "{service}": "{org}/services/{service_slug}",
     "{resource}": "{org}/api-resources/{resource_id}",
+    "{of_platform}": "/api/platform/service-accounts/{account_id}",
     "{account}": "{org}/service-accounts/{account_id}",
     "{org}": "/api/organizations/{org_slug}",
 }

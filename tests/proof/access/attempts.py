@@ -25,6 +25,7 @@ SPIES = {
     "foreign-application": "application",
     "foreign-key": "key",
     "foreign-directory": "directory",
+    "foreign-robot": "granted-robot",
     "foreign-waiting": "waiting",
     "foreign-browser": "browser",
 }

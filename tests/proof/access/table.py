@@ -13,6 +13,7 @@ from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
 from tests.proof.access.console import console_operations, console_rows, personal_pages
+from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -335,6 +336,15 @@ GET    {platform}/owners                      401  403  403  403  403  403  403 
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 
+GET    {platform}/service-accounts            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/service-accounts            401  403  403  403  403  403  403  201  403  403  403  403  403  403  403  403  403  401  403
+GET    {robot}                                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PATCH  {robot}                                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {robot}/credentials                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {robot}/credentials                    401  403  403  403  403  403  403  201  403  403  403  403  403  403  403  403  403  401  403
+DELETE {robot}/credentials/<credential_id>    401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+DELETE {robot}                                401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
 GET    /health                                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /health/live                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /health/ready                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -498,12 +508,15 @@ PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
 ACCOUNT: Final = f"{ORG}/service-accounts/<account_id>"
+PLATFORM_ACCOUNT: Final = "/api/platform/service-accounts/<account_id>"
+THEIR_ACCOUNT: Final = {"account_id": "{platform_account_id}", "credential_id": "{platform_credential_id}"}
 RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
     "{org}": ORG,
     "{service}": SERVICE,
     "{resource}": RESOURCE,
     "{account}": ACCOUNT,
+    "{robot}": PLATFORM_ACCOUNT,
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
@@ -597,6 +610,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
+    "POST /api/platform/service-accounts": Request({"name": "Another Robot"}),
+    **{f"{way} {PLATFORM_ACCOUNT}": Request(things=THEIR_ACCOUNT) for way in ("GET", "DELETE")},
+    f"PATCH {PLATFORM_ACCOUNT}": Request({"name": "A New Name"}, things=THEIR_ACCOUNT),
+    f"GET {PLATFORM_ACCOUNT}/credentials": Request(things=THEIR_ACCOUNT),
+    f"POST {PLATFORM_ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}, things=THEIR_ACCOUNT),
+    f"DELETE {PLATFORM_ACCOUNT}/credentials/<credential_id>": Request(things=THEIR_ACCOUNT),
     f"POST {RESOURCE}/credentials": Request({"kind": "secret", "name": "Spare"}),
     f"DELETE {RESOURCE}/credentials/<credential_id>": Request(things={"credential_id": "{resource_credential_id}"}),
     f"POST {ORG}/service-accounts": Request({"name": "Another Robot", "role": "member"}),
@@ -872,6 +891,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
 # Routes that ignore a kind of credentials are tried with the strongest ones of that kind.
 _OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
 _OF_KEYS: Final = frozenset({"key"})
+_OF_ROBOTS: Final = frozenset({"granted-robot"})
 _OF_BROWSERS: Final = frozenset({"browser"})
 _OF_DIRECTORIES: Final = frozenset({"directory"})
 # A token is optional here, but an invalid one is refused.
@@ -902,6 +922,8 @@ def read_matrix() -> dict[str, dict[str, str]]:
     directories = _read(SCIM, DIRECTORIES)
     others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
+    robots = robot_rows(rows, _read(OF_ORGANIZATION, ROBOTS), _read(OF_PLATFORM, PLATFORM_ROBOTS))
+    rows = {route: row | robots[route] for route, row in rows.items()}
     if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
         raise ValueError("a route is in more than one table")
     return rows
@@ -909,6 +931,10 @@ def read_matrix() -> dict[str, dict[str, str]]:
 
 def worth_trying(route: str) -> frozenset[str]:
     """Return the callers for a route: all, or some of those with credentials that it ignores."""
+    return _others_worth_trying(route) | (frozenset(ALL_ROBOTS) if route in _READS_TOKENS else _OF_ROBOTS)
+
+
+def _others_worth_trying(route: str) -> frozenset[str]:
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
     if "/scim/" in route:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
@@ -940,3 +966,4 @@ def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 _OF_A_PAGE: Final = frozenset(_read(PAGES, {"else": "else", **BROWSERS}))
 _OF_BOTH: Final = frozenset(_read(ALIKE, {**PEOPLE, **BROWSERS}))
+_READS_TOKENS: Final = frozenset(route for route, row in read_matrix().items() if row["revoked-robot"] == "401")

@@ -10,10 +10,13 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import OrganizationStatus, Permission, Role, has_capability
+from core.kernel.api_scopes import scope_of
+from core.kernel.principals import NEVER_GRANTED, OrganizationStatus, Permission, Role, has_capability
 from entrypoints.http.edge.access import Access, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
+from tests.proof.access.robots import Robot
+from tests.proof.access.robots_table import ALL_ROBOTS
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.proof.access.world import KEYS, Caller, World
@@ -69,12 +72,21 @@ def rights_missing(access: Access, caller: Caller) -> bool:
     """Return whether the decorator refuses a member because of the role, or an API key because of its permissions."""
     if access.permission is not None:
         return caller.permissions is not None and access.permission not in caller.permissions
+    if caller.robot is not None:
+        return is_role_missing(access, caller.robot, caller)
     has_credentials = caller.is_signed_in_browser if access.name == "member_page" else caller.session is not None
     if access.capability is None or not has_credentials or caller.is_application or caller.role is None:
         return False
     if access.capability.is_of_platform:
         return False  # no organization is concerned
     return not has_capability(caller.role, access.capability)
+
+
+def is_role_missing(access: Access, robot: Robot, caller: Caller) -> bool:
+    """Return whether the decorator refuses a service account in its own organization because of its role."""
+    if access.name != "member" or access.capability is None or robot.role is None or not robot.is_live:
+        return False
+    return robot.org_id == caller.at.organization.id and not has_capability(robot.role, access.capability)
 
 
 def difference(answer: Answer, expected: str) -> str | None:
@@ -126,6 +138,15 @@ REFUSES_INSIDE = {
     "POST /app/account/delete": "owners, and sign-ins without the second factor (security Y-3)",
 }
 
+# Routes that refuse service accounts even if they are granted the capability.
+ACTS_ON_THE_USER = {
+    "POST /api/organizations/<org_slug>/select": "changes the session of the user",
+    "POST /api/organizations/<org_slug>/leave": "ends the membership of the user",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
+    "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "begins a subscription of the user",
+    "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
+}
+
 
 # Routes without a decorator for credentials: they read the token themselves. Callers have none with the scope `openid`.
 READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
@@ -148,7 +169,7 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
     for way, row in TABLE.items():
         route = without_variant(way)
         for name, expected in row.items():
-            refusal = decorator_refusal(access_of(views[route]), world.callers[name])
+            refusal = decorator_refusal(route, access_of(views[route]), world.callers[name])
             if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
                 continue
             if refusal is None and expected == TO_SIGN_IN and route in SENDS_TO_SIGN_IN:
@@ -157,12 +178,14 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
                 continue
             if refusal is None and expected[:3] in ("401", "403") and route in READS_THE_TOKEN_INSIDE:
                 continue
+            if refusal is None and expected == "403" and route in ACTS_ON_THE_USER and name in ALL_ROBOTS:
+                continue
             if (refusal or "") != (expected if expected in CODES else ""):
                 wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'allows it'}")
     assert not wrong, "\n".join(wrong)
 
 
-def decorator_refusal(access: Access, caller: Caller) -> str | None:
+def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
     if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
         return None
@@ -190,6 +213,8 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
         return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
     if caller.directory is not None and access.security == "bearer":
         return NO_ACCESS_TOKEN
+    if caller.robot is not None and access.security == "bearer":
+        return robot_refusal(route, access, caller.robot, caller)
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
@@ -206,9 +231,32 @@ def decorator_refusal(access: Access, caller: Caller) -> str | None:
     return "403" if caller.impersonated and access.outlives else None
 
 
+def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a service account, or None if the decorator allows it."""
+    if not robot.is_live or access.name == "pre_auth":
+        return "401"
+    capability, organization = access.capability, caller.at.organization
+    if access.name not in ("member", "platform_owner") or capability is None:
+        return "403"
+    if access.name == "platform_owner":
+        if robot.org_id is not None:
+            return "403"
+    elif robot.role is None or robot.org_id != organization.id or not has_capability(robot.role, capability):
+        return "403"
+    elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+        return "403*"
+    if (access.needs_person or access.outlives) and capability not in robot.granted - NEVER_GRANTED:
+        return "403"
+    return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
+
+
 def test_the_table_agrees_with_the_inventory() -> None:
     """Compare the roles, and the rule that an organization must be active."""
-    by_path = {unnamed(route): row for route, row in TABLE.items() if route == without_variant(route)}
+    by_path = {
+        unnamed(route): {caller: status for caller, status in row.items() if caller not in ALL_ROBOTS}
+        for route, row in TABLE.items()
+        if route == without_variant(route)
+    }
     wrong = []
     for endpoint in ENDPOINTS:
         documented = endpoint.row

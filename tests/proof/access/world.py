@@ -50,11 +50,19 @@ from tests.proof.access.belongings import (
     wait_for_code,
 )
 from tests.proof.access.openid import add_openid_sessions, with_openid
+from tests.proof.access.robots import (
+    NARROW,
+    NARROW_ON_PLATFORM,
+    Robot,
+    add_organization_account,
+    add_platform_account,
+    add_robot,
+    add_secret,
+)
 from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
-from tests.support.programs import add_service_account
 from tests.support.saml import new_certificate
 from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
@@ -113,6 +121,7 @@ class Caller:
     key_of: Tenant | None = None
     cookie: str | None = None  # the cookie of a browser on our pages
     is_signed_in_browser: bool = False
+    robot: Robot | None = None
     own: Mapping[str, str] = field(default_factory=dict, repr=False)  # personal things
 
     @property
@@ -125,6 +134,8 @@ class Caller:
             return {"X-Api-Key": self.key}
         if self.directory is not None:
             return {"Authorization": f"Bearer {self.directory}"}
+        if self.robot is not None:
+            return {"Authorization": f"Bearer {self.robot.token}"}
         token = self.pre_auth if self.session is None else self.session.access_token
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
@@ -158,7 +169,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     belongings = Belongings(ports, pool)
     steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
     stranger = await _add_person(ports, "stranger@nowhere.example")
-    impersonator = Impersonator(steward, await sign_in(ports, steward), belongings)
+    platform_things = await add_platform_account(pool, steward)
+    impersonator = Impersonator(steward, await sign_in(ports, steward), belongings, platform_things)
     # This user is a member of two organizations. Neither must learn about the other.
     both = await _add_person(ports, "both@between.example")
     rival = await _add_tenant(ports, pool, RIVAL, impersonator, both=both)
@@ -173,7 +185,17 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _browser(ports, pool, suspended, belongings, suspended.people["owner"], "suspended-browser"),
         await _application(ports, pool, suspended, belongings, suspended.people["end-user"], "suspended-application"),
         replace((await _people_of(ports, pool, pending, belongings))[0], name="pending"),
+        await _robot(ports, pool, rival, belongings, "foreign-robot", Role.OWNER, granted=True),
+        await _robot(ports, pool, rival, belongings, "foreign-narrow-robot", Role.OWNER, scopes=NARROW),  # so that its scope is no secret
+        await _robot(ports, pool, suspended, belongings, "suspended-robot", Role.OWNER, granted=True),
     ]
+    of_platform = {
+        "platform-robot": await add_robot(ports, pool, None, steward, None),
+        "platform-granted": await add_robot(ports, pool, None, steward, None, granted=True),
+        "platform-narrow": await add_robot(ports, pool, None, steward, None, scopes=NARROW_ON_PLATFORM),
+        "platform-revoked": await add_robot(ports, pool, None, steward, None, granted=True, revoked=True),
+        "platform-stopped": await add_robot(ports, pool, None, stranger, None, granted=True, is_live=False),
+    }
     stranger_session = await sign_in(ports, stranger)
     stranger_things = _own(await belongings.of(stranger, "nowhere"), stranger_session)
     steward_things = _own(await belongings.of(steward, "platform"), impersonator.session)
@@ -208,6 +230,13 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
         await _browser(ports, pool, home, belongings, home.people["admin"], "admin-browser"),
         await _impersonating_browser(ports, pool, home, belongings, steward),
+        *[await _robot(ports, pool, home, belongings, f"{role}-robot", role) for role in Role],
+        await _robot(ports, pool, home, belongings, "granted-robot", Role.OWNER, granted=True),
+        await _robot(ports, pool, home, belongings, "narrow-robot", Role.OWNER, granted=True, scopes=NARROW),
+        await _robot(ports, pool, home, belongings, "revoked-robot", Role.OWNER, granted=True, revoked=True),
+        await _robot(ports, pool, home, belongings, "stopped-robot", Role.ADMIN, granted=True, owner="member"),
+        replace(rival_callers["foreign-robot"], name="visiting-robot", at=home),
+        *(Caller(name=name, at=home, robot=robot, own=steward_things) for name, robot in of_platform.items()),
         replace(of_stranger, at=home, role=None),
         replace(of_steward, at=home, role=None),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
@@ -223,6 +252,7 @@ class Impersonator:
     steward: Account
     session: SignedIn
     belongings: Belongings
+    platform_things: Mapping[str, str]
 
     async def impersonate(self, ports: Ports, organization: Organization, account: Account) -> UUID:
         """Impersonate a member of an organization. Return the id of the entry in the platform's log."""
@@ -305,6 +335,16 @@ def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
 
 async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
     return await add_account(ports, email, password_of(email), **changes)
+
+
+async def _robot(
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, name: str, role: Role, *, owner: str = "owner", **settings: Any
+) -> Caller:
+    """Add a service account that calls. In requests about a user, it sends the personal things of its owner."""
+    account, organization = tenant.people[owner], tenant.organization
+    robot = await add_robot(ports, pool, organization, account, role, is_live=owner == "owner", **settings)
+    own = _own(await belongings.of(account, organization.slug), await sign_in(ports, account, organization.id))
+    return Caller(name=name, at=tenant, robot=robot, own=own)
 
 
 async def _people_of(
@@ -458,8 +498,9 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(resource),
-        "resource_credential_id": await _add_credential(pool, organization, resource, "Orders API"),
-        **await _add_service_account(pool, organization, owner),
+        "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
+        **await add_organization_account(pool, organization, owner),
+        **impersonator.platform_things,
         "group_id": str(org),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
@@ -676,31 +717,6 @@ async def _add_api_resource(pool: Pool, organization: Organization, service: UUI
     await run_sql(pool, "update api_resource_clients set own_scopes = %s where resource_id = %s", list(scopes), resource)
     await run_sql(pool, "insert into api_resource_assignments values (%s, %s, %s, now())", organization.id, resource, user.id)
     return resource
-
-
-async def _add_service_account(pool: Pool, organization: Organization, owner: Account) -> Mapping[str, str]:
-    """Add a service account of the owner with a secret."""
-    account = await add_service_account(pool, organization.id, owner.id, name=f"{organization.slug.title()} Robot")
-    return {"account_id": str(account), "credential_id": await _add_credential(pool, organization, account, "Robot")}
-
-
-async def _add_credential(pool: Pool, organization: Organization, client_id: UUID, name: str) -> str:
-    """Add a secret of a service account or an API resource. Return the id of the credential."""
-    slug, credential = organization.slug, new_id()
-    await run_sql(
-        pool,
-        """
-        insert into credentials (id, client_id, org_id, kind, name, hint, secret_hash, created_by, created_at)
-        values (%s, %s, %s, 'secret', %s, %s, %s, %s, now())""",
-        credential,
-        client_id,
-        organization.id,
-        f"Secret of the {name} of {slug.title()}",
-        f"gthc_{slug}{name}",
-        digest(f"secret of {name} of {slug}"),
-        client_id,
-    )
-    return str(credential)
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
