@@ -107,6 +107,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.service_account.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),
             *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
             *_kinds(

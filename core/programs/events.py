@@ -9,6 +9,7 @@ from core.kernel.values import rfc3339
 from core.programs.service_accounts_rules import in_declared_order, scopes_in_order
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.programs.api_resources_rules import ApiResource, ResourceClient
@@ -65,6 +66,12 @@ def user_assigned_to_resource(resource: ApiResource, user_id: UUID) -> Event:
 def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event:
     """The assignment of a user to an API resource ended. The end of a membership records none."""
     return _resource_user_event("api_resource.user.unassigned", resource, user_id)
+
+
+def account_resource_updated(resource: ApiResource, account: ServiceAccount, scopes: Sequence[str]) -> Event:
+    """A service account has other scopes of an API resource. None: it gets no tokens for it any more."""
+    details = {**_resource_details(resource), "service_account_id": str(account.id), "service_account_name": account.name}
+    return _resource_event("api_resource.service_account.updated", resource, {**details, "scopes": list(scopes)})
 
 
 def resource_credential_created(resource: ApiResource, credential: Credential) -> Event:

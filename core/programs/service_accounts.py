@@ -118,13 +118,13 @@ async def update(ports: Ports, caller: Member, account_id: UUID, changes: Servic
     above member.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant, OwnerCannotOwnServiceAccount; the errors of `_lock_for`.
+    CapabilityNotGrantable, OnlyOwnersGrant, OwnerCannotOwnServiceAccount; the errors of `lock_for`.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old, role_of_caller = await _lock_for(tx, caller, account_id)
+        old, role_of_caller = await lock_for(tx, caller, account_id)
         assert old.org_id is not None, "the account is one of the organization"
         assert old.role is not None, "accounts of an organization have a role"
         role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role)
@@ -158,17 +158,17 @@ async def update(ports: Ports, caller: Member, account_id: UUID, changes: Servic
 async def delete(ports: Ports, caller: Member, account_id: UUID) -> None:
     """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4).
 
-    Raises: the errors of `_lock_for`.
+    Raises: the errors of `lock_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        account, _ = await _lock_for(tx, caller, account_id)
+        account, _ = await lock_for(tx, caller, account_id)
         assert account.org_id is not None, "the account is one of the organization"
         await tx.service_accounts.remove(account.org_id, account.id)
         tx.record(events.service_account_deleted(account))
         await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
 
 
-async def _lock_for(tx: Transaction, caller: Member, account_id: UUID) -> tuple[ServiceAccount, Role]:
+async def lock_for(tx: Transaction, caller: Member, account_id: UUID) -> tuple[ServiceAccount, Role]:
     """Lock the caller's organization and this service account. Return the account, and the caller's role, which is not below the account's.
 
     Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of
@@ -197,10 +197,10 @@ async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
 async def create_credential(ports: Ports, caller: Member, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
     """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again.
 
-    Raises: the errors of `_lock_for` and `credentials.add`.
+    Raises: the errors of `lock_for` and `credentials.add`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        account, _ = await _lock_for(tx, caller, account_id)
+        account, _ = await lock_for(tx, caller, account_id)
         credential, secret = await credentials.add(ports, tx, account.org_id, account.id, request, caller.user_id)
         tx.record(events.credential_created(account, credential))
     return credential, secret
@@ -216,9 +216,9 @@ async def list_credentials(ports: Ports, caller: Member, account_id: UUID) -> li
 async def revoke_credential(ports: Ports, caller: Member, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
 
-    Raises: CredentialNotFound; the errors of `_lock_for`.
+    Raises: CredentialNotFound; the errors of `lock_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        account, _ = await _lock_for(tx, caller, account_id)
+        account, _ = await lock_for(tx, caller, account_id)
         credential = await credentials.remove(tx, account.org_id, account.id, credential_id)
         tx.record(events.credential_revoked(account, credential))

@@ -68,6 +68,24 @@ class CapabilityNotGrantable(Invalid):
     """One of these capabilities does not exist, is not one of the account's role, or can never be granted."""
 
 
+class ResourceNotGranted(NotFound):
+    """This service account has no scopes of this API resource."""
+
+
+class NoResourceScopes(Invalid):
+    """List at least one scope of the API resource. To take all scopes away, delete the grant."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountResource:
+    """An API resource that a service account gets tokens for, and the scopes that it has there."""
+
+    resource_id: UUID
+    identifier: str
+    name: str
+    scopes: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccount:
     """A program that acts for an organization or for the platform. Times are UTC.

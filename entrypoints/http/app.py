@@ -37,7 +37,13 @@ from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
 from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
-from entrypoints.http.api.programs import api_resources, platform_service_accounts, resource_credentials, service_accounts
+from entrypoints.http.api.programs import (
+    api_resources,
+    platform_service_accounts,
+    resource_credentials,
+    service_account_resources,
+    service_accounts,
+)
 from entrypoints.http.api.provisioning import blocks as directory_blocks
 from entrypoints.http.api.provisioning import discovery as scim_discovery
 from entrypoints.http.api.provisioning import groups as scim_groups
@@ -94,6 +100,7 @@ BLUEPRINTS: Final = (
     (api_resources, "API resources: APIs of an organization that applications get access tokens for."),
     (resource_credentials, "Credentials of API resources, with which an API asks about the tokens that it receives."),
     (service_accounts, "Service accounts: programs that call this API for an organization, and their credentials."),
+    (service_account_resources, "The scopes of API resources that service accounts get for themselves."),
     (end_users, "Users of an organization's services, and their sessions."),
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
     (saml, "SAML configuration and certificate of a service."),

@@ -11,7 +11,7 @@ from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
 from core.programs.api_resources_rules import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.credentials_rules import Credential, ProgramClient, StoredCredential
-from core.programs.service_accounts_rules import ListedServiceAccount, ServiceAccount, ServiceAccountContext
+from core.programs.service_accounts_rules import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 
 
 class ApiResourcesRead(Protocol):
@@ -48,6 +48,12 @@ class ApiResourcesRead(Protocol):
         """
         ...
 
+    async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
+        """Return the API resources that a service account has scopes of, by name."""
+        ...
+
+    async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None: ...
+
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
     ) -> PageResult[ResourceAssignment]:
@@ -66,7 +72,10 @@ class ApiResources(ApiResourcesRead, Protocol):
         ...
 
     async def save(self, resource: ApiResource) -> None:
-        """Save all fields of an API resource that can change. Its clients lose those of their own scopes that it no longer has."""
+        """Save all fields of an API resource that can change.
+
+        Its clients and service accounts lose those of their own scopes that it no longer has.
+        """
         ...
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
@@ -75,6 +84,11 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
+    async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None: ...
+
+    async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
+        """Take away the scopes of a service account. Return False if it has none."""
+        ...
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
         """Assign a user whose account is locked. Return False if the user is assigned already."""

@@ -256,6 +256,9 @@ POST   {org}/service-accounts                                     400 403 404
 GET    {account}                                                  404
 PATCH  {account}                                                  400 403 404
 DELETE {account}                                                  403 404
+GET    {account}/api-resources                                    404
+PUT    {account}/api-resources/{resource_id}                      400 403 404
+DELETE {account}/api-resources/{resource_id}                      403 404
 GET    {account}/credentials                                      404
 POST   {account}/credentials                                      400 403 404
 DELETE {account}/credentials/{credential_id}                      403 404

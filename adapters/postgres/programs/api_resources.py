@@ -18,6 +18,7 @@ from core.programs.api_resources_rules import (
     ResourceIdentifier,
     ResourceScope,
 )
+from core.programs.service_accounts_rules import AccountResource
 
 
 def is_active(resource: LiteralString) -> LiteralString:
@@ -47,6 +48,10 @@ CLIENTS: Final = """
 PROGRAM_GRANTS: Final = """
     select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
     union all select org_id, resource_id, own_scopes, service_account_id from api_resource_service_accounts"""
+ACCOUNT_RESOURCES: Final = """
+    select r.id, r.identifier, r.name, g.own_scopes
+    from api_resource_service_accounts g join api_resources r on r.id = g.resource_id and r.org_id = g.org_id
+    where g.org_id = %(org_id)s and g.service_account_id = %(account_id)s"""
 ASSIGNED: Final = """
     from api_resource_assignments a join users u on u.id = a.user_id
     where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
@@ -75,6 +80,10 @@ def to_resource_access(value: list[Any]) -> ResourceAccess:
 
 def to_resource_client(row: Row) -> ResourceClient:
     return ResourceClient(client_id=row[0], service_id=row[1], slug=row[2], name=row[3], scopes=tuple(row[4]), created_at=row[5])
+
+
+def to_account_resource(row: Row) -> AccountResource:
+    return AccountResource(row[0], row[1], row[2], tuple(row[3]))
 
 
 class ApiResources(Repository):
@@ -158,6 +167,43 @@ class ApiResources(Repository):
             canonical=canonical,
         )
 
+    async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
+        return await self._all(
+            to_account_resource, f"{ACCOUNT_RESOURCES} order by lower(r.name), r.id", org_id=org_id, account_id=account_id
+        )
+
+    async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None:
+        return await self._one(
+            to_account_resource,
+            f"{ACCOUNT_RESOURCES} and r.id = %(resource_id)s",
+            org_id=org_id,
+            resource_id=resource_id,
+            account_id=account_id,
+        )
+
+    async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None:
+        await self._run(
+            """
+            insert into api_resource_service_accounts (org_id, resource_id, service_account_id, own_scopes, created_at)
+            values (%(org_id)s, %(resource_id)s, %(account_id)s, %(own_scopes)s, %(now)s)
+            on conflict (resource_id, service_account_id) do update set own_scopes = excluded.own_scopes""",
+            org_id=org_id,
+            resource_id=resource.resource_id,
+            account_id=account_id,
+            own_scopes=list(resource.scopes),
+            now=now,
+        )
+
+    async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
+        return await self._exists(
+            """
+            delete from api_resource_service_accounts
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_account_id = %(account_id)s returning 1""",
+            org_id=org_id,
+            resource_id=resource_id,
+            account_id=account_id,
+        )
+
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
     ) -> PageResult[ResourceAssignment]:
@@ -199,6 +245,11 @@ class ApiResources(Repository):
             """
             with narrowed as (
                 update api_resource_clients set own_scopes = array(
+                    select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
+                    where name = any(own_scopes) order by position)
+                where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[]),
+            narrowed_accounts as (
+                update api_resource_service_accounts set own_scopes = array(
                     select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
                     where name = any(own_scopes) order by position)
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])

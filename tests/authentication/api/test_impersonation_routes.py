@@ -99,6 +99,7 @@ REFUSED = {
         for methods, path in [
             ("POST", ""),
             ("PATCH DELETE", "/<account_id>"),
+            ("PUT DELETE", "/<account_id>/api-resources/<resource_id>"),
             ("POST", "/<account_id>/credentials"),
             ("DELETE", "/<account_id>/credentials/<credential_id>"),
         ]
@@ -156,6 +157,7 @@ ALLOWED = {
             ("GET", "services/<service_slug>/assignments"),
             ("GET", "service-accounts"),
             ("GET", "service-accounts/<account_id>"),
+            ("GET", "service-accounts/<account_id>/api-resources"),
             ("GET", "service-accounts/<account_id>/credentials"),
             ("GET", "api-resources"),
             ("GET", "api-resources/<resource_id>"),

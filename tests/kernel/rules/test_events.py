@@ -55,6 +55,7 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
     **dict.fromkeys(["api_resource.created", "api_resource.updated", "api_resource.deleted"], "api_resource"),
     **dict.fromkeys(["api_resource.access.updated", "api_resource.client.updated", "api_resource.client.removed"], "api_resource"),
+    "api_resource.service_account.updated": "api_resource",
     **dict.fromkeys(["api_resource.credential.created", "api_resource.credential.revoked"], "api_resource"),
     **dict.fromkeys(["api_resource.user.assigned", "api_resource.user.unassigned"], "user"),
     **dict.fromkeys(["service_account.created", "service_account.updated", "service_account.deleted"], "service_account"),

@@ -94,6 +94,9 @@ GET    {org}/service-accounts                 403  403  403  403  403  403*
 POST   {org}/service-accounts                 403  403  403  403  403  403*
 GET    {account}                              403  403  403  403  403  403*
 PATCH  {account}                              403  403  403  403  403  403*
+GET    {account}/api-resources                403  403  403  403  403  403*
+PUT    {account}/api-resources/<resource_id>  403  403  403  403  403  403*
+DELETE {account}/api-resources/<resource_id>  403  403  403  403  403  403*
 GET    {account}/credentials                  403  403  403  403  403  403*
 POST   {account}/credentials                  403  403  403  403  403  403*
 DELETE {account}/credentials/<credential_id>  403  403  403  403  403  403*

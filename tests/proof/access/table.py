@@ -214,6 +214,9 @@ GET    {org}/service-accounts                 401  403  403  403  403  200  200 
 POST   {org}/service-accounts                 401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {account}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {account}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {account}/api-resources                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {account}/api-resources/<resource_id>  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {account}/api-resources/<resource_id>  401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {account}/credentials                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {account}/credentials                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {account}/credentials/<credential_id>  401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -620,6 +623,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"DELETE {RESOURCE}/credentials/<credential_id>": Request(things={"credential_id": "{resource_credential_id}"}),
     f"POST {ORG}/service-accounts": Request({"name": "Another Robot", "role": "member"}),
     f"PATCH {ACCOUNT}": Request({"name": "A New Name"}),
+    f"PUT {ACCOUNT}/api-resources/<resource_id>": Request({"scopes": ["{org_slug}:orders"]}),
     f"POST {ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),

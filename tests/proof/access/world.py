@@ -486,6 +486,9 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
+    account_things = await add_organization_account(pool, organization, owner)
+    grant = "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())"
+    await run_sql(pool, grant, org, resource, UUID(account_things["account_id"]), [f"{slug}:orders"])
     ends = now + timedelta(days=30)
     plan = UUID(service_things["used_plan_id"])
     subscription = await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
@@ -499,7 +502,7 @@ async def _add_tenant(
         **directory,
         "resource_id": str(resource),
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
-        **await add_organization_account(pool, organization, owner),
+        **account_things,
         **impersonator.platform_things,
         "group_id": str(org),
         "webhook_id": str(webhook),

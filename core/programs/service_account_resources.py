@@ -1,0 +1,70 @@
+"""The scopes of API resources that service accounts get for themselves (RFC 6749 section 4.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.kernel import principals
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability, RoleInsufficient
+from core.programs import events, service_accounts
+from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
+from core.programs.service_accounts_rules import AccountResource, NoResourceScopes, ResourceNotGranted, ServiceAccountNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.kernel.principals import Member
+    from core.programs.service_accounts_rules import ServiceAccount
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list[AccountResource]:
+    """Return the API resources that a service account gets tokens for, by name. Raises: ServiceAccountNotFound."""
+    async with ports.storage.reading() as read:
+        await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
+        return await read.api_resources.of_account(caller.acts_in.id, account_id)
+
+
+async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID, scopes: Sequence[str]) -> AccountResource:
+    """Give a service account these scopes of an API resource. They replace those that it had there.
+
+    Raises: ApiResourceNotFound, NoResourceScopes, OwnScopeUnknown, RoleInsufficient; the errors of
+    `service_accounts.lock_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _lock_for(tx, caller, account_id)
+        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        if not scopes:
+            raise NoResourceScopes
+        if len(set(scopes)) < len(scopes) or not set(scopes) <= set(resource.scope_names):
+            raise OwnScopeUnknown
+        old = await tx.api_resources.granted_to_account(resource.org_id, resource.id, account_id)
+        new = AccountResource(resource.id, resource.identifier, resource.name, resource.granted(scopes))
+        if new != old:
+            await tx.api_resources.save_account(resource.org_id, account_id, new, ports.clock.now())
+            tx.record(events.account_resource_updated(resource, account, new.scopes))
+    return new
+
+
+async def remove(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID) -> None:
+    """Take away a service account's scopes of an API resource. It gets no further tokens for it.
+
+    Raises: ResourceNotGranted, RoleInsufficient; the errors of `service_accounts.lock_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _lock_for(tx, caller, account_id)
+        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ResourceNotGranted)
+        if not await tx.api_resources.remove_account(resource.org_id, resource.id, account_id):
+            raise ResourceNotGranted
+        tx.record(events.account_resource_updated(resource, account, ()))
+
+
+async def _lock_for(tx: Transaction, caller: Member, account_id: UUID) -> ServiceAccount:
+    """Lock the service account for its change, as `service_accounts.lock_for` does. The caller may manage API resources, too."""
+    account, role = await service_accounts.lock_for(tx, caller, account_id)
+    if not principals.has_capability(role, Capability.RESOURCES_MANAGE):
+        raise RoleInsufficient
+    return account

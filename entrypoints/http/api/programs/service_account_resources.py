@@ -1,0 +1,83 @@
+"""The scopes of API resources that service accounts get for themselves. Every route needs a person."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.kernel.principals import Capability
+from core.programs import service_account_resources
+from core.programs.service_accounts_rules import AccountResource
+from entrypoints.http.api.programs.service_accounts import existing_account
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts, validate_request
+from entrypoints.http.edge.context import acting_member, no_content, ports
+from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("service_account_resources", __name__)
+
+
+class AccountResourceRequest(RequestModel):
+    """The scopes of a service account at an API resource."""
+
+    scopes: Texts = Field(description="Scopes of the API resource. They replace those that the service account had there.")
+
+
+class AccountResourceResponse(ResponseModel):
+    """An API resource that a service account gets tokens for."""
+
+    id: UUID = Field(description="The id of the API resource.")
+    identifier: str = Field(description="The identifier of the API resource, which is the `resource` of a token request.")
+    name: str = Field(description="The name of the API.")
+    scopes: list[str] = Field(description="The scopes that the service account has there.")
+
+
+class AccountResourceListResponse(ResponseModel):
+    """The API resources that a service account gets tokens for."""
+
+    api_resources: list[AccountResourceResponse] = Field(description="The API resources, by name.")
+
+
+def _to_response(resource: AccountResource) -> AccountResourceResponse:
+    return AccountResourceResponse(
+        id=resource.resource_id, identifier=resource.identifier, name=resource.name, scopes=list(resource.scopes)
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
+@returns(AccountResourceListResponse)
+async def list_resources(org_slug: str, account_id: str) -> AccountResourceListResponse:
+    """List the API resources that a service account gets tokens for."""
+    found = await service_account_resources.list_resources(ports(), acting_member(), path_id(account_id))
+    return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in found])
+
+
+@routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@existing_account
+@validate_request(AccountResourceRequest)
+@returns(AccountResourceResponse)
+async def save(org_slug: str, account_id: str, resource_id: str, data: AccountResourceRequest) -> AccountResourceResponse:
+    """Give a service account scopes of an API resource.
+
+    With the grant `client_credentials` and the parameter `resource`, it gets access tokens for the API
+    resource with these scopes.
+    """
+    resource = await service_account_resources.save(ports(), acting_member(), path_id(account_id), path_id(resource_id), data.scopes)
+    return _to_response(resource)
+
+
+@routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@describes({204: "The service account gets no further tokens for the API resource."})
+async def remove(org_slug: str, account_id: str, resource_id: str) -> Response:
+    """Take away a service account's scopes of an API resource.
+
+    Introspection calls its tokens inactive from now on; an API that checks tokens by itself accepts them
+    until they expire.
+    """
+    await service_account_resources.remove(ports(), acting_member(), path_id(account_id), path_id(resource_id))
+    return no_content()
