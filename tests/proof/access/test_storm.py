@@ -17,8 +17,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication.openid_rules import Scope
+from core.authentication.tokens.personal_tokens_rules import START
 from core.kernel.principals import Role
-from core.kernel.values import new_id
+from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -76,6 +77,7 @@ class Storm:
         self.refresh_tokens: list[str] = []
         self.devices: list[str] = []
         self.trust_tokens = [world.home.things["guarded_device_token"]]
+        self.personal_tokens = [(new_id(), new_secret())]  # ids and texts
         self.invitations = [(world.home.things["invitation_id"], world.home.things["invitation_token"])]
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
@@ -146,10 +148,26 @@ class Storm:
                 ("POST", f"{self.platform}/activate", None, self.steward),
                 ("PATCH", f"{self.platform}/tier", {"tier_id": "00000000-0000-4000-8000-000000000001"}, self.steward),
             ]
+            kinds += self._about_personal_tokens(who)
             kinds += self._about_relying_parties(service, who)
             kinds += self._about_people(target)
             self._random.shuffle(kinds)
             yield from kinds
+
+    def _about_personal_tokens(self, who: str) -> list[Act]:
+        created = {"name": "Storm", "scopes": ["members:read"], "org_slug": HOME}
+        (first, text), (second, other_text) = self._one_of(self.personal_tokens), self._one_of(self.personal_tokens[-4:])
+        return [
+            ("POST", "/api/user/personal-tokens", created, who),
+            ("POST", "/api/user/personal-tokens", created | {"scopes": ["members:read", "members:write"]}, who),
+            ("POST", "/api/user/personal-tokens", {"name": "Storm", "scopes": ["account:read"]}, self._one_of(self.guarded)),
+            ("DELETE", f"/api/user/personal-tokens/{first}", None, who),
+            ("DELETE", f"{self.base}/personal-tokens/{second}", None, who),
+            ("GET", f"{self.base}/personal-tokens", None, other_text),
+            ("POST", f"{self.base}/invitations", {"email": f"by-token-{self._invited}@storm.example", "role": "member"}, text),
+            ("POST", f"{self.base}/invitations", {"email": f"by-other-{self._invited}@storm.example", "role": "member"}, other_text),
+            ("PATCH", self.base, {"personal_tokens": self._random.random() < 0.7}, who),
+        ]
 
     def _about_relying_parties(self, service: str, who: str) -> list[Act]:
         """Return acts of codes, devices and SAML: configuration, sign-ons and logouts."""
@@ -221,6 +239,8 @@ class Storm:
             response = json_of(answer)
             if "invitation" in response:
                 self.invitations.append((response["invitation"]["id"], response["token"]))
+            if str(response.get("token", "")).startswith(START):
+                self.personal_tokens.append((response["id"], response["token"]))
             if "default_plan" in response:
                 self.services.append(response["service"]["slug"])
             if response.keys() == {"id", "email", "created_at"}:
@@ -451,8 +471,14 @@ VIOLATIONS: Mapping[str, str] = {
         select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
     "a session has no current refresh token": """
         select s.id from sessions s
-        where s.ended_at is null and s.browser_hash is null
+        where s.ended_at is null and s.browser_hash is null and not s.personal_token
           and not exists (select 1 from refresh_tokens t where t.session_id = s.id and t.rotated_at is null)""",
+    "a personal access token has a refresh token": """
+        select s.id from sessions s join refresh_tokens t on t.session_id = s.id where s.personal_token""",
+    "a personal access token acts in an organization that its user has left": """
+        select s.id from personal_tokens t join sessions s on s.id = t.session_id
+        where s.ended_at is null and t.org_id is not null
+          and not exists (select 1 from memberships m where m.org_id = t.org_id and m.user_id = s.user_id)""",
     "a session has another user, organization or service than its code": """
         select s.id from authorization_codes c join sessions s on s.id = c.session_id
         where (s.user_id, s.org_id, s.service_id) is distinct from (c.user_id, c.org_id, c.service_id)""",
