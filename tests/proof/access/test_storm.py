@@ -83,6 +83,8 @@ class Storm:
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
         self._key = world.home.keys["key"]  # of the first service
+        callers = [world.callers[name].robot for name in ("granted-robot", "owner-robot", "admin-robot")]
+        self.robots = {str(robot.id): robot.token for robot in callers if robot is not None}  # tokens by account id
         self._tokens = tokens  # by account id
         users = (world.home.people["end-user"], world.home.people["further"], world.both)
         self.users = [(str(user.id), str(user.email)) for user in users]
@@ -151,6 +153,7 @@ class Storm:
             kinds += self._about_personal_tokens(who)
             kinds += self._about_relying_parties(service, who)
             kinds += self._about_people(target)
+            kinds += self._about_robots(target, role, who)
             self._random.shuffle(kinds)
             yield from kinds
 
@@ -192,6 +195,21 @@ class Storm:
         if self._random.random() < 0.3:
             acts.append(("DELETE", f"{service}/saml", None, who))
         return acts
+
+    def _about_robots(self, target: str, role: str, who: str) -> list[Act]:
+        """Return acts of service accounts, and changes of them: their owner, role, credentials and end."""
+        account, token = self._one_of(self.robots.items())
+        path, number = f"{self.base}/service-accounts/{account}", self._invited // 2
+        return [
+            ("PATCH", f"{self.base}/members/{target}", {"role": role}, token),
+            ("PATCH", f"{self.base}/members/{target}", {"role": "admin"}, token),
+            ("POST", f"{self.base}/invitations", {"email": f"robot-{number}@storm.example", "role": role}, token),
+            ("PATCH", path, {"owner_id": target}, who),
+            ("PATCH", path, {"role": self._one_of(("owner", "owner", "admin"))}, who),
+            ("POST", f"{path}/credentials", {"kind": "secret", "name": "Storm"}, who),
+            ("POST", f"{self.base}/service-accounts", {"name": "Storm", "role": "admin", "owner_id": target}, who),
+            *([("DELETE", path, None, who)] if self._random.random() < 0.1 else []),
+        ]
 
     def _about_people(self, target: str) -> list[Act]:
         steward, other = self._random.sample([*self.stewards], 2)
@@ -467,6 +485,19 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from consents c where c.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
+    "a service account that is gone or not the owner's gave a role above member": """
+        select m.id from memberships m
+        left join service_accounts a on a.id = m.promoted_by and a.org_id = m.org_id and a.role = 'owner'
+        left join memberships o on o.org_id = a.org_id and o.user_id = a.owner_id and o.role = 'owner'
+        where m.promoted_by is not null and o.id is null""",
+    "such an account has a pending invitation above member": """
+        select i.id from invitations i join service_accounts a on a.id = i.invited_by
+        left join memberships o on o.org_id = a.org_id and o.user_id = a.owner_id and o.role = 'owner'
+        where i.status = 'pending' and i.role <> 'member' and (a.role <> 'owner' or o.id is null)""",
+    "a credential belongs to nothing": """
+        select id from credentials c
+        where not exists (select 1 from service_accounts where id = c.client_id)
+          and not exists (select 1 from api_resources where id = c.client_id)""",
     "a session has two current refresh tokens": """
         select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
     "a session has no current refresh token": """
