@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 
 from core.authentication.openid_rules import Scope
 from core.federation.oauth import consents
-from core.kernel.api_scopes import Area
 from core.programs.api_resources_rules import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.edge.access import person_anywhere
@@ -61,7 +60,7 @@ def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
 
 
 @routes.get("/api/user/consents")
-@person_anywhere(area=Area.ACCOUNT)
+@person_anywhere
 @returns(ConsentListResponse)
 async def list_own() -> ConsentListResponse:
     """List your consents to applications.
@@ -86,7 +85,7 @@ async def list_own() -> ConsentListResponse:
 
 
 @routes.delete("/api/user/consents/<service_id>")
-@person_anywhere(outlives=True, area=Area.ACCOUNT)
+@person_anywhere(outlives=True)
 @describes({204: "The consent is withdrawn."})
 async def withdraw(service_id: str) -> Response:
     """Withdraw your consent to an application.
