@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind
+from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind, NoticedSecret, SecretNotice
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
@@ -31,6 +31,20 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.WELCOME: "/auth/reset-password",
         EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
         EmailKind.EMAIL_CHANGE_REQUESTED: "/auth/undo-email-change",
+    }
+)
+_CREATED_OR_OWNED: Final = "you created it, or own the organization"
+# The name of each kind of secret, and why its owner gets an email about it.
+SECRET_TEXTS: Final = MappingProxyType(
+    {
+        NoticedSecret.PERSONAL_TOKEN: ("personal access token", "you created the token"),
+        NoticedSecret.API_KEY: ("API key of the application", _CREATED_OR_OWNED),
+        NoticedSecret.SCIM_TOKEN: ("SCIM token", _CREATED_OR_OWNED),
+        NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL: (
+            "credential of the service account",
+            "you are the owner of the service account",
+        ),
+        NoticedSecret.API_RESOURCE_CREDENTIAL: ("credential of the API resource", _CREATED_OR_OWNED),
     }
 )
 SUBJECTS: Final = MappingProxyType(
@@ -61,6 +75,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_SUSPENDED: "{organization} was suspended",
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
+        EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
+        EmailKind.SECRET_EXPIRES: "{secret.name} expires soon",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
@@ -129,6 +145,8 @@ class EmailTemplates:
             variables["until"] = format_utc(mail.link_until)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
+        if mail.kind in (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES) and mail.secret is not None:
+            variables |= self._secret_variables(mail.secret)
         if mail.kind in ORGANIZATION_EMAILS:
             variables |= _organization_variables(mail)
         topic = SUBJECTS[mail.kind].format_map(variables)
@@ -143,6 +161,16 @@ class EmailTemplates:
             text=_environment().get_template(f"{mail.kind.value}.txt").render(variables),
             html=_environment().get_template(f"{mail.kind.value}.html").render(variables),
         )
+
+    def _secret_variables(self, secret: SecretNotice) -> dict[str, Any]:
+        what, reason = SECRET_TEXTS[secret.kind]
+        return {
+            "secret": secret,
+            "what": what,
+            "reason": reason,
+            "link": f"{self._base_url}{secret.path}",
+            "until": format_utc(secret.expires_at),
+        }
 
     def _link(self, mail: PreparedEmail) -> str:
         assert mail.token is not None, "the email was prepared with a token"

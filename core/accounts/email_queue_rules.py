@@ -43,6 +43,8 @@ class EmailKind(StrEnum):
     ORGANIZATION_SUSPENDED = "organization_suspended"
     ORGANIZATION_ACTIVATED = "organization_activated"
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
+    PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
+    SECRET_EXPIRES = "secret_expires"  # noqa: S105
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
@@ -71,6 +73,29 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 
+class NoticedSecret(StrEnum):
+    """The kind of secret that an email is about."""
+
+    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a kind, not a secret)
+    API_KEY = "api_key"
+    SCIM_TOKEN = "scim_token"  # noqa: S105
+    SERVICE_ACCOUNT_CREDENTIAL = "service_account_credential"
+    API_RESOURCE_CREDENTIAL = "api_resource_credential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretNotice:
+    """What an email says about a secret. The secret may be gone when the email is sent. Times are UTC."""
+
+    kind: NoticedSecret
+    name: str
+    label: str | None  # the first characters of the secret, as lists show them
+    holder: str | None  # the name of the application, service account or API resource that has it
+    organization: str | None  # the name; None if the secret belongs to no organization
+    expires_at: datetime
+    path: str  # of the page on which the reader can replace it
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedEmail:
     """An email in the queue. Times are UTC."""
@@ -93,6 +118,7 @@ class QueuedEmail:
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
     email_change_id: UUID | None = None  # the change of address that the email is about
+    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED and SECRET_EXPIRES
 
 
 class EmailOutcome(StrEnum):
@@ -148,6 +174,7 @@ def new_email(
     subscription_id: UUID | None = None,
     continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     email_change_id: UUID | None = None,
+    secret: SecretNotice | None = None,
 ) -> QueuedEmail:
     """Return an email that is due at once."""
     return QueuedEmail(
@@ -161,6 +188,7 @@ def new_email(
         subscription_id=subscription_id,
         continuation=continuation,
         email_change_id=email_change_id,
+        secret=secret,
     )
 
 

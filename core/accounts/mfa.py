@@ -96,7 +96,7 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
     """Confirm the new secret with one of its codes, enable the second factor, and return the backup codes.
 
-    The code is used up (security M-1). Device trust and pre-auth tokens end (security M-6).
+    The code is used up (security M-1). Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1).
     Sessions continue, but only the caller's session can sign in to applications without the second
     factor (security X-8).
 
@@ -126,6 +126,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
         await tx.sessions.require_mfa_again(account.id, except_session_id=caller.session_id)
+        await tx.sessions.end_personal_tokens(account.id, now)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.devices.distrust(account.id, now)
         await tx.pre_auths.remove_all(account.id)
@@ -263,7 +264,7 @@ async def accept_code(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCod
 async def remove_factor(tx: Transaction, account: Account, now: datetime) -> bool:
     """Delete the second factor of a locked account, and return whether it was enabled.
 
-    Device trust and pre-auth tokens end. The caller records the event.
+    Device trust, pre-auth tokens and personal access tokens end. The caller records the event.
     """
     await tx.mfa.remove(account.id)
     if account.mfa_enabled_at is None:
@@ -271,4 +272,5 @@ async def remove_factor(tx: Transaction, account: Account, now: datetime) -> boo
     await tx.accounts.set_mfa(account.id, None, now)
     await tx.devices.distrust(account.id, now)
     await tx.pre_auths.remove_all(account.id)
+    await tx.sessions.end_personal_tokens(account.id, now)
     return True

@@ -1,7 +1,7 @@
-"""The callers of our own API: users and service accounts, by their access tokens.
+"""The callers of our own API: users and service accounts, by their access tokens, and users by their personal access tokens.
 
 Each function reads the token, uses up its DPoP proof, loads the facts with one statement, and checks the requirement of the
-route. A token with scopes is refused if a scope is missing.
+route. A token with scopes is refused if a scope is missing. A personal access token is never bound to a key.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication import sessions
-from core.authentication.tokens import dpop
+from core.authentication.tokens import dpop, personal_tokens
+from core.authentication.tokens.dpop_rules import BearerTokenAsBound
+from core.authentication.tokens.personal_tokens_rules import START
 from core.kernel.principals import ProgramClaims
 from core.programs import service_account_callers
 
@@ -33,8 +35,11 @@ async def authenticate(
 
     `allow_former_users` accepts users who have left the organization or the service of the token.
 
-    Raises: NeedsPerson for a service account; the errors of `dpop.read_any_token` and `sessions.load_person`.
+    Raises: NeedsPerson for a service account; the errors of `personal_tokens.authenticate`,
+    `dpop.read_any_token` and `sessions.load_person`.
     """
+    if (token := _personal_token(presented)) is not None:
+        return await personal_tokens.authenticate(ports, token, requirement, address=address, agent=agent)
     claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
@@ -48,6 +53,8 @@ async def authenticate_with_profile(
 
     Raises: the errors of `authenticate`.
     """
+    if (token := _personal_token(presented)) is not None:
+        return await personal_tokens.authenticate_with_profile(ports, token, requirement, address=address, agent=agent)
     claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
@@ -59,9 +66,11 @@ async def authenticate_member(
 ) -> OrganizationCaller:
     """Return the user or the service account that presents this access token, acting in the organization of `slug`.
 
-    Raises: the errors of `dpop.read_any_token`, `sessions.load_member` and
-    `service_account_callers.authenticate_member`.
+    Raises: the errors of `dpop.read_any_token`, `sessions.load_member`,
+    `personal_tokens.authenticate_member` and `service_account_callers.authenticate_member`.
     """
+    if (token := _personal_token(presented)) is not None:
+        return await personal_tokens.authenticate_member(ports, token, slug, requirement, address=address, agent=agent)
     claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_member(
@@ -80,11 +89,22 @@ async def authenticate_on_platform(
 
     Whether the user is a platform owner is checked by the caller, who first records the request of an impersonator.
 
-    Raises: the errors of `authenticate` and `service_account_callers.authenticate_on_platform`.
+    Raises: NotForPersonalTokens; the errors of `authenticate` and `service_account_callers.authenticate_on_platform`.
     """
+    if (token := _personal_token(presented)) is not None:
+        return await personal_tokens.refuse_on_platform(ports, token)
     claims = await dpop.read_any_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_on_platform(
             ports, claims, dpop.reading(ports, presented.proof), requirement, address=address, agent=agent
         )
     return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=True)
+
+
+def _personal_token(presented: PresentedToken) -> str | None:
+    """Return the token if it is a personal access token, else None. Raises: BearerTokenAsBound if it is presented with a DPoP proof."""
+    if not presented.text.startswith(START):
+        return None
+    if presented.proof is not None:
+        raise BearerTokenAsBound
+    return presented.text

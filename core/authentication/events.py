@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from core.applications.services_rules import Service
     from core.authentication.sessions_rules import Session
+    from core.authentication.tokens.personal_tokens_rules import PersonalToken
     from core.kernel.principals import Member, ServiceContext
     from core.kernel.providers import Provider
 
@@ -97,6 +98,26 @@ def oauth_credentials_updated(service: Service, provider: Provider, client_id: s
     """A service got its own OAuth client at an identity provider. Without a `client_id`, it uses the platform's credentials again."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def personal_token_created(token: PersonalToken) -> Event:
+    """A user created a personal access token.
+
+    The organization that the token acts in receives the event. If it acts on the user's own account,
+    the organizations of the user's confirmed memberships receive it.
+    """
+    return _about_token("personal_token.created", token, {"scopes": list(token.scopes), "expires_at": rfc3339(token.expires_at)})
+
+
+def personal_token_revoked(token: PersonalToken) -> Event:
+    """The user or an admin revoked a personal access token. A token that ends with all sessions of its user has no event."""
+    return _about_token("personal_token.revoked", token, {})
+
+
+def _about_token(name: str, token: PersonalToken, facts: Mapping[str, Any]) -> Event:
+    details = {"user_id": str(token.user_id), "name": token.name, **facts}
+    of_person = token.user_id if token.org_id is None else None
+    return Event(EVENT_KINDS[name], str(token.id), org_id=token.org_id, of_person=of_person, details=details)
 
 
 def owner_recovery_created(user_id: UUID, operator: str) -> Event:

@@ -29,6 +29,7 @@ class Target(StrEnum):
     API_KEY = "api_key"
     API_RESOURCE = "api_resource"
     SERVICE_ACCOUNT = "service_account"
+    PERSONAL_TOKEN = "personal_token"  # noqa: S105
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -120,6 +121,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
                 "service_account.credential.revoked",
             ),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
+            *_kinds("Personal tokens", Target.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),

@@ -634,8 +634,8 @@ def allowed_scopes(role: Role, scopes: frozenset[ApiScope] | None) -> tuple[ApiS
     usable = {
         scope
         for capability in CAPABILITIES[role]
-        for scope in (scope_of(capability, changes=False), scope_of(capability, changes=True))
-        if scope is not None
+        for changes in ((False,) if capability.endswith(".view") else (False, True))
+        if (scope := scope_of(capability, changes=changes)) is not None
     }
     return in_order(usable if scopes is None else usable & scopes)
 

@@ -101,6 +101,7 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
         max_services=None,
         max_users=None,
         device_trust_days=DEVICE_TRUST_DAYS,
+        personal_tokens=True,
         member_count=0,
         created_at=now,
         updated_at=now,
@@ -133,13 +134,21 @@ async def get(ports: Ports, caller: OrganizationCaller) -> Organization:
 
 
 async def update(
-    ports: Ports, caller: OrganizationCaller, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP
+    ports: Ports,
+    caller: OrganizationCaller,
+    *,
+    name: str | Keep = KEEP,
+    device_trust_days: int | Keep = KEEP,
+    personal_tokens: bool | Keep = KEEP,
 ) -> Organization:
     """Change the organization's settings, and return it.
 
+    Personal access tokens of the organization are refused from the next request on while
+    `personal_tokens` is false. They keep their end.
+
     Raises: EmptyOrganizationUpdate; the errors of `lock_organization_for`.
     """
-    changes = provided(name=name, device_trust_days=device_trust_days)
+    changes = provided(name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens)
     if not changes:
         raise EmptyOrganizationUpdate
     async with ports.storage.transaction(by=caller) as tx:

@@ -29,7 +29,7 @@ class SlugTaken(Invalid):
 
 
 class EmptyOrganizationUpdate(Invalid):
-    """The request changes nothing. Send name, device_trust_days, or both."""
+    """The request changes nothing. Send name, device_trust_days or personal_tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Organization:
     max_services: int | None
     max_users: int | None
     device_trust_days: int
+    personal_tokens: bool  # members may use personal access tokens in it
     member_count: int
     created_at: datetime
     updated_at: datetime

@@ -28,7 +28,15 @@ from entrypoints.http.api.applications import (
     services,
     sign_in_preview,
 )
-from entrypoints.http.api.authentication import email_sign_in, identities, impersonation, oauth_credentials, sessions, user_access
+from entrypoints.http.api.authentication import (
+    email_sign_in,
+    identities,
+    impersonation,
+    oauth_credentials,
+    personal_tokens,
+    sessions,
+    user_access,
+)
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, pushed_requests, userinfo
@@ -77,6 +85,7 @@ BLUEPRINTS: Final = (
     (email_sign_in, "Sign in with a code or a link in an email."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
+    (personal_tokens, "Personal access tokens, with which programs act as a user."),
     (identities, "Accounts at identity providers that are linked to the user's account."),
     (privacy, "Data export and anonymization."),
     (account_logs, "The logs of second factors and of privacy, for the user and platform owners."),

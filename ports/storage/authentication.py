@@ -29,11 +29,12 @@ from core.authentication.sessions_rules import (
     Session,
 )
 from core.authentication.tokens.dpop_rules import NonceKey
+from core.authentication.tokens.personal_tokens_rules import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.deferred import Deferred
-from core.kernel.principals import BrowserSession, SessionContext
+from core.kernel.principals import BrowserSession, Caller, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
-from core.kernel.values import Email, PageResult
+from core.kernel.values import Email, Page, PageResult
 
 
 class SessionsRead(Protocol):
@@ -122,11 +123,14 @@ class SessionsRead(Protocol):
         ...
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        """Return the user's newest live sessions, including those of applications and impersonators, and the number of all live ones."""
+        """Return the user's newest live sessions, and the number of all live ones.
+
+        Sessions of applications and impersonators are included, those of personal access tokens are not.
+        """
         ...
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
-        """Count the sessions that `Sessions.end_in_organization` would end."""
+        """Count the sessions that `Sessions.end_in_organization` would end, without those of personal access tokens."""
         ...
 
 
@@ -184,11 +188,15 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
-        """End this live session of the user. Return whether there was one."""
+        """End this live session of the user. Return whether there was one. A personal access token does not count as a session."""
         ...
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
         """End all sessions of the user except `kept`."""
+        ...
+
+    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None:
+        """End all personal access tokens of the user."""
         ...
 
     async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
@@ -216,7 +224,9 @@ class Sessions(SessionsRead, Protocol):
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         """End the live sessions of these users in this organization and its services, and return their number (security S-4).
 
-        This also ends authorization codes that were not exchanged, device approvals, and the sign-ins of pending SAML sign-ons.
+        This also ends their personal access tokens for the organization, which are not counted,
+        authorization codes that were not exchanged, device approvals, and the sign-ins of pending SAML
+        sign-ons.
         """
         ...
 
@@ -532,6 +542,54 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
         ...
 
 
+# Personal access tokens
+
+
+class PersonalTokensRead(Protocol):
+    """Read access to personal access tokens. Only live ones are returned."""
+
+    async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
+        """Return the token with this hash and all facts for the authorization of a request.
+
+        `session.acts_in` is the organization of `slug` with the user's role, or None if there is none.
+        """
+        ...
+
+    async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
+        """Return the user's tokens, newest first."""
+        ...
+
+    async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
+        """Return a page of the tokens that act in the organization, newest first."""
+        ...
+
+
+class PersonalTokens(PersonalTokensRead, Protocol):
+    """Write access to personal access tokens. Callers lock the account before `count_live`, `add` and `end`."""
+
+    async def count_live(self, user_id: UUID, now: datetime) -> int: ...
+
+    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
+        """Add a token and the session that backs it, which stores the address and user agent of the caller."""
+        ...
+
+    async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
+        """Return the user of this token, if it acts in the organization."""
+        ...
+
+    async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
+        """End this token of the user and return it, or None if the user has no such token."""
+        ...
+
+
+class PersonalTokenUse(Protocol):
+    """The record of the last use."""
+
+    async def record_use(self, token_id: UUID, now: datetime, before: datetime) -> None:
+        """Set the time of the last use, unless it is later than `before`."""
+        ...
+
+
 # DPoP
 
 
@@ -564,6 +622,8 @@ class AuthenticationReading(Protocol):
     @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
     @property
+    def personal_tokens(self) -> PersonalTokensRead: ...
+    @property
     def sessions(self) -> SessionsRead: ...
     @property
     def signing_keys(self) -> SigningKeysRead: ...
@@ -583,6 +643,8 @@ class AuthenticationTransaction(Protocol):
     @property
     def oauth_credentials(self) -> OAuthCredentials: ...
     @property
+    def personal_tokens(self) -> PersonalTokens: ...
+    @property
     def pre_auths(self) -> PreAuths: ...
     @property
     def sessions(self) -> Sessions: ...
@@ -599,6 +661,8 @@ class AuthenticationAutocommit(Protocol):
     def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
     def logins(self) -> FailedLogins: ...
+    @property
+    def personal_tokens(self) -> PersonalTokenUse: ...
     @property
     def pre_auths(self) -> MfaAttempts: ...
     @property

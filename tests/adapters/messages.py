@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from uuid import UUID
 
 from adapters.email.message import EmailTemplates
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
 from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.policy import Policy
@@ -53,6 +53,7 @@ MAIL = PreparedEmail(
         max_services=None,
         max_users=None,
         device_trust_days=30,
+        personal_tokens=True,
         member_count=1,
         created_at=EMAIL_REQUESTED_AT,
         updated_at=EMAIL_REQUESTED_AT,
@@ -67,6 +68,15 @@ MAIL = PreparedEmail(
         EmailSignInOrigin("Firefox on Linux", "Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson, FR", "2001:db8::1", EMAIL_REQUESTED_AT),
     ),
     link_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
+    secret=SecretNotice(
+        kind=NoticedSecret.API_KEY,
+        name="Nightly & <Export>",
+        label="sk_live_k2v7qa",
+        holder="Shop & <Portal>",
+        organization="Acme & <Sons>",
+        expires_at=datetime(2026, 4, 3, 5, 6, 7, tzinfo=UTC),
+        path="/app/organizations/acme/applications/shop/api-keys",
+    ),
 )
 TEMPLATES = EmailTemplates(BASE_URL, Policy())
 PATHS = {

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.email_queue_rules import EmailKind, NoticedSecret
 from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
@@ -30,6 +30,7 @@ RECOVERY = (
     *(EmailKind.PASSWORD_CHANGED, EmailKind.UNUSUAL_SIGN_IN, EmailKind.MFA_DISABLED),
     *(EmailKind.BACKUP_CODES_REGENERATED, EmailKind.BACKUP_CODE_USED),
 )
+ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
@@ -80,14 +81,44 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
             assert f"POST /api/platform/organizations/{RECEIVED.invitation.org_id}/approve" in part
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE)])
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS)])
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in message.text
     assert Page(message.html).links == []
 
 
-@pytest.mark.parametrize("kind", NOTICES)
+@pytest.mark.parametrize("kind", ABOUT_SECRETS)
+def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
+    link = f"{BASE_URL}/app/organizations/acme/applications/shop/api-keys"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links == [link, link]
+    for part in (message.text, Page(message.html).visible_text):
+        for fact in ("Nightly & <Export>", "sk_live_k2v7qa", "Acme & <Sons>", "expires on 3 April 2026 at 05:06 UTC"):
+            assert fact in normalize(part)
+
+
+@pytest.mark.parametrize(
+    ("kind", "holder", "text"),
+    [
+        (NoticedSecret.PERSONAL_TOKEN, None, "The personal access token, named Nightly"),
+        (NoticedSecret.API_KEY, "Shop", "The API key of the application Shop, named Nightly"),
+        (NoticedSecret.SCIM_TOKEN, None, "The SCIM token, named Nightly"),
+        (NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL, "Deploy", "The credential of the service account Deploy, named Nightly"),
+        (NoticedSecret.API_RESOURCE_CREDENTIAL, "Orders API", "The credential of the API resource Orders API, named Nightly"),
+    ],
+)
+def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | None, text: str) -> None:
+    assert MAIL.secret is not None
+    secret = replace(MAIL.secret, kind=kind, holder=holder, name="Nightly", label=None, organization=None)
+    message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.SECRET_EXPIRES, secret=secret))
+    assert message.subject == "Nightly expires soon - Gatehouse"
+    for part in (message.text, Page(message.html).visible_text):
+        assert f"{text}, expires on 3 April 2026" in normalize(part)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind is not EmailKind.SECRET_EXPIRES])
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     for part in (message.text, Page(message.html).visible_text):

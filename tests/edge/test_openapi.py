@@ -225,6 +225,11 @@ DELETE {org}                                                      401 403 404
 GET    /api/user/applications                                     401 403
 GET    /api/user/consents                                         401 403
 DELETE /api/user/consents/{service_id}                            401 403 404
+POST   /api/user/personal-tokens                                  400 401 403
+GET    /api/user/personal-tokens                                  401 403
+DELETE /api/user/personal-tokens/{personal_token_id}              401 403 404
+GET    {org}/personal-tokens                                      400 404
+DELETE {org}/personal-tokens/{personal_token_id}                  404
 GET    {org}/services                                             400 404
 GET    {service}                                                  404
 GET    {service}/access                                           404

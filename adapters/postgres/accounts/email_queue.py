@@ -1,15 +1,26 @@
 """The repository of the email queue."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import structlog
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.accounts.email_queue_rules import (
+    NO_BUSY_SERVERS,
+    SENT_BY_ORGANIZATIONS,
+    BusyServers,
+    EmailKind,
+    EmailOutcome,
+    NoticedSecret,
+    QueuedEmail,
+    SecretNotice,
+)
 from core.accounts.one_time_tokens import LinkContinuation
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
@@ -30,6 +41,15 @@ def secret_context(mail_id: UUID) -> SecretContext:
     return SecretContext("mails", str(mail_id), "token")
 
 
+def to_json(notice: SecretNotice) -> dict[str, object]:
+    """Return the stored form of a notice."""
+    return asdict(notice) | {"expires_at": notice.expires_at.isoformat()}
+
+
+def to_secret_notice(stored: dict[str, Any]) -> SecretNotice:
+    return SecretNotice(**stored | {"kind": NoticedSecret(stored["kind"]), "expires_at": datetime.fromisoformat(stored["expires_at"])})
+
+
 class EmailQueue(SealingRepository):
     """Implements `ports.storage.accounts.EmailQueue`."""
 
@@ -48,6 +68,7 @@ class EmailQueue(SealingRepository):
             subscription_id=row[10],
             continuation=LinkContinuation(row[11], row[12], row[13]),
             email_change_id=row[14],
+            secret=None if row[15] is None else to_secret_notice(row[15]),
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -76,9 +97,9 @@ class EmailQueue(SealingRepository):
             f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, next_path, browser_hash,
-                                   service_id, email_change_id, directory_number)
+                                   service_id, email_change_id, secret, directory_number)
                 select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s,
-                       %(next_path)s, %(browser_hash)s, %(service_id)s, %(email_change_id)s::uuid, next.number
+                       %(next_path)s, %(browser_hash)s, %(service_id)s, %(email_change_id)s::uuid, %(secret)s::jsonb, next.number
                 from (select {number} as number) next
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
@@ -95,6 +116,7 @@ class EmailQueue(SealingRepository):
             browser_hash=email.continuation.browser_hash,
             service_id=email.continuation.service_id,
             email_change_id=email.email_change_id,
+            secret=None if email.secret is None else Jsonb(to_json(email.secret)),
         )
         self._signals.mails_due(queued)
 
@@ -137,9 +159,9 @@ class EmailQueue(SealingRepository):
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due cross join async_commit where m.id = due.id
                 returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
-                          m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id)
+                          m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id, m.secret)
             select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id, next_path,
-                   browser_hash, service_id, email_change_id
+                   browser_hash, service_id, email_change_id, secret
             from claimed order by created_at""",
             now=now,
             lease_until=lease_until,

@@ -5,6 +5,7 @@ from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.logins import Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
+from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.pre_auths import PreAuths
 from adapters.postgres.authentication.sessions import Sessions
 from adapters.postgres.authentication.signing_keys import SigningKeys
@@ -19,6 +20,7 @@ class AuthenticationRepositories(Scope):
     identities = repository(Identities)
     logins = repository(Logins)
     oauth_credentials = repository(OAuthCredentials)
+    personal_tokens = repository(PersonalTokens)
     pre_auths = repository(PreAuths)
     sessions = repository(Sessions)
     signing_keys = repository(SigningKeys)

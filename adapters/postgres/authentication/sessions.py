@@ -24,7 +24,6 @@ from adapters.postgres.authentication.openid import (
     USER_FACTS,
     grant_columns,
     grant_parameters,
-    resource_facts,
     resource_is_usable,
     stored_grant,
     to_grant,
@@ -73,6 +72,8 @@ IS_LIVE_SESSION_OF_TOKEN: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_IS_LIVE}"""
 # A token without a service is valid only for a session without a service.
 NOT_OF_SERVICE: Final = " and s.service_id is null"
+# Lists and counts of sessions leave out those that back personal access tokens, which have their own list.
+NOT_OF_PERSONAL_TOKEN: Final = "not s.personal_token"  # noqa: S105  (a condition)
 LOAD_SESSION_CONTEXT_IN: Final = f"""
     {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {SESSION_JOINS}
     left join organizations a on a.slug = %(slug)s
@@ -188,7 +189,7 @@ LIST_LIVE_SESSIONS: Final = f"""
     {IMPERSONATOR_JOIN}
     left join organizations o on o.id = s.org_id
     left join services v on v.id = s.service_id
-    where s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {MAY_IMPERSONATE}
+    where s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {NOT_OF_PERSONAL_TOKEN} and {MAY_IMPERSONATE}
       and (s.service_id is null or v.id is not null)
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
@@ -363,7 +364,7 @@ class Sessions(Repository):
         return await self._one(
             lambda row: IntrospectedSession(row[0], row[1], Email(row[2]), row[3], (*(row[4] or ()), *(row[5] or ())), row[6]),
             f"""
-            select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.api_scope, t.created_at
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
             left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
@@ -479,7 +480,9 @@ class Sessions(Repository):
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         counts = await self._one(
             lambda row: LiveSessions(*row),
-            f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s",
+            f"""
+            select count(*), max(s.created_at) from sessions s
+            where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s and {NOT_OF_PERSONAL_TOKEN}""",
             org_id=org_id,
             user_id=user_id,
             now=now,
@@ -634,7 +637,7 @@ class Sessions(Repository):
         ended = await self._run(
             f"""
             update sessions s set ended_at = %(now)s
-            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}""",
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {NOT_OF_PERSONAL_TOKEN}""",
             session_id=session_id,
             user_id=user_id,
             now=now,
@@ -646,6 +649,13 @@ class Sessions(Repository):
             "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null",
             user_id=user_id,
             kept=kept,
+            now=now,
+        )
+
+    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where user_id = %(user_id)s and personal_token and ended_at is null",
+            user_id=user_id,
             now=now,
         )
 
@@ -692,19 +702,24 @@ class Sessions(Repository):
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         # Keep the codes that were exchanged, so that a second use still ends the session (security
         # O-4).
-        return await self._run(
+        ended = await self._one(
+            lambda row: int(row[0]),
             f"""
             with codes as (
                 delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
             approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
             sign_ons as (
                 update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
-                where org_id = %(org_id)s and user_id = any(%(user_ids)s))
-            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)""",
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s)),
+            ended as (
+                update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)
+                returning s.personal_token)
+            select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}""",
             org_id=org_id,
             user_ids=list(user_ids),
             now=now,
         )
+        return ended or 0
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
         # Keep the codes that were exchanged, as in `end_in_organization`.

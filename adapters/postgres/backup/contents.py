@@ -13,6 +13,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "sessions",
         "refresh_tokens",
         "impersonated_organizations",
+        "personal_tokens",
         "saml_sessions",
         "logout_notices",
         # unfinished sign-ins and sign-outs

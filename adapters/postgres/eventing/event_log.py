@@ -114,14 +114,14 @@ class EventLog(Repository):
                 select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
                 from logs)
             select exists (select from delivered), exists (select from forwarded)""",
-            events=Jsonb([_row(event) | _actor(event, caller) for event in events]),
+            events=Jsonb([_row(event, caller) | _actor(event, caller) for event in events]),
             now=now,
             status="waiting" if webhook_delay else "due",
             delay=webhook_delay,
         )
 
 
-def _row(event: Event) -> dict[str, object]:
+def _row(event: Event, caller: Caller) -> dict[str, object]:
     return {
         "id": None if event.id is None else str(event.id),
         "org_id": None if event.org_id is None else str(event.org_id),
@@ -132,10 +132,16 @@ def _row(event: Event) -> dict[str, object]:
         "target_type": event.kind.target,
         "target_id": event.target_id,
         "success": event.success,
-        "details": dict(event.details),
+        "details": {**event.details, **_personal_token(event, caller)},
         "data": dict(event.details if event.data is None else event.data),
         "payload": dict(event.payload),
     }
+
+
+def _personal_token(event: Event, caller: Caller) -> dict[str, object]:
+    """Return the personal access token that the actor used, for the details of the audit entry. Its name is stored, because tokens end."""
+    token = caller.personal_token if isinstance(caller, Person) and not event.by_time else None
+    return {} if token is None else {"personal_token": {"id": str(token.id), "name": token.name}}
 
 
 def _actor(event: Event, caller: Caller) -> dict[str, object]:

@@ -20,9 +20,9 @@ from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
 # In the order that `to_organization` expects. The tier comes last.
 COLUMNS: Final = (
     "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
-    f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, {TIER_COLUMNS}"
+    f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, o.personal_tokens, {TIER_COLUMNS}"
 )
-COLUMN_COUNT: Final = 20
+COLUMN_COUNT: Final = 21
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
 # Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
@@ -30,7 +30,7 @@ SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
 LOCKED: Final = """
     with o as materialized (
         select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
-               approved_at, rejected_reason, suspended_reason, members_changed_at
+               approved_at, rejected_reason, suspended_reason, members_changed_at, personal_tokens
         from organizations where id = """
 LOCK: Final = f"""
         for no key update)
@@ -74,7 +74,8 @@ def to_organization(row: Row) -> Organization:
         rejected_reason=row[11],
         suspended_reason=row[12],
         members_changed_at=row[13],
-        tier=None if row[14] is None else to_tier(row[14:20]),
+        personal_tokens=row[14],
+        tier=None if row[15] is None else to_tier(row[15:21]),
     )
 
 
@@ -143,10 +144,10 @@ class Organizations(Repository):
     async def add(self, organization: Organization) -> None:
         await self._run(
             """
-            insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, created_at, updated_at,
-                                       approved_at, rejected_reason, suspended_reason)
+            insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, personal_tokens,
+                                       created_at, updated_at, approved_at, rejected_reason, suspended_reason)
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
-                    %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)""",
+                    %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)""",
             slug=organization.slug,
             created_at=organization.created_at,
             **_changeable(organization),
@@ -161,7 +162,8 @@ class Organizations(Repository):
             with saved as (
                 update organizations o set
                     name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s,
-                    max_users = %(max_users)s, device_trust_days = %(device_trust_days)s, updated_at = %(updated_at)s,
+                    max_users = %(max_users)s, device_trust_days = %(device_trust_days)s, personal_tokens = %(personal_tokens)s,
+                    updated_at = %(updated_at)s,
                     approved_at = %(approved_at)s, rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
                 from organizations before
                 where o.id = %(id)s and before.id = %(id)s
@@ -177,6 +179,10 @@ class Organizations(Repository):
         await self._run(
             """
             with deleted as (delete from organizations where id = %(org_id)s returning id),
+            sessions_of_tokens as (
+                select s.id from personal_tokens t join sessions s on s.id = t.session_id
+                where t.org_id = %(org_id)s and s.ended_at is null for update of s skip locked),
+            tokens as (update sessions s set ended_at = %(now)s from sessions_of_tokens t where s.id = t.id),
             webhooks_too as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
             insert into deleted_organizations (id, deleted_at) select id, %(now)s from deleted""",
             org_id=org_id,
@@ -197,6 +203,7 @@ def _changeable(organization: Organization) -> dict[str, object]:
         "max_services": organization.max_services,
         "max_users": organization.max_users,
         "device_trust_days": organization.device_trust_days,
+        "personal_tokens": organization.personal_tokens,
         "updated_at": organization.updated_at,
         "approved_at": organization.approved_at,
         "rejected_reason": organization.rejected_reason,

@@ -178,6 +178,7 @@ PATH_PARAMETERS = {
     "org_id": "The id of the organization.",
     "user_id": "The id of the user.",
     "device_id": "The id of the device.",
+    "personal_token_id": "The id of the personal access token.",
     "session_id": "The id of the session.",
     "service_id": "The id of the service.",
     "plan_id": "The id of the plan.",

@@ -40,6 +40,10 @@ REFUSED = {
     # devices
     ("PATCH", "/api/user/devices/<device_id>"),
     ("DELETE", "/api/user/devices/<device_id>"),
+    # personal access tokens
+    ("POST", "/api/user/personal-tokens"),
+    ("DELETE", "/api/user/personal-tokens/<personal_token_id>"),
+    ("DELETE", "/api/organizations/<org_slug>/personal-tokens/<personal_token_id>"),
     # identities and provider tokens
     ("POST", "/api/user/identities/<provider>/link"),
     ("DELETE", "/api/user/identities/<provider>"),
@@ -134,6 +138,8 @@ ALLOWED = {
     ("GET", "/api/user/applications"),
     ("GET", "/api/user/consents"),
     ("GET", "/api/user/identities"),
+    ("GET", "/api/user/personal-tokens"),
+    ("GET", "/api/organizations/<org_slug>/personal-tokens"),
     ("GET", "/api/subscription"),
     ("POST", "/api/auth/logout"),
     ("GET", "/api/invitations"),

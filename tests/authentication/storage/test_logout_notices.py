@@ -97,9 +97,9 @@ ENDS: Final[dict[str, End]] = {
 
 
 def test_every_method_that_ends_sessions_is_in_the_table() -> None:
-    # The sessions of impersonations are none of OpenID Connect.
+    # The sessions of impersonations and of personal access tokens are none of OpenID Connect.
     methods = {name for name in vars(Sessions) if name.startswith(("end", "remove", "revoke", "replace"))}
-    assert methods - {"ends_at", "end_impersonations"} == ENDS.keys() & methods
+    assert methods - {"ends_at", "end_impersonations", "end_personal_tokens"} == ENDS.keys() & methods
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)

@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
-from core.kernel.api_scopes import DESCRIPTIONS, ApiScope, Area
+from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.principals import Role, allowed_scopes
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock
@@ -286,7 +286,7 @@ async def test_every_scope_is_described_and_needed_by_a_route(app: QuartTrio) ->
         for method in rule.methods or ()
         if access_of(app.view_functions[rule.endpoint]).is_of_api and not access_of(app.view_functions[rule.endpoint]).needs_person
     }
-    assert needed - {None} == {scope for scope in ApiScope if scope.area is not Area.ACCOUNT}
+    assert needed - {None} == set(ApiScope)
 
 
 async def introspect(program: Program, token: str) -> dict[str, Any]:

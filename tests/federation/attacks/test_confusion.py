@@ -8,35 +8,39 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import pytest
 
 from core.accounts.accounts_rules import Account
-from tests.federation.api.client_authentication.keys import assertion, proof, register
+from tests.fakes.outside import FakeClock
+from tests.federation.api.client_authentication.keys import assertion, client_key, proof, register
+from tests.federation.api.client_authentication.pipelines import Issuer, trust
 from tests.federation.api.dpop import BoundClient
 from tests.federation.api.end_session.applications import logout_token
 from tests.federation.api.relying import SECRET, RelyingParty, authorize, openid_tokens, path_of, sign_in_browser
 from tests.federation.attacks.test_resources import tokens_for
 from tests.federation.attacks.world import is_code, unchanged
+from tests.programs.service_accounts import create, try_add_credential
 from tests.proof.access.belongings import wait_for_code
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, run_sql, sign_in
 from tests.support.mfa import Authenticator
-from tests.support.programs import Program, add_credential, add_service_account
+from tests.support.programs import Program
 from tests.support.services import add_api_resource, verify_domain
+from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
 ORDERS: Final = "https://api.example.com/"
-OTHER: Final = "https://api.example.com/v2"
 GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Kit:
     """Makes tokens of every kind for one victim, and offers them in every place."""
 
-    def __init__(self, shop: RelyingParty, user: Account, factor: Authenticator, orders_api: Program, robot: Program) -> None:
-        self.shop, self.user, self.factor, self.orders_api, self.robot = shop, user, factor, orders_api, robot
+    def __init__(self, shop: RelyingParty, user: Account, factor: Authenticator, robot: Program, issuer: Issuer, clock: FakeClock) -> None:
+        self.shop, self.user, self.factor, self.robot, self.issuer, self.clock = shop, user, factor, robot, issuer, clock
 
     # Kinds
 
@@ -57,25 +61,6 @@ class Kit:
 
     async def access_token_for_an_api_resource_without_scope(self) -> str:
         return str((await tokens_for(self.shop, ORDERS, None))["access_token"])
-
-    async def access_token_for_another_api_resource(self) -> str:
-        return str((await tokens_for(self.shop, OTHER, "orders:read"))["access_token"])
-
-    async def program_token_for_an_api_resource(self) -> str:
-        return await self._token_for_itself(ORDERS)
-
-    async def program_token_for_another_api_resource(self) -> str:
-        return await self._token_for_itself(OTHER)
-
-    async def program_token_for_the_api(self) -> str:
-        return await self.robot.token()
-
-    async def secret_of_an_api_resource(self) -> str:
-        return self.orders_api.secret
-
-    async def _token_for_itself(self, resource: str) -> str:
-        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET, "resource": resource}
-        return str((await self.shop.post("/auth/token", **fields, grant_type="client_credentials")).json["access_token"])
 
     async def refresh_token_for_an_api_resource(self) -> str:
         return str((await tokens_for(self.shop, ORDERS, "orders:read"))["refresh_token"])
@@ -110,6 +95,25 @@ class Kit:
 
     async def client_secret(self) -> str:
         return SECRET
+
+    async def token_of_a_service_account(self) -> str:
+        return await self.robot.token()
+
+    async def token_of_a_service_account_for_an_api_resource(self) -> str:
+        return await self.robot.token(resource=ORDERS)
+
+    async def token_of_an_application_for_itself(self) -> str:
+        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET, "resource": ORDERS}
+        return str((await self.shop.post("/auth/token", grant_type="client_credentials", **fields)).json["access_token"])
+
+    async def secret_of_a_service_account(self) -> str:
+        return self.robot.secret
+
+    async def assertion_of_a_service_account(self) -> str:
+        return assertion(self.shop, client_key("EdDSA", "robot"), iss=str(self.robot.client_id), sub=str(self.robot.client_id))
+
+    async def token_of_a_pipeline(self) -> str:
+        return self.issuer.token(self.clock)
 
     async def key_proof(self) -> str:
         """Return a DPoP proof for the place that takes one."""
@@ -175,6 +179,25 @@ class Kit:
         fields = {"client_id": str(self.shop.client_id), "client_secret": token}
         return (await self.shop.post("/auth/revoke", **fields, token="unknown")).status == 200
 
+    async def secret_of_a_program(self, token: str) -> bool:
+        return (await self.robot.ask(client_secret=token)).status == 200
+
+    async def assertion_of_a_program(self, token: str) -> bool:
+        return (await self.robot.ask(**{**proof(token), "client_id": str(self.robot.client_id)})).status == 200
+
+    async def introspection_by_a_program(self, token: str) -> bool:
+        fields = {"client_id": str(self.robot.client_id), "client_secret": self.robot.secret}
+        answer = await self.shop.post("/auth/introspect", **fields, token=token)
+        assert answer.status == 200, answer.text
+        return bool(answer.json["active"])
+
+    async def revocation_by_a_program(self, token: str) -> bool:
+        """Return whether a session ended. Tokens of programs end with their credential, not one by one."""
+        before = await self._live_sessions()
+        fields = {"client_id": str(self.robot.client_id), "client_secret": self.robot.secret}
+        await self.shop.post("/auth/revoke", **fields, token=token)
+        return bool(await self._live_sessions() != before)
+
     async def proof_of_a_key(self, token: str) -> bool:
         answer = await self.shop.post("/auth/token", {"DPoP": token}, grant_type="refresh_token", refresh_token="unknown")
         return bool(answer.json["error"] == "invalid_grant")
@@ -187,12 +210,6 @@ class Kit:
 
     async def introspection(self, token: str) -> bool:
         fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET}
-        answer = await self.shop.post("/auth/introspect", **fields, token=token)
-        assert answer.status == 200, answer.text
-        return bool(answer.json["active"])
-
-    async def introspection_by_an_api_resource(self, token: str) -> bool:
-        fields = {"client_id": str(self.orders_api.client_id), "client_secret": self.orders_api.secret}
         answer = await self.shop.post("/auth/introspect", **fields, token=token)
         assert answer.status == 200, answer.text
         return bool(answer.json["active"])
@@ -225,11 +242,6 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.access_token_for_an_api_resource,
     Kit.access_token_for_an_api_resource_with_openid,
     Kit.access_token_for_an_api_resource_without_scope,
-    Kit.access_token_for_another_api_resource,
-    Kit.program_token_for_an_api_resource,
-    Kit.program_token_for_another_api_resource,
-    Kit.program_token_for_the_api,
-    Kit.secret_of_an_api_resource,
     Kit.refresh_token_for_an_api_resource,
     Kit.platform_access_token,
     Kit.id_token,
@@ -241,6 +253,12 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.logout_token,
     Kit.client_assertion,
     Kit.client_secret,
+    Kit.token_of_a_service_account,
+    Kit.token_of_a_service_account_for_an_api_resource,
+    Kit.token_of_an_application_for_itself,
+    Kit.secret_of_a_service_account,
+    Kit.assertion_of_a_service_account,
+    Kit.token_of_a_pipeline,
     Kit.key_proof,
     Kit.pre_auth_token,
     Kit.stamp,
@@ -252,11 +270,10 @@ _FOR_API_RESOURCES: Final[set[Kind]] = {
     Kit.access_token_for_an_api_resource_with_openid,
     Kit.access_token_for_an_api_resource_without_scope,
 }
-_PROGRAM_TOKENS: Final[set[Kind]] = {Kit.program_token_for_an_api_resource, Kit.program_token_for_another_api_resource}
 _REFRESH_TOKENS: Final[set[Kind]] = {Kit.refresh_token, Kit.refresh_token_for_an_api_resource}
 ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.own_profile: {*_OF_APPLICATIONS, Kit.platform_access_token},
-    Kit.api_of_the_organization: {Kit.platform_access_token, Kit.program_token_for_the_api},
+    Kit.api_of_the_organization: {Kit.platform_access_token, Kit.token_of_a_service_account},
     Kit.userinfo: {Kit.access_token},
     Kit.userinfo_in_a_form: {Kit.access_token},
     Kit.userinfo_in_the_query: set(),
@@ -268,34 +285,40 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.device_code_of_a_poll: {Kit.device_code},
     Kit.assertion_of_a_client: {Kit.client_assertion},
     Kit.secret_of_a_client: {Kit.client_secret},
+    Kit.secret_of_a_program: {Kit.secret_of_a_service_account},
+    Kit.assertion_of_a_program: {Kit.assertion_of_a_service_account, Kit.token_of_a_pipeline},
+    Kit.introspection_by_a_program: {Kit.token_of_a_service_account, Kit.token_of_a_service_account_for_an_api_resource},
+    Kit.revocation_by_a_program: set(),
     Kit.proof_of_a_key: {Kit.key_proof},
-    Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, Kit.access_token_for_another_api_resource, *_REFRESH_TOKENS},
-    Kit.introspection: {
-        *_OF_APPLICATIONS,
-        *_FOR_API_RESOURCES,
-        *_PROGRAM_TOKENS,
-        Kit.access_token_for_another_api_resource,
-        *_REFRESH_TOKENS,
-    },
-    Kit.introspection_by_an_api_resource: {*_FOR_API_RESOURCES, Kit.program_token_for_an_api_resource},
+    Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
+    Kit.introspection: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS, Kit.token_of_an_application_for_itself},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
     Kit.session_cookie: {Kit.cookie},
 }
 
 
 @pytest.fixture
-async def kit(shop: RelyingParty, user: Account, factor: Authenticator) -> Kit:
-    tenant = shop.tenant
+async def kit(shop: RelyingParty, user: Account, factor: Authenticator, issuer: Issuer, clock: FakeClock) -> Kit:
     await register(shop)
     await sign_in_browser(shop, user, second_factor=True)
-    await verify_domain(tenant.pool, tenant.org)
-    orders, _ = [await add_api_resource(tenant.pool, tenant.org, identifier, services=(shop.service,)) for identifier in (ORDERS, OTHER)]
-    await run_sql(tenant.pool, "update api_resource_clients set own_scopes = '{orders:read}'")
-    robot = await add_service_account(tenant.pool, tenant.org, tenant.people["owner"].id)
-    programs = [await add_credential(tenant.pool, tenant.api, client, tenant.org) for client in (orders, robot)]
-    kit = Kit(shop, user, factor, *programs)
-    await kit.introspection_by_an_api_resource("unknown")  # so that the next use of the credential writes nothing
-    return kit
+    tenant, pool = shop.tenant, shop.tenant.pool
+    await verify_domain(pool, tenant.org)
+    resource = await add_api_resource(pool, tenant.org, ORDERS, services=(shop.service,))
+    await run_sql(pool, "update api_resource_clients set own_scopes = scope_names from api_resources")
+    return Kit(shop, user, factor, await add_robot(tenant, resource, issuer), issuer, clock)
+
+
+async def add_robot(tenant: Tenant, resource: UUID, issuer: Issuer) -> Program:
+    """Add a service account with each kind of credential, and the scopes of an API resource."""
+    account = await create(tenant)
+    secret = (await try_add_credential(tenant, account)).json
+    await try_add_credential(tenant, account, kind="key", public_key=client_key("EdDSA", "robot").jwk)
+    await trust(tenant, account, issuer.address)
+    scopes = "select id, org_id, scope_names from api_resources where id = %s"
+    [(_, org, names)] = await run_sql(tenant.pool, scopes, resource)
+    account_id = UUID(account.rpartition("/")[2])
+    await run_sql(tenant.pool, "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())", org, resource, account_id, names)
+    return Program(tenant.api, account_id, secret["secret"], UUID(secret["id"]))
 
 
 async def test_every_token_is_refused_in_the_place_of_every_other_one(kit: Kit) -> None:

@@ -60,6 +60,7 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["api_resource.user.assigned", "api_resource.user.unassigned"], "user"),
     **dict.fromkeys(["service_account.created", "service_account.updated", "service_account.deleted"], "service_account"),
     **dict.fromkeys(["service_account.credential.created", "service_account.credential.revoked"], "service_account"),
+    **dict.fromkeys(["personal_token.created", "personal_token.revoked"], "personal_token"),
 }
 
 
@@ -128,7 +129,7 @@ def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
 
 def test_the_targets_are_the_documented_ones() -> None:
     documented = {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
-    assert {*Target} == {*documented, "api_resource", "service_account"}
+    assert {*Target} == {*documented, "api_resource", "service_account", "personal_token"}
     # The last two are filters only. Their events have the target type organization (decision 227).
     assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 

@@ -24,6 +24,7 @@ from ports.storage import Transaction
 from tests.support.builders import run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
+from tests.support.personal_tokens import add_personal_token
 
 COUNTRY: Final = "DE"  # the location of all addresses
 
@@ -108,6 +109,7 @@ class Belongings:
         # A code of the platform's own frontend, which belongs to no organization.
         browser = digest(await begin_in_browser(ports, account))
         await add_code(ports, pool, digest(f"code of {name}"), browser, f"https://{slug}.example/auth/callback", f"challenge of {name}")
+        token = await add_personal_token(ports, account, name=f"Token of {name}")
         return {
             "own_id": str(account.id),
             "own_email": account.email,
@@ -115,6 +117,7 @@ class Belongings:
             "device_id": str(device.id),
             "device_token": trust,
             "session_id": str(session.session_id),
+            "personal_token_id": str(token.id),
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",

@@ -152,6 +152,9 @@ POST   {webhook}/deliveries/<delivery_id>/replay 200  200  403  200  403  403*
 GET    {org}/directory-blocks                 200  200  403  200  200  403*
 DELETE {org}/directory-blocks/<user_id>       403  403  403  204  403  403*
 
+GET    {org}/personal-tokens                  200  200  403  200  200  403*
+DELETE {member-token}                         403  403  403  204  403  403*
+
 POST   {org}/scim-tokens                      403  403  403  200  403  403*
 GET    {org}/scim-tokens                      200  200  403  200  403  403*
 DELETE {org}/scim-tokens/<token_id>           403  403  403  204  403  403*

@@ -130,6 +130,9 @@ GET    /api/user/privacy-log                  401  200  200  200  200  200  200 
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
+POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
+GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
@@ -278,6 +281,9 @@ POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  
 
 GET    {org}/directory-blocks                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/directory-blocks/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
+GET    {org}/personal-tokens                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {member-token}                         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -520,6 +526,8 @@ SHORT: Final = {
     "{resource}": RESOURCE,
     "{account}": ACCOUNT,
     "{robot}": PLATFORM_ACCOUNT,
+    "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
+    "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
@@ -568,6 +576,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/user/mfa": Request(setup_sql=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(setup_sql=HAS_MFA),
     "DELETE /api/user/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
+    "POST /api/user/personal-tokens": Request({"name": "A New Token", "scopes": ["account:read"]}),
+    f"DELETE {ORG}/personal-tokens/<personal_token_id>": Request(things={"personal_token_id": "{organization_token_id}"}),
     "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
     "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),

@@ -17,8 +17,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication.openid_rules import Scope
+from core.authentication.tokens.personal_tokens_rules import START
 from core.kernel.principals import Role
-from core.kernel.values import new_id
+from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -76,11 +77,14 @@ class Storm:
         self.refresh_tokens: list[str] = []
         self.devices: list[str] = []
         self.trust_tokens = [world.home.things["guarded_device_token"]]
+        self.personal_tokens = [(new_id(), new_secret())]  # ids and texts
         self.invitations = [(world.home.things["invitation_id"], world.home.things["invitation_token"])]
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
         self._key = world.home.keys["key"]  # of the first service
+        callers = [world.callers[name].robot for name in ("granted-robot", "owner-robot", "admin-robot")]
+        self.robots = {str(robot.id): robot.token for robot in callers if robot is not None}  # tokens by account id
         self._tokens = tokens  # by account id
         users = (world.home.people["end-user"], world.home.people["further"], world.both)
         self.users = [(str(user.id), str(user.email)) for user in users]
@@ -146,10 +150,27 @@ class Storm:
                 ("POST", f"{self.platform}/activate", None, self.steward),
                 ("PATCH", f"{self.platform}/tier", {"tier_id": "00000000-0000-4000-8000-000000000001"}, self.steward),
             ]
+            kinds += self._about_personal_tokens(who)
             kinds += self._about_relying_parties(service, who)
             kinds += self._about_people(target)
+            kinds += self._about_robots(target, role, who)
             self._random.shuffle(kinds)
             yield from kinds
+
+    def _about_personal_tokens(self, who: str) -> list[Act]:
+        created = {"name": "Storm", "scopes": ["members:read"], "org_slug": HOME}
+        (first, text), (second, other_text) = self._one_of(self.personal_tokens), self._one_of(self.personal_tokens[-4:])
+        return [
+            ("POST", "/api/user/personal-tokens", created, who),
+            ("POST", "/api/user/personal-tokens", created | {"scopes": ["members:read", "members:write"]}, who),
+            ("POST", "/api/user/personal-tokens", {"name": "Storm", "scopes": ["account:read"]}, self._one_of(self.guarded)),
+            ("DELETE", f"/api/user/personal-tokens/{first}", None, who),
+            ("DELETE", f"{self.base}/personal-tokens/{second}", None, who),
+            ("GET", f"{self.base}/personal-tokens", None, other_text),
+            ("POST", f"{self.base}/invitations", {"email": f"by-token-{self._invited}@storm.example", "role": "member"}, text),
+            ("POST", f"{self.base}/invitations", {"email": f"by-other-{self._invited}@storm.example", "role": "member"}, other_text),
+            ("PATCH", self.base, {"personal_tokens": self._random.random() < 0.7}, who),
+        ]
 
     def _about_relying_parties(self, service: str, who: str) -> list[Act]:
         """Return acts of codes, devices and SAML: configuration, sign-ons and logouts."""
@@ -174,6 +195,21 @@ class Storm:
         if self._random.random() < 0.3:
             acts.append(("DELETE", f"{service}/saml", None, who))
         return acts
+
+    def _about_robots(self, target: str, role: str, who: str) -> list[Act]:
+        """Return acts of service accounts, and changes of them: their owner, role, credentials and end."""
+        account, token = self._one_of(self.robots.items())
+        path, number = f"{self.base}/service-accounts/{account}", self._invited // 2
+        return [
+            ("PATCH", f"{self.base}/members/{target}", {"role": role}, token),
+            ("PATCH", f"{self.base}/members/{target}", {"role": "admin"}, token),
+            ("POST", f"{self.base}/invitations", {"email": f"robot-{number}@storm.example", "role": role}, token),
+            ("PATCH", path, {"owner_id": target}, who),
+            ("PATCH", path, {"role": self._one_of(("owner", "owner", "admin"))}, who),
+            ("POST", f"{path}/credentials", {"kind": "secret", "name": "Storm"}, who),
+            ("POST", f"{self.base}/service-accounts", {"name": "Storm", "role": "admin", "owner_id": target}, who),
+            *([("DELETE", path, None, who)] if self._random.random() < 0.1 else []),
+        ]
 
     def _about_people(self, target: str) -> list[Act]:
         steward, other = self._random.sample([*self.stewards], 2)
@@ -221,6 +257,8 @@ class Storm:
             response = json_of(answer)
             if "invitation" in response:
                 self.invitations.append((response["invitation"]["id"], response["token"]))
+            if str(response.get("token", "")).startswith(START):
+                self.personal_tokens.append((response["id"], response["token"]))
             if "default_plan" in response:
                 self.services.append(response["service"]["slug"])
             if response.keys() == {"id", "email", "created_at"}:
@@ -447,12 +485,31 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from consents c where c.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
+    "a service account that is gone or not the owner's gave a role above member": """
+        select m.id from memberships m
+        left join service_accounts a on a.id = m.promoted_by and a.org_id = m.org_id and a.role = 'owner'
+        left join memberships o on o.org_id = a.org_id and o.user_id = a.owner_id and o.role = 'owner'
+        where m.promoted_by is not null and o.id is null""",
+    "such an account has a pending invitation above member": """
+        select i.id from invitations i join service_accounts a on a.id = i.invited_by
+        left join memberships o on o.org_id = a.org_id and o.user_id = a.owner_id and o.role = 'owner'
+        where i.status = 'pending' and i.role <> 'member' and (a.role <> 'owner' or o.id is null)""",
+    "a credential belongs to nothing": """
+        select id from credentials c
+        where not exists (select 1 from service_accounts where id = c.client_id)
+          and not exists (select 1 from api_resources where id = c.client_id)""",
     "a session has two current refresh tokens": """
         select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
     "a session has no current refresh token": """
         select s.id from sessions s
-        where s.ended_at is null and s.browser_hash is null
+        where s.ended_at is null and s.browser_hash is null and not s.personal_token
           and not exists (select 1 from refresh_tokens t where t.session_id = s.id and t.rotated_at is null)""",
+    "a personal access token has a refresh token": """
+        select s.id from sessions s join refresh_tokens t on t.session_id = s.id where s.personal_token""",
+    "a personal access token acts in an organization that its user has left": """
+        select s.id from personal_tokens t join sessions s on s.id = t.session_id
+        where s.ended_at is null and t.org_id is not null
+          and not exists (select 1 from memberships m where m.org_id = t.org_id and m.user_id = s.user_id)""",
     "a session has another user, organization or service than its code": """
         select s.id from authorization_codes c join sessions s on s.id = c.session_id
         where (s.user_id, s.org_id, s.service_id) is distinct from (c.user_id, c.org_id, c.service_id)""",

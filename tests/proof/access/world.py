@@ -63,6 +63,7 @@ from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
+from tests.support.personal_tokens import add_personal_token
 from tests.support.saml import new_certificate
 from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
@@ -410,6 +411,7 @@ async def _add_tenant(
             max_services=None,
             max_users=None,
             device_trust_days=30,
+            personal_tokens=True,
             member_count=0,
             created_at=now,
             updated_at=now,
@@ -537,6 +539,7 @@ async def _add_tenant(
         "pre_auth": await wait_for_code(ports, people["guarded"]),
         **further_things,
         "further_device_id": further_things["device_id"],
+        "organization_token_id": str((await add_personal_token(ports, further, org, name=f"{slug} token")).id),
     }
     return Tenant(organization, people, things, services, keys)
 

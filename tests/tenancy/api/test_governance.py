@@ -29,6 +29,7 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
         "max_services": None,
         "max_users": None,
         "device_trust_days": 30,
+        "personal_tokens": True,
         "created_at": "2026-01-01T00:00:00Z",
         "updated_at": now,
         "approved_at": now,

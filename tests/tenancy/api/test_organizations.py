@@ -76,6 +76,7 @@ async def test_the_response_has_every_field_except_the_reasons(api: Api, ports: 
         "max_services": 7,
         "max_users": 8,
         "device_trust_days": 9,
+        "personal_tokens": True,
         "created_at": "2026-01-01T12:30:00Z",
         "updated_at": "2026-01-02T12:30:00Z",
         "approved_at": "2026-01-03T12:30:00Z",
@@ -264,6 +265,7 @@ CHANGES: list[Any] = [
     *({"name": name} for name in INVALID_NAMES),
     {"name": 5},
     *({"device_trust_days": days} for days in DAYS),
+    *({"personal_tokens": value} for value in (None, 1, "true", "off")),
 ]
 
 

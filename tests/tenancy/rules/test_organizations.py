@@ -47,6 +47,7 @@ ACME = Organization(
     max_services=None,
     max_users=None,
     device_trust_days=30,
+    personal_tokens=True,
     member_count=1,
     created_at=NOW,
     updated_at=NOW,

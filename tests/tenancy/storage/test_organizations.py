@@ -29,6 +29,7 @@ def organization(slug: str = "acme", **changes: Any) -> Organization:
         max_services=7,
         max_users=8,
         device_trust_days=9,
+        personal_tokens=True,
         member_count=0,
         created_at=NOW - DAY,
         updated_at=NOW - HOUR,

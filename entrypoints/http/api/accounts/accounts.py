@@ -8,6 +8,7 @@ from quart import Blueprint
 from core import privacy
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
+from core.kernel.api_scopes import Area
 from core.kernel.errors import Invalid
 from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
@@ -179,7 +180,7 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person_with_profile(applications=True)
+@person_with_profile(applications=True, area=Area.ACCOUNT)
 @returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.

@@ -10,6 +10,7 @@ from quart_schema import document_response
 
 from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, ListedDevice
+from core.kernel.api_scopes import Area
 from entrypoints.http.edge.access import View, person
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
@@ -76,7 +77,7 @@ def to_device_response(listed: ListedDevice) -> DeviceResponse:
 
 
 @routes.get("/api/user/devices")
-@person(applications=True)
+@person(applications=True, area=Area.ACCOUNT)
 @refuses(404)  # documented, but never sent
 @document_response(DeviceListResponse)
 async def list_devices() -> Response:
@@ -88,7 +89,7 @@ async def list_devices() -> Response:
 
 
 @routes.get("/api/user/devices/<device_id>")
-@person(applications=True)
+@person(applications=True, area=Area.ACCOUNT)
 @refuses(404)
 @returns(DeviceDetailsResponse)
 async def get_device(device_id: str) -> DeviceDetailsResponse:
@@ -134,7 +135,7 @@ def own_device(view: View) -> View:
 
 
 @routes.patch("/api/user/devices/<device_id>")
-@person(outlives=True)
+@person(outlives=True, area=Area.ACCOUNT)
 @refuses(404)
 @own_device
 @validate_request(RenameDeviceRequest)
@@ -149,7 +150,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 
 
 @routes.delete("/api/user/devices/<device_id>")
-@person(outlives=True)
+@person(outlives=True, area=Area.ACCOUNT)
 @refuses(400, 404)
 @returns(Message)
 async def revoke_device(device_id: str) -> Message:

@@ -7,6 +7,7 @@ from quart import Blueprint
 
 from core.applications import own_applications
 from core.applications.own_applications_rules import OwnApplication
+from core.kernel.api_scopes import Area
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context, ports, signed_in
@@ -62,7 +63,7 @@ def _to_response(application: OwnApplication) -> OwnApplicationResponse:
 
 
 @routes.get("/api/user/applications")
-@person_anywhere
+@person_anywhere(area=Area.ACCOUNT)
 @returns(OwnApplicationListResponse)
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.

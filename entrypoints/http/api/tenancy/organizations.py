@@ -6,6 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.authentication import sessions
+from core.kernel.api_scopes import Area
 from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
@@ -32,6 +33,7 @@ class OrganizationResponse(ResponseModel):
     max_services: int | None = Field(description="The organization's own limit of services, or null for the limit of its tier.")
     max_users: int | None = Field(description="The organization's own limit of members, or null for the limit of its tier.")
     device_trust_days: int = Field(description="The number of days during which a trusted device skips the second factor.")
+    personal_tokens: bool = Field(description="Whether members can use personal access tokens in the organization.")
     created_at: Timestamp = Field(description="When the organization was created.")
     updated_at: Timestamp = Field(description="When the organization was last changed.")
     approved_at: Timestamp | None = Field(description="When a platform owner approved the organization, or null.")
@@ -65,6 +67,7 @@ def organization_to_response(organization: Organization) -> OrganizationResponse
         max_services=organization.max_services,
         max_users=organization.max_users,
         device_trust_days=organization.device_trust_days,
+        personal_tokens=organization.personal_tokens,
         created_at=organization.created_at,
         updated_at=organization.updated_at,
         approved_at=organization.approved_at,
@@ -118,7 +121,7 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 
 
 @routes.get("/api/organizations")
-@person_anywhere
+@person_anywhere(area=Area.ACCOUNT)
 @returns(list[OwnOrganizationResponse])
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
@@ -175,6 +178,7 @@ class OrganizationUpdateRequest(RequestModel):
 
     name: Name = optional(description="The new display name.")
     device_trust_days: int = optional(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
+    personal_tokens: bool = optional(description="Whether members can use personal access tokens in the organization.")
 
 
 @routes.patch("/api/organizations/<org_slug>")
@@ -182,12 +186,15 @@ class OrganizationUpdateRequest(RequestModel):
 @validate_request(OrganizationUpdateRequest)
 @returns(OrganizationDetailResponse)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
-    """Change an organization's name or device trust period.
+    """Change an organization's name or settings.
 
     Fields that you leave out keep their value. A new trust period also applies to devices that are
-    already trusted.
+    already trusted. While `personal_tokens` is false, personal access tokens of the organization are
+    refused from the next request on.
     """
-    organization = await organizations.update(ports(), acting(), name=data.name, device_trust_days=data.device_trust_days)
+    organization = await organizations.update(
+        ports(), acting(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
+    )
     return _to_detail_response(organization)
 
 

@@ -1,63 +1,19 @@
 """Service accounts that authenticate with the token of a pipeline, as GitHub Actions and GitLab CI give (RFC 7521 section 4.2)."""
 
-import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import jwt
 import pytest
-from quart_trio import QuartTrio
 
 from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
-from ports import Ports
 from tests.fakes.http_server import Answer as Reply
-from tests.fakes.http_server import FakeServer, ReceivedRequest, in_json
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import LEFT_OUT, ClientKey, client_key
-from tests.programs.service_accounts import create, try_add_credential
-from tests.support.builders import BASE_URL, Answer, run_concurrently, run_sql, with_loopback_sender
-from tests.support.direct import change_ports
+from tests.federation.api.client_authentication.pipelines import DISCOVERY, KEYS, PATTERN, SUBJECT, Issuer, trust
+from tests.programs.service_accounts import create
+from tests.support.builders import BASE_URL, Answer, run_concurrently, run_sql
 from tests.support.tenants import Tenant
-
-DISCOVERY, KEYS = "/.well-known/openid-configuration", "/keys"
-SUBJECT = "repo:acme/shop:ref:refs/heads/main"
-PATTERN = "repo:acme/shop:ref:refs/heads/*"
-
-
-class Issuer(FakeServer):
-    """The provider of a pipeline."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys: list[ClientKey] = [client_key("RS256", "pipeline")]
-        self.metadata: dict[str, Any] = {}
-        self.failure: Reply | None = None
-        self.paths: list[str] = []
-
-    def _reply(self, request: ReceivedRequest) -> Reply:
-        self.paths.append(request.path)
-        if self.failure is not None:
-            return self.failure
-        if request.path == KEYS:
-            return in_json({"keys": [key.jwk for key in self.keys]})
-        return in_json({"issuer": self.address, "jwks_uri": f"{self.address}{KEYS}", **self.metadata})
-
-    def token(self, clock: FakeClock, key: ClientKey | None = None, headers: dict[str, Any] | None = None, **changes: Any) -> str:
-        """Return a token of a job. A claim with the value LEFT_OUT is left out."""
-        signer, now = key or self.keys[0], int(clock.now().timestamp())
-        claims = {"iss": self.address, "sub": SUBJECT, "aud": BASE_URL, "iat": now, "nbf": now, "exp": now + 300, **changes}
-        payload = {name: value for name, value in claims.items() if value is not LEFT_OUT}
-        # Not `jwt.encode`, which refuses to make tokens with wrong claims.
-        return jwt.PyJWS().encode(json.dumps(payload).encode(), signer.private, signer.algorithm, {"kid": signer.kid, **(headers or {})})
-
-
-@pytest.fixture
-def issuer(app: QuartTrio, ports: Ports) -> Iterator[Issuer]:
-    change_ports(app, issuer_keys=with_loopback_sender(ports).issuer_keys)
-    with Issuer() as server:
-        yield server
 
 
 @pytest.fixture
@@ -66,13 +22,6 @@ async def account(acme: Tenant, issuer: Issuer) -> str:
     path = await create(acme, role="member", scopes=["members:read"])
     await trust(acme, path, issuer.address)
     return path
-
-
-async def trust(tenant: Tenant, account: str, issuer: str, subject: str = PATTERN) -> None:
-    """Let the account trust an issuer at any URL, as no admin could."""
-    answer = await try_add_credential(tenant, account, kind="federated", issuer="https://issuer.example", subject=subject)
-    assert answer.status == 201, answer.text
-    await run_sql(tenant.pool, "update credentials set issuer = %s where id = %s", issuer, UUID(answer.json["id"]))
 
 
 async def ask(tenant: Tenant, account: str, token: str, **fields: str) -> Answer:

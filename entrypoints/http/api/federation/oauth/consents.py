@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 
 from core.authentication.openid_rules import Scope
 from core.federation.oauth import consents
+from core.kernel.api_scopes import Area
 from core.programs.api_resources_rules import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.edge.access import person_anywhere
@@ -60,7 +61,7 @@ def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
 
 
 @routes.get("/api/user/consents")
-@person_anywhere
+@person_anywhere(area=Area.ACCOUNT)
 @returns(ConsentListResponse)
 async def list_own() -> ConsentListResponse:
     """List your consents to applications.
@@ -85,7 +86,7 @@ async def list_own() -> ConsentListResponse:
 
 
 @routes.delete("/api/user/consents/<service_id>")
-@person_anywhere(outlives=True)
+@person_anywhere(outlives=True, area=Area.ACCOUNT)
 @describes({204: "The consent is withdrawn."})
 async def withdraw(service_id: str) -> Response:
     """Withdraw your consent to an application.

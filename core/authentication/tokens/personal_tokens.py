@@ -1,0 +1,288 @@
+"""Personal access tokens: users create them for their programs, and programs call our API with them.
+
+A token is backed by a session, so everything that ends all sessions of its user ends it too: a
+password reset, for example, or a deactivation. Its rights are those that the user has at the moment
+of a request, narrowed by its scopes (security J-5, J-7).
+"""
+
+from __future__ import annotations
+
+import hmac
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn
+
+from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts.own_account import lock_own_account
+from core.applications.api_keys_rules import LAST_USED_PRECISION
+from core.authentication import events
+from core.authentication.recent_sign_in_rules import SignInNotRecent
+from core.authentication.tokens.personal_tokens_rules import (
+    MAX_LIVE_TOKENS,
+    MemberPersonalToken,
+    NewPersonalToken,
+    PersonalToken,
+    PersonalTokenInvalid,
+    PersonalTokenNotFound,
+    PersonalTokenRecord,
+    PersonalTokenScopeRefused,
+    PersonalTokensOff,
+    PersonalTokenWithoutScope,
+    TooManyPersonalTokens,
+    is_well_formed,
+    new_personal_token,
+)
+from core.kernel import principals
+from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
+from core.kernel.errors import refuse
+from core.kernel.page_paths import PERSONAL_TOKENS_PATH
+from core.kernel.principals import (
+    AccountGone,
+    AddressNotVerified,
+    Capability,
+    NotForPersonalTokens,
+    NotOfThisOrganization,
+    OrganizationNotFound,
+    Person,
+    PersonalTokenElsewhere,
+    RoleInsufficient,
+)
+from core.kernel.values import digest, new_id
+from core.tenancy import organizations, organizations_rules
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.profile_rules import OwnProfile
+    from core.kernel.principals import Member, OrganizationCaller, Requirement, Role
+    from core.kernel.values import Page, PageResult
+    from core.tenancy.organizations_rules import Organization
+    from ports import Ports
+    from ports.storage import Reading, Transaction
+
+# Users manage their own tokens
+
+
+async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tuple[PersonalToken, str]:
+    """Create a token and return it with its secret, which cannot be read again.
+
+    The user must have signed in recently, with all their factors, and gets an email. Creating a token
+    for an organization confirms the user's membership in it.
+
+    Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
+    ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account` and
+    of `principals.require_capability`.
+    """
+    now = ports.clock.now()
+    scopes = parse_scopes(request.scopes) or refuse(PersonalTokenWithoutScope)
+    secret, prefix = new_personal_token(ports.policy.key_environment)
+    async with ports.storage.transaction(by=caller) as tx:
+        # Lock order: the organization, the membership, then the account. A transaction that ends the
+        # membership locks them too before it ends the sessions in the organization.
+        organization, role = (None, None) if request.org_slug is None else await _lock_membership(tx, caller, request.org_slug)
+        account = await lock_own_account(tx, caller, now)
+        await _require_recent_sign_in(tx, caller, account, now)
+        if account.email_verified_at is None:
+            raise AddressNotVerified
+        _check_scopes(scopes, role)
+        if await tx.personal_tokens.count_live(account.id, now) >= MAX_LIVE_TOKENS:
+            raise TooManyPersonalTokens
+        token = PersonalToken(
+            id=new_id(),
+            user_id=account.id,
+            name=request.name,
+            prefix=prefix,
+            scopes=in_order(scopes),
+            org_id=None if organization is None else organization.id,
+            org_slug=None if organization is None else organization.slug,
+            org_name=None if organization is None else organization.name,
+            created_at=now,
+            expires_at=now + timedelta(days=request.expires_in_days),
+            last_used_at=None,
+        )
+        await tx.personal_tokens.add(token, digest(secret), caller)
+        if organization is not None:
+            await tx.members.confirm(organization.id, account.id, now)
+        await tx.email_queue.add(new_email(EmailKind.PERSONAL_TOKEN_CREATED, account.email, now, secret=_to_notice(token)))
+        tx.record(events.personal_token_created(token))
+    return token, secret
+
+
+async def check_sign_in(ports: Ports, caller: Person) -> None:
+    """Check whether the caller's sign-in is recent enough to create a token. Raises: SignInNotRecent, AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        await _require_recent_sign_in(read, caller, account, ports.clock.now())
+
+
+def available_scopes(role: Role | None) -> tuple[ApiScope, ...]:
+    """Return the scopes that a token can have: in an organization, those of this role, or for the own account if `role` is None."""
+    if role is not None:
+        return principals.allowed_scopes(role, None)
+    return ApiScope.ACCOUNT_READ, ApiScope.ACCOUNT_WRITE
+
+
+async def list_own(ports: Ports, caller: Person) -> list[PersonalToken]:
+    """Return the caller's live tokens, at most MAX_LIVE_TOKENS, newest first."""
+    async with ports.storage.reading() as read:
+        return await read.personal_tokens.of_user(caller.user_id, ports.clock.now())
+
+
+async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
+    """End one of the caller's tokens. Its next request is refused.
+
+    Raises: PersonalTokenNotFound; the errors of `lock_own_account`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        token = await tx.personal_tokens.end(account.id, token_id, now) or refuse(PersonalTokenNotFound)
+        tx.record(events.personal_token_revoked(token))
+
+
+async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[Organization, Role]:
+    # One refusal for both: the body must not reveal which organizations exist (security B-5).
+    org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
+    organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
+    membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
+    principals.require_capability(organizations_rules.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    if not organization.personal_tokens:
+        raise PersonalTokensOff
+    return organization, membership.role
+
+
+async def _require_recent_sign_in(read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
+    sign_in = await read.sessions.load_sign_in(caller.session_id, account.id)
+    if sign_in is None or not sign_in.is_recent(account, now):
+        raise SignInNotRecent
+
+
+def _check_scopes(scopes: frozenset[ApiScope], role: Role | None) -> None:
+    available = available_scopes(role)
+    if refused := in_order(scopes.difference(available)):
+        raise PersonalTokenScopeRefused(refused, available)
+
+
+def _to_notice(token: PersonalToken) -> SecretNotice:
+    return SecretNotice(
+        kind=NoticedSecret.PERSONAL_TOKEN,
+        name=token.name,
+        label=token.prefix,
+        holder=None,
+        organization=token.org_name,
+        expires_at=token.expires_at,
+        path=PERSONAL_TOKENS_PATH,
+    )
+
+
+# Admins see and end the tokens that act in their organization
+
+
+async def list_in_organization(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[MemberPersonalToken]:
+    """Return a page of the live tokens that act in the organization, newest first."""
+    async with ports.storage.reading() as read:
+        return await read.personal_tokens.page(caller.acts_in.id, page, ports.clock.now())
+
+
+async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
+    """End a token that acts in the organization. Its next request is refused.
+
+    Raises: PersonalTokenNotFound; the errors of `organizations.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        user_id = await tx.personal_tokens.user_in_organization(organization.id, token_id, now) or refuse(PersonalTokenNotFound)
+        # Lock order: the account before its sessions.
+        await tx.accounts.lock(user_id) or refuse(PersonalTokenNotFound)
+        token = await tx.personal_tokens.end(user_id, token_id, now) or refuse(PersonalTokenNotFound)
+        tx.record(events.personal_token_revoked(token))
+
+
+# Programs use tokens
+
+
+async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
+    """Return the user of this token, on a route about their own account.
+
+    Raises: PersonalTokenInvalid; the errors of `principals.check_personal_token`.
+    """
+    record = await _load(ports, token, None)
+    principals.check_personal_token(record.token, requirement, None)
+    return _to_person(record, address=address, agent=agent)
+
+
+async def authenticate_with_profile(
+    ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
+) -> tuple[Person, OwnProfile]:
+    """Return the user of this token, and their profile. Raises: the errors of `authenticate`."""
+    user = await authenticate(ports, token, requirement, address=address, agent=agent)
+    async with ports.storage.reading() as read:
+        return user, await read.accounts.own_profile(user.user_id, ports.clock.now()) or refuse(PersonalTokenInvalid)
+
+
+async def authenticate_member(
+    ports: Ports, token: str, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
+) -> Member:
+    """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
+
+    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `principals.require_capability` and
+    `principals.check_personal_token`.
+    """
+    record = await _load(ports, token, slug)
+    state = record.session.acts_in or refuse(OrganizationNotFound)
+    if record.token.org_id != state.id:
+        raise PersonalTokenElsewhere
+    if not record.is_allowed:
+        raise PersonalTokensOff
+    user = _to_person(record, address=address, agent=agent)
+    assert requirement.capability is not None, "the requirement of an organization's route has a capability"
+    try:
+        organization = principals.require_capability(state, requirement.capability, inactive=requirement.inactive)
+    except RoleInsufficient as refusal:
+        refusal.caller = principals.to_acting_member(user, state)
+        raise
+    principals.check_personal_token(record.token, requirement, organization.id)
+    return principals.to_member(user, organization)
+
+
+async def refuse_on_platform(ports: Ports, token: str) -> NoReturn:
+    """Refuse a token on a route of the platform. Raises: PersonalTokenInvalid, or else NotForPersonalTokens."""
+    await _load(ports, token, None)
+    raise NotForPersonalTokens
+
+
+async def _load(ports: Ports, token: str, slug: str | None) -> PersonalTokenRecord:
+    """Return the live token with this text, and record its use. One statement reads all facts for the authorization (security J-4, J-5).
+
+    The lookup uses the SHA-256 of the whole token. The result is compared again in constant time
+    (security K-1).
+
+    Raises: PersonalTokenInvalid.
+    """
+    if not is_well_formed(token):
+        raise PersonalTokenInvalid
+    now, token_hash = ports.clock.now(), digest(token)
+    async with ports.storage.reading() as read:
+        record = await read.personal_tokens.load_record(token_hash, slug, now)
+    if record is None or not hmac.compare_digest(record.token_hash, token_hash):
+        raise PersonalTokenInvalid
+    if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
+        async with ports.storage.autocommit() as statements:
+            await statements.personal_tokens.record_use(record.token.id, now, now - LAST_USED_PRECISION)
+    return record
+
+
+def _to_person(record: PersonalTokenRecord, *, address: str | None, agent: str | None) -> Person:
+    session = record.session
+    return Person(
+        user_id=session.user_id,
+        email=session.email,
+        email_verified=session.email_verified_at is not None,
+        session_id=record.token.id,
+        is_platform_owner=session.is_platform_owner,
+        personal_token=record.token,
+        address=address,
+        agent=agent,
+    )

@@ -1,0 +1,198 @@
+"""Personal access tokens: of the signed-in user, and those that act in an organization."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.authentication.tokens import personal_tokens
+from core.authentication.tokens.personal_tokens_rules import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
+from core.kernel.api_scopes import ApiScope
+from core.kernel.principals import Capability
+from entrypoints.http.edge.access import member, person_anywhere, verified_person
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
+from entrypoints.http.edge.context import acting, no_content, ports, signed_in
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("personal_tokens", __name__)
+
+
+class PersonalTokenRequest(RequestModel):
+    """A new personal access token."""
+
+    name: Name = Field(description="What the token is for.", examples=["Nightly export"])
+    scopes: Texts = Field(
+        description="The scopes that the token needs. A token of an organization has scopes that your role can use there. A token of your "
+        "own account has `account:read` or `account:write`.",
+        examples=[["members:read"]],
+    )
+    org_slug: Text | None = Field(
+        default=None,
+        description="The organization that the token acts in. Without it, the token acts on your own account.",
+        examples=["acme"],
+    )
+    expires_in_days: int = Field(default=DEFAULT_DAYS, ge=1, le=MAX_DAYS, description="The lifetime in days.", examples=[30])
+
+
+class TokenOrganizationResponse(ResponseModel):
+    """The organization that a personal access token acts in."""
+
+    id: UUID = Field(description="The organization's id.")
+    slug: str = Field(description="The organization's unique name in URLs.", examples=["acme"])
+    name: str = Field(description="The organization's display name.", examples=["Acme"])
+
+
+class PersonalTokenResponse(ResponseModel):
+    """A personal access token without its secret."""
+
+    id: UUID = Field(description="The id of the token.")
+    name: str = Field(description="What the token is for.", examples=["Nightly export"])
+    prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["gatehouse_pat_live_k2v7qa"])
+    scopes: list[ApiScope] = Field(description="The scopes of the token.", examples=[["members:read"]])
+    organization: TokenOrganizationResponse | None = Field(
+        description="The only organization that it acts in, or null for your own account."
+    )
+    created_at: Timestamp = Field(description="The time when the token was created.")
+    expires_at: Timestamp = Field(description="The time when the token expires.")
+    last_used_at: Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
+
+
+class CreatedPersonalTokenResponse(PersonalTokenResponse):
+    """A new personal access token with its secret, which no other response contains."""
+
+    token: str = Field(description="The secret. Programs send it as `Authorization: Bearer`.")
+
+
+class PersonalTokenListResponse(ResponseModel):
+    """The personal access tokens of a user."""
+
+    personal_tokens: list[PersonalTokenResponse] = Field(description=f"The live tokens, newest first. There are at most {MAX_LIVE_TOKENS}.")
+
+
+def to_response(token: PersonalToken) -> PersonalTokenResponse:
+    organization = None
+    if token.org_id is not None and token.org_slug is not None and token.org_name is not None:
+        organization = TokenOrganizationResponse(id=token.org_id, slug=token.org_slug, name=token.org_name)
+    return PersonalTokenResponse(
+        id=token.id,
+        name=token.name,
+        prefix=token.prefix,
+        scopes=list(token.scopes),
+        organization=organization,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )
+
+
+@routes.post("/api/user/personal-tokens")
+@verified_person(outlives=True, needs_person=True)
+@validate_request(PersonalTokenRequest)
+@returns(CreatedPersonalTokenResponse)
+async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
+    """Create a personal access token.
+
+    A program sends it as `Authorization: Bearer`, and acts as you, within the scopes of the token, in one
+    organization or on your own account. The secret is returned only once, and you get an email. Your
+    sign-in must be at most 10 minutes old, with your second factor if you use one. 401 with
+    `insufficient_user_authentication` asks you to sign in again. You can have 50 tokens.
+    """
+    request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
+    token, secret = await personal_tokens.create(ports(), signed_in(), request)
+    return CreatedPersonalTokenResponse(**dict(to_response(token)), token=secret)
+
+
+@routes.get("/api/user/personal-tokens")
+@person_anywhere(needs_person=True)
+@returns(PersonalTokenListResponse)
+async def list_own() -> PersonalTokenListResponse:
+    """List your personal access tokens.
+
+    Tokens that have expired or were revoked are left out. The list is complete; it has no pages.
+    """
+    tokens = await personal_tokens.list_own(ports(), signed_in())
+    return PersonalTokenListResponse(personal_tokens=[to_response(token) for token in tokens])
+
+
+@routes.delete("/api/user/personal-tokens/<personal_token_id>")
+@person_anywhere(outlives=True, needs_person=True)
+@describes({204: "The token is revoked."})
+async def revoke(personal_token_id: str) -> Response:
+    """Revoke one of your personal access tokens.
+
+    It stops working with the next request.
+    """
+    await personal_tokens.revoke_own(ports(), signed_in(), path_id(personal_token_id))
+    return no_content()
+
+
+class TokenUserResponse(ResponseModel):
+    """The user that a personal access token acts for."""
+
+    id: UUID = Field(description="The user's id.")
+    email: str = Field(description="The user's email address.", examples=["ada@example.com"])
+    name: str | None = Field(description="The user's full name, or null.", examples=["Ada Lovelace"])
+
+
+class MemberPersonalTokenResponse(ResponseModel):
+    """A personal access token that acts in an organization, without its secret."""
+
+    id: UUID = Field(description="The id of the token.")
+    user: TokenUserResponse = Field(description="The member that it acts for.")
+    name: str = Field(description="What the token is for.", examples=["Nightly export"])
+    prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["gatehouse_pat_live_k2v7qa"])
+    scopes: list[ApiScope] = Field(description="The scopes of the token. The member's role can narrow them.", examples=[["members:read"]])
+    created_at: Timestamp = Field(description="The time when the token was created.")
+    expires_at: Timestamp = Field(description="The time when the token expires.")
+    last_used_at: Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
+
+
+class MemberPersonalTokenListResponse(ResponseModel):
+    """A page of the personal access tokens that act in an organization."""
+
+    personal_tokens: list[MemberPersonalTokenResponse] = Field(description="The live tokens on this page, newest first.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+@routes.get("/api/organizations/<org_slug>/personal-tokens")
+@member(Capability.MEMBERS_MANAGE)
+@refuses(400)
+@validate_querystring(PageQuery)
+@returns(MemberPersonalTokenListResponse)
+async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:
+    """List the personal access tokens of an organization.
+
+    These are the tokens with which programs of its members act in the organization. Secrets are not
+    returned, and neither are tokens of the members' own accounts or of other organizations.
+    """
+    page = query_args.page_request()
+    tokens = await personal_tokens.list_in_organization(ports(), acting(), page)
+    listed = [
+        MemberPersonalTokenResponse(
+            id=item.token.id,
+            user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name),
+            name=item.token.name,
+            prefix=item.token.prefix,
+            scopes=list(item.token.scopes),
+            created_at=item.token.created_at,
+            expires_at=item.token.expires_at,
+            last_used_at=item.token.last_used_at,
+        )
+        for item in tokens.items
+    ]
+    return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=pagination(page, tokens.total))
+
+
+@routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
+@member(Capability.MEMBERS_MANAGE, outlives=True)
+@describes({204: "The token is revoked."})
+async def revoke_in_organization(org_slug: str, personal_token_id: str) -> Response:
+    """Revoke a personal access token of a member.
+
+    It stops working with the next request. The member can create another one, unless the organization
+    does not allow personal access tokens.
+    """
+    await personal_tokens.revoke_in_organization(ports(), acting(), path_id(personal_token_id))
+    return no_content()
