@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from core.accounts import accounts_rules
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
-from core.kernel.principals import Member
+from core.kernel.principals import Member, Person, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.event_catalog import EventKind
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.principals import Caller, OrganizationCaller
 
 
 class TargetTypeRequired(Invalid):
@@ -82,6 +82,20 @@ def resolve_actor(
     if actor_id is not None:
         return account or DELETED_ACCOUNT
     return SYSTEM if address is None else ANONYMOUS
+
+
+def caller_kind(caller: Caller) -> str:
+    """Return the kind of the actor of an event that this caller causes, as in `AuditActor`."""
+    match caller:
+        case Person():
+            return "user"
+        case ServiceAccountCaller():
+            return "service_account"
+        case ServiceKey():
+            return "api_key"
+        case ScimClient():
+            return "scim_token"
+    return SYSTEM.kind if caller.address is None else ANONYMOUS.kind
 
 
 def actor_of(caller: OrganizationCaller) -> AuditActor:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from core.eventing import audit_rules
 from core.kernel.errors import NotFound
 from core.kernel.principals import Member
 from core.kernel.values import rfc3339
@@ -184,6 +185,11 @@ def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Organi
         "organization_id": str(org_id),
         "actor_user_id": str(caller.user_id) if isinstance(caller, Member) else None,
         "actor_email": caller.email if isinstance(caller, Member) else None,
+        "actor": {
+            "kind": audit_rules.caller_kind(caller),
+            "id": str(caller.actor_id),
+            "name": None if isinstance(caller, Member) else caller.name,
+        },
         "data": {"webhook_id": str(webhook_id), "webhook_name": name},
     }
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))

@@ -103,8 +103,9 @@ class WebhookReceiver:
                 "event": EVENT,
                 "timestamp": rfc3339(now),
                 "organization_id": str(org),
-                "actor_user_id": str(uuid.uuid4()),
+                "actor_user_id": (actor := str(uuid.uuid4())),
                 "actor_email": "owner@bench.example",
+                "actor": {"kind": "user", "id": actor, "name": None},
                 "data": {"name": {"old": "Bench", "new": f"Bench {number}"}},
             }
             rows.append(f"{delivery}\t{org}\t{webhook}\t{EVENT}\t{json.dumps(payload)}\tdue\t{now}\t{now}\t{now}\n")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
+from core.eventing.audit_rules import caller_kind
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
 from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceAccountCaller, ServiceKey
@@ -54,11 +55,11 @@ class EventLog(Repository):
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
                     id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
-                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, actor_name text, actor_email text,
-                    impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
+                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, caller_kind text, actor_name text,
+                    actor_email text, impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
                     with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
-                                          actor_id, actor_kind, actor_name, actor_email, impersonator_id, address, agent, success,
-                                          payload, number)),
+                                          actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
+                                          agent, success, payload, number)),
             recipients as (
                 select number, org_id from recorded where org_id is not null
                 union all
@@ -107,6 +108,7 @@ class EventLog(Repository):
                 cross join lateral (
                     select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
                            l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
+                           json_build_object('kind', l.caller_kind, 'id', l.actor_id, 'name', l.actor_name) as actor,
                            l.payload as data) p
                 returning pg_notify('webhooks', '')),
             written as (
@@ -153,6 +155,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
     return {
         "actor_id": str(person.user_id) if person else credential,
         "actor_kind": kind,
+        "caller_kind": caller_kind(caller),
         "actor_name": caller.name if isinstance(caller, ServiceAccountCaller) else None,
         "actor_email": person.email if person else None,
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),

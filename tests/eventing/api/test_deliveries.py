@@ -10,6 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.values import rfc3339
 from tests.eventing.api.webhooks import call, create_webhook, list_deliveries, patch, record_events, refusal
 from tests.fakes.outside import FakeClock
+from tests.programs.service_accounts import add_robot
 from tests.support.builders import run_sql
 from tests.support.refusals import BAD
 from tests.support.tenants import Tenant
@@ -53,6 +54,7 @@ async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(
             "organization_id": str(acme.org),
             "actor_user_id": None,
             "actor_email": None,
+            "actor": {"kind": "system", "id": None, "name": None},
             "data": {"target_type": "invitation", "target_id": "x", "n": 1},
         },
         "response_status_code": None,
@@ -85,7 +87,7 @@ async def test_a_payload_is_stored_with_the_order_of_its_members(acme: Tenant, p
     await create_webhook(acme)
     await record_events(acme, "user.invited")
     [(text,)] = await run_sql(pool, "select payload::text from webhook_deliveries")
-    assert list(json.loads(text)) == ["event", "timestamp", "organization_id", "actor_user_id", "actor_email", "data"]
+    assert list(json.loads(text)) == ["event", "timestamp", "organization_id", "actor_user_id", "actor_email", "actor", "data"]
 
 
 @pytest.mark.parametrize("change", ["is_active", "events", "status"])
@@ -145,10 +147,23 @@ async def test_a_test_delivery_needs_no_subscription_to_an_event_type(acme: Tena
         "organization_id": str(acme.org),
         "actor_user_id": acme.id("admin"),
         "actor_email": "admin@acme.example",
+        "actor": {"kind": "user", "id": acme.id("admin"), "name": None},
         "data": {"webhook_id": webhook["id"], "webhook_name": "Billing"},
     }
     assert (await list_deliveries(acme, webhook, "?event_type=webhook.ping"))["deliveries"] == [answer.json]
     assert await run_sql(acme.pool, "select count(*) from webhook_deliveries") == [(1,)]
+
+
+async def test_the_payload_names_the_service_account_that_acted(acme: Tenant) -> None:
+    webhook, robot = await create_webhook(acme), await add_robot(acme, name="Onboarding")
+    assert (await robot.invite("ada@example.com", "member")).status == 200
+    assert (await robot.call("POST", f"/webhooks/{webhook['id']}/test")).status == 200
+    deliveries = (await list_deliveries(acme, webhook))["deliveries"]
+    assert {delivery["event_type"] for delivery in deliveries} == {"user.invited", "webhook.ping"}
+    for delivery in deliveries:
+        payload = delivery["payload"]
+        assert payload["actor"] == {"kind": "service_account", "id": str(robot.id), "name": "Onboarding"}
+        assert (payload["actor_user_id"], payload["actor_email"]) == (None, None)
 
 
 async def test_a_replay_is_a_new_delivery(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
