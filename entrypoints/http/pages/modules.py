@@ -27,7 +27,7 @@ from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.platform import installation, organizations, people
-from entrypoints.http.pages.programs import api_resources
+from entrypoints.http.pages.programs import api_resources, resource_credentials, service_accounts
 from entrypoints.http.pages.provisioning import directory
 from entrypoints.http.pages.tenancy import branding, domain, invitation_links, invitations, mail_server, members, organization
 
@@ -67,6 +67,8 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (providers, "Pages: the credentials of an application at identity providers."),
     (plans, "Pages: the plans of an application, and the subscriptions to them."),
     (api_resources, "Pages: the API resources of an organization."),
+    (resource_credentials, "Pages: the credentials of API resources."),
+    (service_accounts, "Pages: the service accounts of an organization, and their credentials."),
     (end_users, "Pages: the users of an organization's applications."),
     (directory, "Pages: the directory of an organization."),
     (organizations, "Pages: all organizations, for platform owners."),

@@ -43,6 +43,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Users", "/users", Capability.END_USERS_VIEW),
             Entry("Applications", "/applications", Capability.SERVICES_VIEW),
             Entry("API resources", "/api-resources", Capability.RESOURCES_VIEW),
+            Entry("Service accounts", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
             Entry("Directory", "/directory", Capability.INTEGRATIONS_MANAGE),
             Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
         ),

@@ -94,7 +94,11 @@ async def add_secret(pool: Pool, org_id: UUID | None, slug: str, client_id: UUID
 async def add_organization_account(pool: Pool, organization: Organization, owner: Account) -> Mapping[str, str]:
     """Add a service account that users manage. Return its things."""
     account = await add_service_account(pool, organization.id, owner.id, name=f"{organization.slug.title()} Robot")
-    return {"account_id": str(account), "credential_id": await add_secret(pool, organization.id, organization.slug, account, "Robot")}
+    return {
+        "account_id": str(account),
+        "account_name": f"{organization.slug.title()} Robot",
+        "credential_id": await add_secret(pool, organization.id, organization.slug, account, "Robot"),
+    }
 
 
 async def add_platform_account(pool: Pool, owner: Account) -> Mapping[str, str]:

@@ -838,6 +838,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/credentials/new": Request(form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/credentials/<credential_id>/revoke": Request(
+        form=OF_THE_SESSION, things={"credential_id": "{resource_credential_id}"}
+    ),
+    f"POST {PAGES_OF_ORG}/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot", "role": "member"}),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{account_name}"}),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/credentials/new": Request(
+        form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}
+    ),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/credentials/<credential_id>/revoke": Request(form=OF_THE_SESSION),
     f"POST {RESOURCE_PAGES}/<resource_id>/applications": Request(form={**OF_THE_SESSION, "client_id": "{client_id}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/applications/<client_id>": Request(form=OF_THE_SESSION),
     f"POST {RESOURCE_PAGES}/<resource_id>/applications/<client_id>/remove": Request(form=OF_THE_SESSION),

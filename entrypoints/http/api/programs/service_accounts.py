@@ -1,5 +1,6 @@
 """Service accounts of an organization, and their credentials. Every route needs a person."""
 
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 from uuid import UUID
@@ -120,6 +121,22 @@ def _to_response(listed: ListedServiceAccount) -> ServiceAccountResponse:
     )
 
 
+def to_scopes(names: Sequence[str] | None) -> frozenset[ApiScope] | None:
+    """Return the scopes with these names, or None for all. Raises: ApiScopeUnknown."""
+    return None if names is None else parse_scopes(names)
+
+
+def to_changes(data: ServiceAccountUpdateRequest) -> ServiceAccountChanges:
+    """Return the changes that a request asks for. Raises: ApiScopeUnknown."""
+    return ServiceAccountChanges(
+        name=data.name,
+        role=data.role,
+        owner_id=data.owner_id,
+        scopes=KEEP if isinstance(data.scopes, Keep) else to_scopes(data.scopes),
+        granted=data.granted_capabilities,
+    )
+
+
 @routes.get("/api/organizations/<org_slug>/service-accounts")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
 @refuses(400)
@@ -149,7 +166,7 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAcc
         name=data.name,
         role=data.role,
         owner_id=data.owner_id,
-        scopes=None if data.scopes is None else parse_scopes(data.scopes),
+        scopes=to_scopes(data.scopes),
         granted=data.granted_capabilities,
     )
     return _to_response(await service_accounts.create(ports(), acting_member(), request)), 201
@@ -175,14 +192,7 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
     the role does not have. Its pending invitations to roles above member are canceled, and members to
     whom it gave such a role are members again, unless a user has set their role since.
     """
-    changes = ServiceAccountChanges(
-        name=data.name,
-        role=data.role,
-        owner_id=data.owner_id,
-        scopes=KEEP if isinstance(data.scopes, Keep) else None if data.scopes is None else parse_scopes(data.scopes),
-        granted=data.granted_capabilities,
-    )
-    return _to_response(await service_accounts.update(ports(), acting_member(), path_id(account_id), changes))
+    return _to_response(await service_accounts.update(ports(), acting_member(), path_id(account_id), to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>")

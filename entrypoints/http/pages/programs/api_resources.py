@@ -72,7 +72,8 @@ def _path(resource: ApiResource, below: str = "") -> str:
     return organization_path(f"/api-resources/{resource.id}{below}")
 
 
-def _resource_values(resource: ApiResource) -> dict[str, Any]:
+def resource_values(resource: ApiResource) -> dict[str, Any]:
+    """Return the values of the frame of an API resource's pages."""
     return {"resource": resource, "path": _path(resource), "list_path": organization_path("/api-resources")}
 
 
@@ -142,7 +143,7 @@ async def create(org_slug: str) -> Response:
 async def show_resource(org_slug: str, resource_id: str) -> Response:
     """Show an API resource with its settings."""
     resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    return await console_page("programs/api_resource.html", **{**_resource_values(resource), **_form_values(_stored(resource))})
+    return await console_page("programs/api_resource.html", **{**resource_values(resource), **_form_values(_stored(resource))})
 
 
 @routes.post(ONE)
@@ -156,7 +157,7 @@ async def change(org_slug: str, resource_id: str) -> Response:
         data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
         await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_resource_values(resource), **_form_values(form)}
+        values = {"wrong": wrong_field(refusal, FIELDS), **resource_values(resource), **_form_values(form)}
         return await refused_console_page(refusal, "programs/api_resource.html", **values)
     return redirect_with_notice("resource-saved", _path(resource))
 
@@ -172,7 +173,7 @@ async def delete(org_slug: str, resource_id: str) -> Response:
         check_typed_name(form, resource.name)
         await api_resources.delete(ports(), acting_member(), resource.id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **_resource_values(resource), **_form_values(_stored(resource))}
+        values = {"wrong": wrong_field(refusal, {}), **resource_values(resource), **_form_values(_stored(resource))}
         return await refused_console_page(refusal, "programs/api_resource.html", **values)
     return redirect_with_notice("resource-deleted", organization_path("/api-resources"))
 
@@ -187,7 +188,7 @@ class AssignedUsersQuery(ListQuery, ResourceAssignmentsQuery):
 async def _access_values(resource: ApiResource, query: AssignedUsersQuery) -> dict[str, Any]:
     listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
-        **_resource_values(resource),
+        **resource_values(resource),
         "policies": POLICIES,
         "policy": resource.policy.value,
         "assignments": listed.items,
@@ -268,7 +269,7 @@ async def _client_values(resource: ApiResource, query: ListedClientsQuery) -> di
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
     return {
-        **_resource_values(resource),
+        **resource_values(resource),
         "clients": listed.items,
         "applications": sorted(applications, key=lambda each: each[1].lower()),
         **neighbors(query, listed.total),
@@ -316,7 +317,7 @@ async def show_client(org_slug: str, resource_id: str, client_id: str) -> Respon
     """Show the scopes that an application gets for itself."""
     resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
     client = await _find_client(resource, client_id)
-    return await console_page("programs/api_resource_client.html", client=client, chosen=client.scopes, **_resource_values(resource))
+    return await console_page("programs/api_resource_client.html", client=client, chosen=client.scopes, **resource_values(resource))
 
 
 @routes.post(f"{ONE}/applications/<client_id>")
@@ -330,7 +331,7 @@ async def change_client(org_slug: str, resource_id: str, client_id: str) -> Resp
     try:
         await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, _chosen(form))
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "client": client, "chosen": _chosen(form), **_resource_values(resource)}
+        values = {"wrong": wrong_field(refusal, FIELDS), "client": client, "chosen": _chosen(form), **resource_values(resource)}
         return await refused_console_page(refusal, "programs/api_resource_client.html", **values)
     return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
 

@@ -1,0 +1,99 @@
+"""The list of a program's credentials, and the form that creates one. Service accounts and API resources share them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from quart import Response
+
+from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent
+from core.kernel.errors import Invalid, Refusal
+from core.kernel.values import rfc3339
+from core.programs import credentials_rules as rules
+from core.programs.credentials_rules import Credential, CredentialKind, NewCredential
+from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
+from entrypoints.http.edge.bodies import decode
+from entrypoints.http.edge.context import app_context, ports
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    FieldInvalid,
+    ListQuery,
+    redirect_with_notice,
+    secret_page,
+    to_model,
+    wrong_field,
+)
+
+ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+LABELS: Final[Mapping[CredentialKind, str]] = {
+    CredentialKind.SECRET: "Client secret",
+    CredentialKind.KEY: "Public key",
+    CredentialKind.FEDERATED: "Pipeline",
+}
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.CredentialExpiryInvalid: "expires_at",
+    rules.IssuerInvalid: "issuer",
+    rules.AudienceInvalid: "audience",
+    rules.SubjectPatternInvalid: "subject",
+    ClientKeysInvalid: "public_key",
+    PrivateKeySent: "public_key",
+}
+LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
+
+
+class NewCredentialQuery(ListQuery):
+    """The kind of the credential that a form creates."""
+
+    kind: CredentialKind = CredentialKind.SECRET
+
+
+def listed(credentials: Sequence[Credential]) -> dict[str, Any]:
+    """Return the values of a list of credentials."""
+    return {"credentials": credentials, "labels": LABELS, "now": ports().clock.now()}
+
+
+def form_values(kind: CredentialKind, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the form that creates a credential."""
+    return {"kind": kind, "label": LABELS[kind], "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
+
+
+def refused_values(refusal: Refusal, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a form that was refused."""
+    kind = form.get("kind", "")
+    known = CredentialKind(kind) if kind in CredentialKind.__members__.values() else CredentialKind.SECRET
+    return {"wrong": wrong_field(refusal, FIELDS), **form_values(known, form)}
+
+
+def read_credential(form: Mapping[str, str]) -> NewCredential:
+    """Return the credential that a form stands for.
+
+    Raises: FieldInvalid; the errors of `to_credential_request`.
+    """
+    return to_credential_request(to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end}))
+
+
+def _to_key(text: str) -> dict[str, Any] | None:
+    if not text.strip():
+        return None
+    try:
+        return decode(text.encode())
+    except Invalid:
+        raise FieldInvalid('Paste a JWK, such as {"kty": "EC", ...}.', "public_key") from None
+
+
+def _to_end(text: str) -> str | None:
+    return rfc3339(ports().clock.now() + timedelta(days=int(text))) if text in dict(LIFETIMES) and text else None
+
+
+async def created_page(credential: Credential, secret: str | None, path: str) -> Response:
+    """Return the page after a credential was created: its secret, or else the list of credentials at `path`."""
+    if secret is None:
+        return redirect_with_notice("credential-created", path)
+    return await secret_page(
+        "Client secret created",
+        {"Client id": str(credential.client_id), "Client secret": secret},
+        advice="The program sends both to the token endpoint.",
+        done=("I've copied the secret", path),
+    )

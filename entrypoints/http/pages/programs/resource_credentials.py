@@ -1,0 +1,86 @@
+"""The pages of the credentials of API resources."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability
+from core.programs import api_resources, resource_credentials
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    accepts,
+    console_page,
+    organization_path,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    shows,
+)
+from entrypoints.http.pages.programs import credential_forms
+from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, resource_values
+from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
+
+routes = Blueprint("resource_credential_pages", __name__)
+
+CREDENTIALS: Final = f"{ONE}/credentials"
+API: Final = f"{API_OF_ONE}/credentials"
+
+
+async def _values(resource_id: str) -> dict[str, Any]:
+    return resource_values(await api_resources.find(ports(), acting_member(), path_id(resource_id)))
+
+
+@routes.get(CREDENTIALS)
+@member_page(Capability.RESOURCES_VIEW)
+@shows(f"GET {API}", f"DELETE {API}/<credential_id>")
+async def show_credentials(org_slug: str, resource_id: str) -> Response:
+    """List the credentials of an API resource."""
+    values = await _values(resource_id)
+    found = await resource_credentials.list_credentials(ports(), acting_member(), path_id(resource_id))
+    return await console_page("programs/api_resource_credentials.html", **values, **credential_forms.listed(found))
+
+
+@routes.get(f"{CREDENTIALS}/new")
+@member_page(Capability.RESOURCES_MANAGE)
+@refuses(400)
+@validate_querystring(NewCredentialQuery)
+@shows(f"POST {API}")
+async def show_form(org_slug: str, resource_id: str, query_args: NewCredentialQuery) -> Response:
+    """Show the form that creates a credential of an API resource."""
+    values = await _values(resource_id)
+    return await console_page("programs/new_credential.html", **values, **credential_forms.form_values(query_args.kind, {}))
+
+
+@routes.post(f"{CREDENTIALS}/new")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"POST {API}", answers=credential_forms.ANSWERS)
+async def create(org_slug: str, resource_id: str) -> Response:
+    """Create a credential of an API resource.
+
+    A secret is shown only once.
+    """
+    form = await read_console_form()
+    values = await _values(resource_id)
+    try:
+        request = credential_forms.read_credential(form)
+        credential, secret = await resource_credentials.create(ports(), acting_member(), path_id(resource_id), request)
+    except Refusal as refusal:
+        return await refused_console_page(
+            refusal, "programs/new_credential.html", **values, **credential_forms.refused_values(refusal, form)
+        )
+    return await credential_forms.created_page(credential, secret, f"{values['path']}/credentials")
+
+
+@routes.post(f"{CREDENTIALS}/<credential_id>/revoke")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"DELETE {API}/<credential_id>")
+async def revoke(org_slug: str, resource_id: str, credential_id: str) -> Response:
+    """Revoke a credential of an API resource."""
+    await read_console_form()
+    resource = path_id(resource_id)
+    await resource_credentials.revoke(ports(), acting_member(), resource, path_id(credential_id))
+    return redirect_with_notice("credential-revoked", organization_path(f"/api-resources/{resource}/credentials"))
