@@ -43,6 +43,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/applications/new": {"kind"},  # a question of the page
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
+    "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
 }
 
 

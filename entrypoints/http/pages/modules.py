@@ -27,7 +27,7 @@ from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
 from entrypoints.http.pages.platform import installation, organizations, people
-from entrypoints.http.pages.programs import api_resources, resource_credentials, service_accounts
+from entrypoints.http.pages.programs import api_resources, platform_service_accounts, resource_credentials, service_accounts
 from entrypoints.http.pages.provisioning import directory
 from entrypoints.http.pages.tenancy import branding, domain, invitation_links, invitations, mail_server, members, organization
 
@@ -73,5 +73,6 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (directory, "Pages: the directory of an organization."),
     (organizations, "Pages: all organizations, for platform owners."),
     (people, "Pages: all people, for platform owners."),
+    (platform_service_accounts, "Pages: the service accounts of the platform, and their credentials."),
     (installation, "Pages: the health of the installation, and its settings."),
 )

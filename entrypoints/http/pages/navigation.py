@@ -70,6 +70,7 @@ OF_PLATFORM: Final[Sequence[Entry]] = (
     Entry("People", "/people"),
     Entry("Platform owners", "/owners"),
     Entry("Second factors", "/second-factors"),
+    Entry("Service accounts", "/service-accounts"),
     Entry("Platform log", "/log"),
     Entry("Health", "/health"),
     Entry("Settings in force", "/settings"),

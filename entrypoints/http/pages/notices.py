@@ -77,6 +77,8 @@ NOTICES: Final = {
     "service-account-created": "Service account created. Create a credential for it.",
     "service-account-saved": "Service account saved.",
     "service-account-deleted": "Service account deleted. Its next request is refused.",
+    "resource-scopes-saved": "Scopes saved.",
+    "resource-scopes-removed": "Scopes removed. The service account gets no further tokens for this API.",
     "credential-created": "Credential created.",
     "credential-revoked": "Credential revoked. Its next request is refused.",
     "resource-client-removed": "Application removed. It gets no further tokens for this API.",

@@ -111,7 +111,7 @@ def filled(value: Any, things: Things) -> Any:
         case str():
             return value.format_map(things)
         case Mapping():
-            return {name: filled(item, things) for name, item in value.items()}
+            return {filled(name, things): filled(item, things) for name, item in value.items()}
         case list():
             return [filled(item, things) for item in value]
     return value

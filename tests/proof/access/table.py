@@ -518,6 +518,7 @@ SERVICE: Final = f"{ORG}/services/<service_slug>"
 RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
 ACCOUNT: Final = f"{ORG}/service-accounts/<account_id>"
 PLATFORM_ACCOUNT: Final = "/api/platform/service-accounts/<account_id>"
+ROBOT_PAGES: Final = "/app/platform/service-accounts/<account_id>"
 THEIR_ACCOUNT: Final = {"account_id": "{platform_account_id}", "credential_id": "{platform_credential_id}"}
 RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
@@ -842,6 +843,18 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>/credentials/<credential_id>/revoke": Request(
         form=OF_THE_SESSION, things={"credential_id": "{resource_credential_id}"}
     ),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>": Request(
+        form={**OF_THE_SESSION, "scope:{org_slug}:orders": "yes"}
+    ),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>/remove": Request(form=OF_THE_SESSION),
+    "POST /app/platform/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot"}),
+    f"GET {ROBOT_PAGES}": Request(things=THEIR_ACCOUNT),
+    f"POST {ROBOT_PAGES}": Request(form={**OF_THE_SESSION, "name": "A New Name"}, things=THEIR_ACCOUNT),
+    f"POST {ROBOT_PAGES}/delete": Request(form={**OF_THE_SESSION, "confirmation": "Platform Robot"}, things=THEIR_ACCOUNT),
+    f"GET {ROBOT_PAGES}/credentials": Request(things=THEIR_ACCOUNT),
+    f"GET {ROBOT_PAGES}/credentials/new": Request(things=THEIR_ACCOUNT),
+    f"POST {ROBOT_PAGES}/credentials/new": Request(form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}, things=THEIR_ACCOUNT),
+    f"POST {ROBOT_PAGES}/credentials/<credential_id>/revoke": Request(form=OF_THE_SESSION, things=THEIR_ACCOUNT),
     f"POST {PAGES_OF_ORG}/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot", "role": "member"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{account_name}"}),

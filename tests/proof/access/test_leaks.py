@@ -51,7 +51,9 @@ COMPARED = (*THOROUGH, "foreign-anonymous")
 # These routes change nothing. The changes of all others are undone after each call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
-_NEW_RESOURCE = re.compile(r"(?<=/api-resources/)[0-9a-f-]{36}(?=/applications$)")  # the page of an API resource that was just created
+_NEW = re.compile(  # the id in the page of something that was just created
+    r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
+)
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
 
 _NONCE = re.compile(r'nonce="[^"]+"')  # random in each page
@@ -332,7 +334,7 @@ def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     if answer.headers.get("Content-Type") == SCIM_JSON:
         return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else tuple(sorted(answer.json))
     if answer.headers.get("Content-Type") != "application/json":
-        return answer.status, _DRAWN.sub("", _NEW_RESOURCE.sub("", answer.headers.get("Location", "")))
+        return answer.status, _DRAWN.sub("", _NEW.sub("", answer.headers.get("Location", "")))
     body = answer.json
     if answer.status >= 400:
         return answer.status, body["error"], body.get("error_description"), body["error_code"]

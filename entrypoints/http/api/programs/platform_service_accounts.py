@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.api_scopes import ApiScope, parse_scopes
+from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Keep
 from core.programs import platform_service_accounts
@@ -21,6 +21,7 @@ from entrypoints.http.api.programs.credential_models import (
     to_credential_request,
     to_credential_response,
 )
+from entrypoints.http.api.programs.service_accounts import to_scopes
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
@@ -111,6 +112,16 @@ def _to_response(listed: ListedServiceAccount) -> PlatformServiceAccountResponse
     )
 
 
+def to_changes(data: PlatformServiceAccountUpdateRequest) -> PlatformServiceAccountChanges:
+    """Return the changes that a request asks for. Raises: ApiScopeUnknown."""
+    return PlatformServiceAccountChanges(
+        name=data.name,
+        owner_id=data.owner_id,
+        scopes=KEEP if isinstance(data.scopes, Keep) else to_scopes(data.scopes),
+        granted=data.granted_capabilities,
+    )
+
+
 @routes.get("/api/platform/service-accounts")
 @platform_owner(Capability.PLATFORM_OWN, needs_person=True)
 @refuses(400)
@@ -138,7 +149,7 @@ async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAc
     request = NewPlatformServiceAccount(
         name=data.name,
         owner_id=data.owner_id,
-        scopes=None if data.scopes is None else parse_scopes(data.scopes),
+        scopes=to_scopes(data.scopes),
         granted=data.granted_capabilities,
     )
     return _to_response(await platform_service_accounts.create(ports(), signed_in(), request)), 201
@@ -159,13 +170,7 @@ async def get(account_id: str) -> PlatformServiceAccountResponse:
 @returns(PlatformServiceAccountResponse)
 async def update(account_id: str, data: PlatformServiceAccountUpdateRequest) -> PlatformServiceAccountResponse:
     """Change a service account of the platform. The change counts from its next request on."""
-    changes = PlatformServiceAccountChanges(
-        name=data.name,
-        owner_id=data.owner_id,
-        scopes=KEEP if isinstance(data.scopes, Keep) else None if data.scopes is None else parse_scopes(data.scopes),
-        granted=data.granted_capabilities,
-    )
-    return _to_response(await platform_service_accounts.update(ports(), signed_in(), path_id(account_id), changes))
+    return _to_response(await platform_service_accounts.update(ports(), signed_in(), path_id(account_id), to_changes(data)))
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>")

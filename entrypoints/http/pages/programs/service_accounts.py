@@ -9,11 +9,13 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Page
-from core.programs import service_accounts
+from core.programs import api_resources, service_account_resources, service_accounts
 from core.programs import service_accounts_rules as rules
+from core.programs.api_resources_rules import OwnScopeUnknown
 from core.programs.service_accounts import NewServiceAccount
 from core.programs.service_accounts_rules import ListedServiceAccount, grantable_capabilities, may_manage
 from core.tenancy import members
+from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.api.programs.service_accounts import ServiceAccountRequest, ServiceAccountUpdateRequest, to_changes, to_scopes
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
@@ -49,6 +51,8 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.ServiceAccountScopeUnknown: "scopes",
     rules.CapabilityNotGrantable: "granted_capabilities",
     rules.OnlyOwnersGrant: "granted_capabilities",
+    rules.NoResourceScopes: "scopes",
+    OwnScopeUnknown: "scopes",
 }
 ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
@@ -64,15 +68,16 @@ def _path(account_id: object, below: str = "") -> str:
     return organization_path(f"/service-accounts/{account_id}{below}")
 
 
-def _chosen(form: Mapping[str, str], prefix: str) -> list[str]:
+def chosen(form: Mapping[str, str], prefix: str) -> list[str]:
+    """Return what the checked boxes whose names begin with `prefix` stand for."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
 
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
-    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else _chosen(form, SCOPE)}
+    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else chosen(form, SCOPE)}
     if acting_member().acts_in.role is Role.OWNER:
-        parsers["granted_capabilities"] = lambda _: _chosen(form, GRANT)
+        parsers["granted_capabilities"] = lambda _: chosen(form, GRANT)
     return parsers
 
 
@@ -94,7 +99,8 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _stored(listed: ListedServiceAccount) -> dict[str, Any]:
+def stored(listed: ListedServiceAccount) -> dict[str, Any]:
+    """Return the values of the form for an account as it is."""
     account = listed.account
     boxes = [f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL]
     boxes += [f"{GRANT}{capability}" for capability in account.granted]
@@ -161,7 +167,7 @@ async def create(org_slug: str) -> Response:
 async def show_account(org_slug: str, account_id: str) -> Response:
     """Show a service account with its settings."""
     listed = await _find(account_id)
-    return await console_page("programs/service_account.html", **{**await _form_values(_stored(listed)), **_values(listed)})
+    return await console_page("programs/service_account.html", **{**await _form_values(stored(listed)), **_values(listed)})
 
 
 @routes.post(ONE)
@@ -191,7 +197,7 @@ async def delete(org_slug: str, account_id: str) -> Response:
         check_typed_name(form, listed.account.name)
         await service_accounts.delete(ports(), acting_member(), listed.account.id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **await _form_values(_stored(listed)), **_values(listed)}
+        values = {"wrong": wrong_field(refusal, {}), **await _form_values(stored(listed)), **_values(listed)}
         return await refused_console_page(refusal, "programs/service_account.html", **values)
     return redirect_with_notice("service-account-deleted", organization_path("/service-accounts"))
 
@@ -249,3 +255,49 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
     account = path_id(account_id)
     await service_accounts.revoke_credential(ports(), acting_member(), account, path_id(credential_id))
     return redirect_with_notice("credential-revoked", _path(account, "/credentials"))
+
+
+# API resources
+
+
+async def _resource_values(listed: ListedServiceAccount) -> dict[str, Any]:
+    granted = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
+    scopes = {resource.resource_id: resource.scopes for resource in granted}
+    resources = await api_resources.list_resources(ports(), acting_member())
+    return {**_values(listed), "resources": resources, "granted": scopes}
+
+
+@routes.get(f"{ONE}/api-resources")
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
+@shows(f"GET {API_OF_ONE}/api-resources", f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
+async def show_resources(org_slug: str, account_id: str) -> Response:
+    """List the API resources of the organization, with the scopes that a service account has there."""
+    listed = await _find(account_id)
+    return await console_page("programs/service_account_resources.html", **await _resource_values(listed))
+
+
+@routes.post(f"{ONE}/api-resources/<resource_id>")
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
+async def save_resource(org_slug: str, account_id: str, resource_id: str) -> Response:
+    """Give a service account the checked scopes of an API resource."""
+    form = await read_console_form()
+    listed, resource = await _find(account_id), path_id(resource_id)
+    try:
+        scopes = AccountResourceRequest(scopes=chosen(form, SCOPE)).scopes
+        await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), "wrong_resource": resource, **await _resource_values(listed)}
+        return await refused_console_page(refusal, "programs/service_account_resources.html", **values)
+    return redirect_with_notice("resource-scopes-saved", _path(listed.account.id, "/api-resources"))
+
+
+@routes.post(f"{ONE}/api-resources/<resource_id>/remove")
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
+async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> Response:
+    """Take away the scopes of an API resource."""
+    await read_console_form()
+    account = path_id(account_id)
+    await service_account_resources.remove(ports(), acting_member(), account, path_id(resource_id))
+    return redirect_with_notice("resource-scopes-removed", _path(account, "/api-resources"))
