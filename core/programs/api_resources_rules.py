@@ -3,7 +3,7 @@
 An identifier is an https URL at a host that the organization has verified, or a URN with the
 organization's id. Organizations lose domains, so the owner of the host is checked at each use. Two
 organizations can therefore register the same identifier one after the other, and at most one of them is
-the verified owner at any time (decision 280).
+the verified owner at any time (decision 300).
 """
 
 from __future__ import annotations

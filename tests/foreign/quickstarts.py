@@ -22,8 +22,8 @@ _ADDRESS: Final = re.compile(r"http://localhost:(?P<port>\d+)|https://shop\.exam
 class Quickstart:
     """The application of a page, at an address with a free port."""
 
-    def __init__(self, gatehouse: Gatehouse, page: str, folder: Path, port: Port) -> None:
-        self._page = QUICKSTARTS / page
+    def __init__(self, gatehouse: Gatehouse, page: Path, folder: Path, port: Port) -> None:
+        self._page = page
         self._folder = folder
         self._port = port
         self.address = f"http://localhost:{port.number}"
@@ -77,7 +77,7 @@ class Quickstart:
 def follow(gatehouse: Gatehouse, page: str, folder: Path, port: Port | None = None) -> Iterator[Quickstart]:
     """Follow the page, and yield the running application."""
     with ExitStack() as stack:
-        quickstart = Quickstart(gatehouse, page, folder, port or stack.enter_context(Port()))
+        quickstart = Quickstart(gatehouse, QUICKSTARTS / page, folder, port or stack.enter_context(Port()))
         stack.callback(quickstart.close)
         quickstart.follow()
         yield quickstart

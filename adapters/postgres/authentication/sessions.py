@@ -24,6 +24,7 @@ from adapters.postgres.authentication.openid import (
     USER_FACTS,
     grant_columns,
     grant_parameters,
+    resource_facts,
     resource_is_usable,
     stored_grant,
     to_grant,
@@ -364,7 +365,7 @@ class Sessions(Repository):
         return await self._one(
             lambda row: IntrospectedSession(row[0], row[1], Email(row[2]), row[3], (*(row[4] or ()), *(row[5] or ())), row[6]),
             f"""
-            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.api_scope, t.created_at
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
             left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s

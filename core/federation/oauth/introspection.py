@@ -77,7 +77,8 @@ def _describe(session: IntrospectedSession, claims: Claims | None, client_id: st
         scope, kind = session.scope, "refresh_token"
         issued_at, expires_at = session.refresh_token_created_at or now, session.expires_at
     else:
-        scope, kind, issued_at, expires_at = claims.scope, "Bearer", claims.issued_at, claims.expires_at
+        scope = tuple(name for name in claims.scope if name in session.scope)  # an API resource can lose a scope
+        kind, issued_at, expires_at = "Bearer", claims.issued_at, claims.expires_at
         if claims.key_thumbprint is not None:
             kind, answer["cnf"] = "DPoP", {"jkt": claims.key_thumbprint}
         answer |= {"aud": claims.audience or str(claims.client_id), "jti": str(claims.token_id)}

@@ -26,21 +26,32 @@ from tests.proof.access.belongings import wait_for_code
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, run_sql, sign_in
 from tests.support.mfa import Authenticator
-from tests.support.programs import Program
+from tests.support.programs import Program, add_credential
 from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
 ORDERS: Final = "https://api.example.com/"
+OTHER: Final = "https://api.example.com/v2"
 GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Kit:
     """Makes tokens of every kind for one victim, and offers them in every place."""
 
-    def __init__(self, shop: RelyingParty, user: Account, factor: Authenticator, robot: Program, issuer: Issuer, clock: FakeClock) -> None:
-        self.shop, self.user, self.factor, self.robot, self.issuer, self.clock = shop, user, factor, robot, issuer, clock
+    def __init__(
+        self,
+        shop: RelyingParty,
+        user: Account,
+        factor: Authenticator,
+        robot: Program,
+        orders_api: Program,
+        issuer: Issuer,
+        clock: FakeClock,
+    ) -> None:
+        self.shop, self.user, self.factor = shop, user, factor
+        self.robot, self.orders_api, self.issuer, self.clock = robot, orders_api, issuer, clock
 
     # Kinds
 
@@ -61,6 +72,9 @@ class Kit:
 
     async def access_token_for_an_api_resource_without_scope(self) -> str:
         return str((await tokens_for(self.shop, ORDERS, None))["access_token"])
+
+    async def access_token_for_another_api_resource(self) -> str:
+        return str((await tokens_for(self.shop, OTHER, "orders:read"))["access_token"])
 
     async def refresh_token_for_an_api_resource(self) -> str:
         return str((await tokens_for(self.shop, ORDERS, "orders:read"))["refresh_token"])
@@ -102,9 +116,15 @@ class Kit:
     async def token_of_a_service_account_for_an_api_resource(self) -> str:
         return await self.robot.token(resource=ORDERS)
 
-    async def token_of_an_application_for_itself(self) -> str:
-        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET, "resource": ORDERS}
+    async def token_of_an_application_for_itself(self, resource: str = ORDERS) -> str:
+        fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET, "resource": resource}
         return str((await self.shop.post("/auth/token", grant_type="client_credentials", **fields)).json["access_token"])
+
+    async def token_of_an_application_for_itself_at_another_api_resource(self) -> str:
+        return await self.token_of_an_application_for_itself(OTHER)
+
+    async def secret_of_an_api_resource(self) -> str:
+        return self.orders_api.secret
 
     async def secret_of_a_service_account(self) -> str:
         return self.robot.secret
@@ -214,6 +234,16 @@ class Kit:
         assert answer.status == 200, answer.text
         return bool(answer.json["active"])
 
+    async def introspection_by_an_api_resource(self, token: str) -> bool:
+        fields = {"client_id": str(self.orders_api.client_id), "client_secret": self.orders_api.secret}
+        answer = await self.shop.post("/auth/introspect", **fields, token=token)
+        assert answer.status == 200, answer.text
+        return bool(answer.json["active"])
+
+    async def secret_at_the_introspection_of_an_api_resource(self, token: str) -> bool:
+        fields = {"client_id": str(self.orders_api.client_id), "client_secret": token}
+        return (await self.shop.post("/auth/introspect", **fields, token="unknown")).status == 200
+
     async def second_step_of_a_sign_in(self, token: str) -> bool:
         return (await self.shop.api.post("/api/auth/mfa/verify", {"code": self.factor.code()}, token=token)).status == 200
 
@@ -242,6 +272,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.access_token_for_an_api_resource,
     Kit.access_token_for_an_api_resource_with_openid,
     Kit.access_token_for_an_api_resource_without_scope,
+    Kit.access_token_for_another_api_resource,
     Kit.refresh_token_for_an_api_resource,
     Kit.platform_access_token,
     Kit.id_token,
@@ -256,6 +287,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.token_of_a_service_account,
     Kit.token_of_a_service_account_for_an_api_resource,
     Kit.token_of_an_application_for_itself,
+    Kit.token_of_an_application_for_itself_at_another_api_resource,
+    Kit.secret_of_an_api_resource,
     Kit.secret_of_a_service_account,
     Kit.assertion_of_a_service_account,
     Kit.token_of_a_pipeline,
@@ -269,6 +302,10 @@ _FOR_API_RESOURCES: Final[set[Kind]] = {
     Kit.access_token_for_an_api_resource,
     Kit.access_token_for_an_api_resource_with_openid,
     Kit.access_token_for_an_api_resource_without_scope,
+}
+_OF_ITSELF: Final[set[Kind]] = {
+    Kit.token_of_an_application_for_itself,
+    Kit.token_of_an_application_for_itself_at_another_api_resource,
 }
 _REFRESH_TOKENS: Final[set[Kind]] = {Kit.refresh_token, Kit.refresh_token_for_an_api_resource}
 ACCEPTED: Final[dict[Place, set[Kind]]] = {
@@ -290,8 +327,20 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.introspection_by_a_program: {Kit.token_of_a_service_account, Kit.token_of_a_service_account_for_an_api_resource},
     Kit.revocation_by_a_program: set(),
     Kit.proof_of_a_key: {Kit.key_proof},
-    Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS},
-    Kit.introspection: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, *_REFRESH_TOKENS, Kit.token_of_an_application_for_itself},
+    Kit.revocation: {*_OF_APPLICATIONS, *_FOR_API_RESOURCES, Kit.access_token_for_another_api_resource, *_REFRESH_TOKENS},
+    Kit.introspection: {
+        *_OF_APPLICATIONS,
+        *_FOR_API_RESOURCES,
+        *_OF_ITSELF,
+        Kit.access_token_for_another_api_resource,
+        *_REFRESH_TOKENS,
+    },
+    Kit.introspection_by_an_api_resource: {
+        *_FOR_API_RESOURCES,
+        Kit.token_of_an_application_for_itself,
+        Kit.token_of_a_service_account_for_an_api_resource,
+    },
+    Kit.secret_at_the_introspection_of_an_api_resource: {Kit.secret_of_an_api_resource},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
     Kit.session_cookie: {Kit.cookie},
 }
@@ -303,9 +352,12 @@ async def kit(shop: RelyingParty, user: Account, factor: Authenticator, issuer: 
     await sign_in_browser(shop, user, second_factor=True)
     tenant, pool = shop.tenant, shop.tenant.pool
     await verify_domain(pool, tenant.org)
-    resource = await add_api_resource(pool, tenant.org, ORDERS, services=(shop.service,))
-    await run_sql(pool, "update api_resource_clients set own_scopes = scope_names from api_resources")
-    return Kit(shop, user, factor, await add_robot(tenant, resource, issuer), issuer, clock)
+    resource, _ = [await add_api_resource(pool, tenant.org, identifier, services=(shop.service,)) for identifier in (ORDERS, OTHER)]
+    await run_sql(pool, "update api_resource_clients set own_scopes = '{orders:read,orders:write}'")
+    orders_api = await add_credential(pool, tenant.api, resource, tenant.org)
+    kit = Kit(shop, user, factor, await add_robot(tenant, resource, issuer), orders_api, issuer, clock)
+    await kit.introspection_by_an_api_resource("unknown")  # so that the next use of the credential writes nothing
+    return kit
 
 
 async def add_robot(tenant: Tenant, resource: UUID, issuer: Issuer) -> Program:

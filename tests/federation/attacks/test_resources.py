@@ -180,7 +180,7 @@ async def test_a_suspended_organization_gives_no_tokens(
 async def test_a_domain_that_changes_its_owner_takes_the_identifier_along(
     victim: str, acme: Tenant, shop: RelyingParty, other_tenant: Tenant, evil: RelyingParty
 ) -> None:
-    """The former owner gets no further tokens for it, and the new owner is not blocked (decision 280)."""
+    """The former owner gets no further tokens for it, and the new owner is not blocked (decision 300)."""
     tokens = await tokens_for(shop, victim)
     await verify_domain(acme.pool, acme.org, "elsewhere.example")
     await verify_domain(acme.pool, other_tenant.org)

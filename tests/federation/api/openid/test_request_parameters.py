@@ -229,7 +229,7 @@ async def test_parameters_of_a_request_are_not_repeated(signed_in: OpenIdClient)
 
 
 async def test_a_second_resource_is_refused(signed_in: OpenIdClient) -> None:
-    """RFC 8707 lets a request have several. Gatehouse issues a token for one API (decision 281)."""
+    """RFC 8707 lets a request have several. Gatehouse issues a token for one API (decision 301)."""
     api = f"{BASE_URL}/api"
     path = signed_in.request(resource=api)
     for again in (api, f"{BASE_URL}/auth/userinfo", "x"):

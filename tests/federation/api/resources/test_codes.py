@@ -1,4 +1,4 @@
-"""Codes and tokens for an API resource of the organization (RFC 8707 sections 2.1 and 2.2, decision 281)."""
+"""Codes and tokens for an API resource of the organization (RFC 8707 sections 2.1 and 2.2, decision 301)."""
 
 from typing import Any
 

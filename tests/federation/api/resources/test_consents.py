@@ -1,4 +1,4 @@
-"""The consent of users to an application's use of an API resource (OpenID Connect Core section 3.1.2.4, decision 281)."""
+"""The consent of users to an application's use of an API resource (OpenID Connect Core section 3.1.2.4, decision 301)."""
 
 from typing import Any
 

@@ -151,7 +151,7 @@ async def test_two_spellings_are_one_identifier(acme: Tenant, again: str) -> Non
 
 
 async def test_a_lost_domain_stops_its_resources_and_blocks_no_other_organization(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
-    """The identifier belongs to the verified owner of the host (decision 280)."""
+    """The identifier belongs to the verified owner of the host (decision 300)."""
     path = await created(acme)
     assert message(await create(other_tenant)) == (400, IdentifierHostNotVerified.__doc__)
     await run_sql(pool, "update domains set verified_at = null")
