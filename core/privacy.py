@@ -34,6 +34,7 @@ from core.privacy_rules import (
     placeholder_at,
 )
 from core.tenancy import events as tenancy_events
+from core.tenancy import members
 from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins, identities and consents. It
-    has no profile, second factors, passkeys and changes of the address, because these belong to the
-    account. The privacy log gets an entry.
+    has no profile, second factors, passkeys, changes of the address and service accounts, because
+    these belong to the account. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).
@@ -89,6 +90,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         mfa_events=batches(lambda read, last, count: read.mfa_events(user_id, last, count), limit=account_limit),
         passkeys=batches(lambda read, last, count: read.passkeys(user_id, last, count), limit=account_limit),
         consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
+        service_accounts=batches(lambda read, last, count: read.service_accounts(user_id, last, count), limit=account_limit),
         email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
     )
 
@@ -229,6 +231,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             # Recorded without the caller: the organizations that only invited the user must not
             # learn who anonymized them.
             tx.record(replace(ended(invitation), by_time=True))
+        for membership in memberships:  # the service accounts of the user have stopped
+            await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
         await tx.privacy.remove_directory_data(account.id)
         await tx.privacy.remove_former_emails(account.id)
         await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)

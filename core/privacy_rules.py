@@ -146,6 +146,17 @@ class ExportedConsent:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedServiceAccount:
+    """A service account that the user answers for. The organization is None for one of the platform."""
+
+    id: UUID
+    name: str
+    org_id: UUID | None
+    org_slug: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
@@ -166,6 +177,7 @@ class PersonalDataExport:
     passkeys: Batches[ExportedPasskey]
     email_changes: Batches[ExportedEmailChange]
     consents: Batches[ExportedConsent]
+    service_accounts: Batches[ExportedServiceAccount]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedServiceAccount,
     MembershipControl,
 )
 from core.tenancy.invitations_rules import Invitation
@@ -399,6 +400,24 @@ class Privacy(Repository):
             within=_to_list(within),
             at=after and after.granted_at,
             id=after and after.service_id,
+            limit=limit,
+        )
+
+    async def service_accounts(self, user_id: UUID, after: ExportedServiceAccount | None, limit: int) -> list[ExportedServiceAccount]:
+        later = "" if after is None else "and (a.created_at, a.id) > (%(at)s, %(id)s)"
+        return await self._all(
+            lambda row: ExportedServiceAccount(*row),
+            f"""
+            select a.id, a.name, o.id, o.slug, a.created_at
+            from service_accounts a left join organizations o on o.id = a.org_id
+            left join memberships m on m.org_id = a.org_id and m.user_id = a.owner_id
+            where a.owner_id = %(user_id)s {later}
+              and case when a.org_id is null then exists (select from users u where u.id = a.owner_id and u.is_platform_owner)
+                  else m.id is not null end
+            order by a.created_at, a.id limit %(limit)s""",
+            user_id=user_id,
+            at=after and after.created_at,
+            id=after and after.id,
             limit=limit,
         )
 

@@ -16,6 +16,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedServiceAccount,
     MembershipControl,
     MfaLogEntry,
     PrivacyLogEntry,
@@ -85,6 +86,10 @@ class PrivacyRead(Protocol):
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedConsent | None, limit: int
     ) -> list[ExportedConsent]:
         """Return a page of the consents, oldest first. With `within`, only those to services of these organizations."""
+        ...
+
+    async def service_accounts(self, user_id: UUID, after: ExportedServiceAccount | None, limit: int) -> list[ExportedServiceAccount]:
+        """Return a page of the service accounts that the user owns as a member or a platform owner, oldest first."""
         ...
 
     async def next_user_to_redact(self) -> UUID | None:

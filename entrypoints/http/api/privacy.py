@@ -20,6 +20,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedServiceAccount,
     PersonalDataExport,
 )
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
@@ -115,6 +116,16 @@ class ExportedConsentResponse(ResponseModel):
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
 
 
+class ExportedServiceAccountResponse(ResponseModel):
+    """A service account that the user answers for."""
+
+    id: UUID = Field(description="The id of the service account.")
+    name: str = Field(description="The name of the service account.")
+    organization_id: UUID | None = Field(description="The id of its organization, or null for one of the platform.")
+    organization_slug: str | None = Field(description="The slug of that organization, or null.")
+    created_at: Timestamp = Field(description="When it was created.")
+
+
 class ExportedAccountResponse(ResponseModel):
     """The account of an export, with the basic fields of the profile."""
 
@@ -148,6 +159,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
     passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
     email_changes: list[ExportedEmailChangeResponse] = Field(description="The recent changes of the email address, newest first.")
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
+    service_accounts: list[ExportedServiceAccountResponse] = Field(
+        description="The service accounts that the user answers for, oldest first."
+    )
 
 
 @routes.get("/api/privacy/export/<user_id>")
@@ -177,6 +191,7 @@ async def export_package(data: PersonalDataExport) -> Response:
         Part("passkeys", data.passkeys, _to_passkey_response),
         Part("email_changes", data.email_changes, _to_email_change_response),
         Part("consents", data.consents, _to_consent_response),
+        Part("service_accounts", data.service_accounts, _to_service_account_response),
     )
 
 
@@ -245,6 +260,16 @@ def _to_consent_response(consent: ExportedConsent) -> ExportedConsentResponse:
             for api in consent.apis
         ],
         granted_at=consent.granted_at,
+    )
+
+
+def _to_service_account_response(account: ExportedServiceAccount) -> ExportedServiceAccountResponse:
+    return ExportedServiceAccountResponse(
+        id=account.id,
+        name=account.name,
+        organization_id=account.org_id,
+        organization_slug=account.org_slug,
+        created_at=account.created_at,
     )
 
 

@@ -28,6 +28,7 @@ from tests.privacy.api.anonymization.data import (
     count_rows,
     request_anonymization,
 )
+from tests.programs.service_accounts import add_robot
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, add_invitation, add_member, deliver, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import FORBIDDEN, UNAUTHORIZED, refused
@@ -202,6 +203,20 @@ async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, user:
     await acme.invite("guest@example.com", by="ada")
     await anonymize(api, user.id, acme.token("owner"))
     assert await acme.statuses() == {"guest@example.com": "pending"}
+
+
+async def test_service_accounts_of_the_user_stop(api: Api, acme: Tenant, platform: Platform) -> None:
+    """What they gave above member is void (security R-4)."""
+    of_admin = await add_robot(acme, "admin")
+    of_owner = await add_robot(acme, role="owner", granted_capabilities=["roles.manage"])
+    assert (await of_owner.set_role("member", "admin")).status == 200
+    assert (await of_owner.invite("guest@example.com", "admin")).status == 200
+    for name in ("admin", "owner"):
+        await anonymize(api, acme.id(name), platform.token)
+    for robot in (of_admin, of_owner):
+        assert (await robot.call("GET", "/members")).status == 401
+    assert (await acme.roles())["member"] == "member"
+    assert await acme.statuses() == {"guest@example.com": "cancelled"}
 
 
 async def test_emails_to_other_users_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:

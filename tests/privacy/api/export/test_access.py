@@ -10,6 +10,7 @@ from tests.accounts.profiles import NO_FIELDS, set_profile
 from tests.privacy.api.export.subject import Subject, add_all_data, request_export
 from tests.support.builders import add_account, add_member, impersonate, run_sql, sign_in
 from tests.support.platform import NOWHERE, Platform
+from tests.support.programs import add_service_account
 from tests.support.refusals import FORBIDDEN, MISSING, refused
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant, Tenants
@@ -26,6 +27,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await add_all_data(user, shop, other)
+    await add_service_account(user.pool, acme.org, user.account.id)
     await set_profile(user.ports, user.account.id)
     package = await user.export(acme.token("owner"))
     assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
@@ -34,7 +36,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
     assert [consent["organization_slug"] for consent in package["consents"]] == ["acme"]
     # These belong to the account.
-    assert (package["mfa_events"], package["passkeys"], package["email_changes"]) == ([], [], [])
+    assert (package["mfa_events"], package["passkeys"], package["email_changes"], package["service_accounts"]) == ([], [], [], [])
     assert {name: package[name] for name in NO_FIELDS} == NO_FIELDS
 
 
@@ -112,7 +114,7 @@ async def test_an_application_gets_its_users_data_of_its_organization(
     assert package["login_events_count"] == 2
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
     assert [consent["service_slug"] for consent in package["consents"]] == ["shop", "second"]
-    assert (package["mfa_events"], package["passkeys"], package["email_changes"]) == ([], [], [])
+    assert (package["mfa_events"], package["passkeys"], package["email_changes"], package["service_accounts"]) == ([], [], [], [])
     await acme.set_status("suspended")
     assert (await user.export(token))["login_events_count"] == 2
 

@@ -18,6 +18,7 @@ from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data,
 from tests.proof.wire.wire import Reply, serving
 from tests.support.builders import add_member, run_sql
 from tests.support.direct import change_ports
+from tests.support.programs import add_service_account
 from tests.support.refusals import refused
 from tests.support.services import add_api_resource, add_service
 from tests.support.tenants import Tenant
@@ -56,6 +57,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     resource = await add_api_resource(user.pool, acme.org, services=(shop,))
     agree = "insert into api_consents select %s, org_id, %s, id, '{orders:read,unknown}', created_at from api_resources where id = %s"
     await run_sql(user.pool, agree, user.account.id, shop, resource)
+    robot = await add_service_account(user.pool, acme.org, user.account.id)
+    await run_sql(user.pool, "update service_accounts set created_at = %s", FIRST_LOGIN)
+    await add_service_account(user.pool, acme.org, acme.people["owner"].id)
     package = await user.export()
     assert package == {
         "user_id": user.id,
@@ -117,6 +121,15 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
                 "granted_at": day[0],
             }
         ],
+        "service_accounts": [
+            {
+                "id": str(robot),
+                "name": "Robot",
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "created_at": day[0],
+            }
+        ],
     }
     assert list(package) == [
         *(
@@ -132,14 +145,15 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "passkeys",
             "email_changes",
             "consents",
+            "service_accounts",
         )
     ]
 
 
 async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents")
-    assert [package[name] for name in lists] == [[]] * 7
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents", "service_accounts")
+    assert [package[name] for name in lists] == [[]] * 8
     assert package["login_events_count"] == 0
 
 
@@ -147,8 +161,8 @@ async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant,
     owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
     await add_all_data(owner, shop)
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents")
-    assert [package[name] for name in lists] == [[]] * 7
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents", "service_accounts")
+    assert [package[name] for name in lists] == [[]] * 8
 
 
 async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
@@ -188,6 +202,9 @@ async def test_lists_of_several_batches_are_complete(
     await add_all_data(user, shop)
     for tenant in (acme, other_tenant):
         await add_member(user.pool, tenant.org, user.account.id)
+        await add_service_account(user.pool, tenant.org, user.account.id)
+    await add_service_account(user.pool, acme.org, user.account.id)
+    await run_sql(user.pool, "update service_accounts set created_at = %s", FIRST_LOGIN)
     await run_sql(user.pool, "update memberships set created_at = %s", FIRST_LOGIN)
     for number in (0, 1):
         await user.add_login(number)
@@ -200,6 +217,7 @@ async def test_lists_of_several_batches_are_complete(
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
+        "service_accounts": 3,
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)
