@@ -23,16 +23,21 @@ from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.authentication.sessions_rules import SessionStart
 from core.billing import subscriptions
-from core.demo_rules import Application, Demo, DemoRefused, DemoUser, Tenant
+from core.demo_rules import Application, Demo, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import events as saml_events
 from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
 from core.kernel import principals, uris
+from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Refusal
 from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
-from core.kernel.values import Batches, Email, Slug, digest, new_id, new_secret
+from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
+from core.programs import service_accounts
+from core.programs.credentials_rules import CredentialKind, NewCredential
+from core.programs.service_accounts import NewServiceAccount
+from core.programs.service_accounts_rules import MAX_ACCOUNTS
 from core.provisioning import tokens as scim_tokens
 from core.tenancy import events as tenancy_events
 from core.tenancy import governance, members, organizations
@@ -58,6 +63,7 @@ MFA_USER: Final = "grace"  # the end user with a second factor
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY_NAME: Final = "Demo"
 PLAN_NAME: Final = "Professional"
+ROBOT_NAME: Final = "Member report"
 # The webhook has a URL in a reserved domain. The user may change it.
 WEBHOOK_NAME: Final = "Demo"
 WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"
@@ -233,6 +239,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
     plan = await _ensure_plan(seeding, caller, web.service, f"price_{slug}_professional")
     key_id, key = await _replace_api_key(seeding, caller, web.service)
+    robot = await _replace_service_account(seeding, caller)
     directory = await _replace_scim_token(seeding, caller)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
@@ -247,6 +254,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
         saml=saml_configuration,
         plan=plan,
         api_key=key,
+        service_account=robot,
         scim_token=directory,
         webhook=webhook,
         webhook_secret=webhook_secret,
@@ -319,6 +327,23 @@ async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, pric
                 return plan
     terms = PlanTerms(name=PLAN_NAME, price_cents=1900, currency="eur", features=("exports", "support"), billing_price_id=price)
     return await plans.create(seeding.ports, caller, service.slug, terms)
+
+
+async def _replace_service_account(seeding: _Seeding, caller: Member) -> DemoServiceAccount:
+    """Return the service account that reads the members, with a new secret. Create it if necessary."""
+    accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS))
+    existing = [listed.account.id for listed in accounts_found.items if listed.account.name == ROBOT_NAME]
+    if existing:
+        account_id = existing[0]
+        for credential in await seeding.tx.credentials.of_client(caller.acts_in.id, account_id):
+            await service_accounts.revoke_credential(seeding.ports, caller, account_id, credential.id)
+    else:
+        request = NewServiceAccount(name=ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
+        account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
+    secret = NewCredential(CredentialKind.SECRET, KEY_NAME)
+    _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, secret)
+    assert text is not None, "a secret has a text"
+    return DemoServiceAccount(account_id, text)
 
 
 async def _replace_api_key(seeding: _Seeding, caller: Member, service: Service) -> tuple[UUID, str]:

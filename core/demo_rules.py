@@ -44,6 +44,14 @@ class Application:
     client_secret: str | None = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class DemoServiceAccount:
+    """A service account that may read the members, and its secret."""
+
+    client_id: UUID
+    client_secret: str = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """An organization with all its demo data.
@@ -61,6 +69,7 @@ class Tenant:
     saml: SamlConfiguration
     plan: Plan
     api_key: str = field(repr=False)
+    service_account: DemoServiceAccount
     scim_token: str = field(repr=False)
     webhook: Webhook
     webhook_secret: str = field(repr=False)

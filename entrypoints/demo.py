@@ -36,6 +36,10 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         },
         "plan": {"id": str(tenant.plan.id), "billing_price_id": tenant.plan.billing_price_id},
         "api_key": tenant.api_key,
+        "service_account": {
+            "client_id": str(tenant.service_account.client_id),
+            "client_secret": tenant.service_account.client_secret,
+        },
         "scim_token": tenant.scim_token,
         "webhook": {"id": str(tenant.webhook.id), "url": tenant.webhook.url, "secret": tenant.webhook_secret},
         "end_users": [_user(user) | {"totp_secret": user.totp_secret} for user in tenant.end_users],
@@ -132,6 +136,12 @@ curl -s $api/api/service/users -H "$key" -H "$json" -d '{{"email": "new@customer
 curl -s $api/api/service/subscriptions/{end_user_id} -H "$key"
 curl -s $api/api/service/analytics -H "$key"
 
+# A service account calls this API for the organization, without a user. It may only read members.
+robot() {{
+    echo "Authorization: Bearer $(curl -s $api/auth/token -u {robot_id}:{robot_secret} -d grant_type=client_credentials | get access_token)"
+}}
+curl -s $api/api/organizations/{slug}/members -H "$(robot)"
+
 # A directory provisions users of the organization over SCIM.
 scim='Authorization: Bearer {scim_token}'
 curl -s "$api/scim/v2/Users?count=2" -H "$scim"
@@ -217,6 +227,8 @@ def as_walk(demo: Demo, base_url: str) -> str:
         owner=tenant.owner.email,
         owner_password=tenant.owner.password,
         api_key=tenant.api_key,
+        robot_id=tenant.service_account.client_id,
+        robot_secret=tenant.service_account.client_secret,
         scim_token=tenant.scim_token,
         webhook_id=tenant.webhook.id,
         webhook_secret=tenant.webhook_secret,

@@ -86,6 +86,9 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         assert {each["id"] for each in users["users"]} == {each["id"] for each in tenant["end_users"]}
         subscription = (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).json
         assert subscription["plan_id"] == tenant["plan"]["id"]
+        robot = await api.post("/auth/token", {"grant_type": "client_credentials", **tenant["service_account"]})
+        assert robot.json["scope"] == "members:read"
+        assert (await api.get(f"/api/organizations/{org}/members", token=robot.json["access_token"])).json["members"] == members
         known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
         assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
         both = {"org_slug": org, "service_slug": service}
@@ -199,6 +202,9 @@ async def test_a_second_run_adds_nothing_and_replaces_secrets(api: Api, ports: P
     old, new = ({"X-Api-Key": shown["api_key"]} for shown in (before, after))
     assert (await api.get("/api/service/info", headers=old)).status == 401
     assert (await api.get("/api/service/info", headers=new)).status == 200
+    grant = {"grant_type": "client_credentials"}
+    statuses = [(await api.post("/auth/token", {**grant, **shown["service_account"]})).status for shown in (before, after)]
+    assert statuses == [401, 200]
     assert (await api.get("/scim/v2/Groups", token=before["scim_token"])).status == 401
     assert (await api.get("/scim/v2/Groups", token=after["scim_token"])).status == 200
 
