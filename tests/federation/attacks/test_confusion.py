@@ -28,6 +28,7 @@ from tests.proof.access.belongings import wait_for_code
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, run_sql, sign_in
 from tests.support.mfa import Authenticator
+from tests.support.personal_tokens import add_personal_token
 from tests.support.programs import Program, add_credential
 from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
@@ -136,6 +137,17 @@ class Kit:
 
     async def token_of_a_pipeline(self) -> str:
         return self.issuer.token(self.clock)
+
+    async def personal_token_of_an_organization(self) -> str:
+        return await self._personal_token(self.shop.tenant.org)
+
+    async def personal_token_of_the_own_account(self) -> str:
+        return await self._personal_token(None)
+
+    async def _personal_token(self, org: UUID | None) -> str:
+        token = await add_personal_token(self.shop.tenant.ports, self.shop.tenant.people["owner"], org)
+        await run_sql(self.shop.tenant.pool, "update personal_tokens set last_used_at = created_at")  # a use writes nothing for a minute
+        return token.text
 
     async def key_proof(self) -> str:
         """Return a DPoP proof for the place that takes one."""
@@ -294,6 +306,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.secret_of_a_service_account,
     Kit.assertion_of_a_service_account,
     Kit.token_of_a_pipeline,
+    Kit.personal_token_of_an_organization,
+    Kit.personal_token_of_the_own_account,
     Kit.key_proof,
     Kit.pre_auth_token,
     Kit.stamp,
@@ -311,8 +325,12 @@ _OF_ITSELF: Final[set[Kind]] = {
 }
 _REFRESH_TOKENS: Final[set[Kind]] = {Kit.refresh_token, Kit.refresh_token_for_an_api_resource}
 ACCEPTED: Final[dict[Place, set[Kind]]] = {
-    Kit.own_profile: {*_OF_APPLICATIONS, Kit.platform_access_token},
-    Kit.api_of_the_organization: {Kit.platform_access_token, Kit.token_of_a_service_account},
+    Kit.own_profile: {*_OF_APPLICATIONS, Kit.platform_access_token, Kit.personal_token_of_the_own_account},
+    Kit.api_of_the_organization: {
+        Kit.platform_access_token,
+        Kit.token_of_a_service_account,
+        Kit.personal_token_of_an_organization,
+    },
     Kit.userinfo: {Kit.access_token},
     Kit.userinfo_in_a_form: {Kit.access_token},
     Kit.userinfo_in_the_query: set(),

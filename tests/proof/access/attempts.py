@@ -26,6 +26,7 @@ SPIES = {
     "foreign-key": "key",
     "foreign-directory": "directory",
     "foreign-robot": "granted-robot",
+    "foreign-token": "owner-token",
     "foreign-waiting": "waiting",
     "foreign-browser": "browser",
 }

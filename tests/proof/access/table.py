@@ -14,6 +14,7 @@ from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
 from tests.proof.access.console import console_operations, console_rows, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
+from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -930,6 +931,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
 _OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
 _OF_KEYS: Final = frozenset({"key"})
 _OF_ROBOTS: Final = frozenset({"granted-robot"})
+_OF_TOKENS: Final = frozenset({"owner-token"})
 _OF_BROWSERS: Final = frozenset({"browser"})
 _OF_DIRECTORIES: Final = frozenset({"directory"})
 # A token is optional here, but an invalid one is refused.
@@ -961,7 +963,8 @@ def read_matrix() -> dict[str, dict[str, str]]:
     others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
     robots = robot_rows(rows, _read(OF_ORGANIZATION, ROBOTS), _read(OF_PLATFORM, PLATFORM_ROBOTS))
-    rows = {route: row | robots[route] for route, row in rows.items()}
+    tokens = token_rows(rows)
+    rows = {route: row | robots[route] | tokens[route] for route, row in rows.items()}
     if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
         raise ValueError("a route is in more than one table")
     return rows
@@ -969,7 +972,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
 
 def worth_trying(route: str) -> frozenset[str]:
     """Return the callers for a route: all, or some of those with credentials that it ignores."""
-    return _others_worth_trying(route) | (frozenset(ALL_ROBOTS) if route in _READS_TOKENS else _OF_ROBOTS)
+    if route in _READS_TOKENS:
+        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS}
+    return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS
 
 
 def _others_worth_trying(route: str) -> frozenset[str]:

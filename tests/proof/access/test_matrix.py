@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.api_scopes import scope_of
+from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.principals import NEVER_GRANTED, OrganizationStatus, Permission, Role, has_capability
 from entrypoints.http.edge.access import Access, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -19,7 +19,8 @@ from tests.proof.access.robots import Robot
 from tests.proof.access.robots_table import ALL_ROBOTS
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
-from tests.proof.access.world import KEYS, Caller, World
+from tests.proof.access.tokens_table import ALL_TOKENS
+from tests.proof.access.world import KEYS, Caller, UsedToken, World
 from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
 from tests.support.browser import SIGN_IN
 from tests.support.builders import Answer, run_sql
@@ -74,6 +75,8 @@ def rights_missing(access: Access, caller: Caller) -> bool:
         return caller.permissions is not None and access.permission not in caller.permissions
     if caller.robot is not None:
         return is_role_missing(access, caller.robot, caller)
+    if caller.token is not None:
+        return is_role_of_token_missing(access, caller.token, caller)
     has_credentials = caller.is_signed_in_browser if access.name == "member_page" else caller.session is not None
     if access.capability is None or not has_credentials or caller.is_application or caller.role is None:
         return False
@@ -87,6 +90,13 @@ def is_role_missing(access: Access, robot: Robot, caller: Caller) -> bool:
     if access.name != "member" or access.capability is None or robot.role is None or not robot.is_live:
         return False
     return robot.org_id == caller.at.organization.id and not has_capability(robot.role, access.capability)
+
+
+def is_role_of_token_missing(access: Access, token: UsedToken, caller: Caller) -> bool:
+    """Return whether the decorator refuses a personal access token in its own organization because of the user's role."""
+    if access.name != "member" or access.capability is None or not token.is_live or token.org_id != caller.at.organization.id:
+        return False
+    return caller.role is not None and not has_capability(caller.role, access.capability)
 
 
 def difference(answer: Answer, expected: str) -> str | None:
@@ -216,6 +226,8 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
         return NO_ACCESS_TOKEN
     if caller.robot is not None and access.security == "bearer":
         return robot_refusal(route, access, caller.robot, caller)
+    if caller.token is not None and access.security == "bearer":
+        return token_refusal(route, access, caller.token, caller)
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
@@ -251,10 +263,30 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
     return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
 
 
+def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a personal access token, or None if the decorator allows it."""
+    if access.name == "pre_auth":
+        return NO_ACCESS_TOKEN
+    if not token.is_live:
+        return "401"
+    changes, organization = not route.startswith("GET"), caller.at.organization
+    if access.name == "member" and access.capability is not None:
+        if token.org_id != organization.id or caller.role is None or not has_capability(caller.role, access.capability):
+            return "403"
+        if organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+        scope = scope_of(access.capability, changes=changes)
+    elif token.org_id is None and access.area is not None:
+        scope = find_scope(access.area, changes=changes)
+    else:
+        return "403"
+    return "403" if access.needs_person or scope not in token.scopes else None
+
+
 def test_the_table_agrees_with_the_inventory() -> None:
     """Compare the roles, and the rule that an organization must be active."""
     by_path = {
-        unnamed(route): {caller: status for caller, status in row.items() if caller not in ALL_ROBOTS}
+        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS)}
         for route, row in TABLE.items()
         if route == without_variant(route)
     }

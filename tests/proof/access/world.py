@@ -10,7 +10,7 @@ import secrets as randomness
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
@@ -28,6 +28,7 @@ from core.authentication.openid_rules import Scope
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
 from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, USER_CODE_LENGTH
+from core.kernel.api_scopes import ApiScope
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider
@@ -103,6 +104,16 @@ class Tenant:
     keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
 
 
+@dataclass(frozen=True, slots=True)
+class UsedToken:
+    """The personal access token of a caller. It acts in the organization, or on the user's own account."""
+
+    text: str = field(repr=False)
+    org_id: UUID | None
+    scopes: frozenset[ApiScope]
+    is_live: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """A caller with a role in the organization `at`, which its requests are about."""
@@ -123,6 +134,7 @@ class Caller:
     cookie: str | None = None  # the cookie of a browser on our pages
     is_signed_in_browser: bool = False
     robot: Robot | None = None
+    token: UsedToken | None = None
     own: Mapping[str, str] = field(default_factory=dict, repr=False)  # personal things
 
     @property
@@ -137,6 +149,8 @@ class Caller:
             return {"Authorization": f"Bearer {self.directory}"}
         if self.robot is not None:
             return {"Authorization": f"Bearer {self.robot.token}"}
+        if self.token is not None:
+            return {"Authorization": f"Bearer {self.token.text}"}
         token = self.pre_auth if self.session is None else self.session.access_token
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
@@ -189,6 +203,9 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _robot(ports, pool, rival, belongings, "foreign-robot", Role.OWNER, granted=True),
         await _robot(ports, pool, rival, belongings, "foreign-narrow-robot", Role.OWNER, scopes=NARROW),  # so that its scope is no secret
         await _robot(ports, pool, suspended, belongings, "suspended-robot", Role.OWNER, granted=True),
+        await _token(ports, rival, belongings, "foreign-token", "owner"),
+        await _token(ports, rival, belongings, "elsewhere-token", both),
+        await _token(ports, suspended, belongings, "suspended-token", "owner"),
     ]
     of_platform = {
         "platform-robot": await add_robot(ports, pool, None, steward, None),
@@ -203,6 +220,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     await sign_in(ports, both, rival.organization.id)
     of_stranger = await _browser(ports, pool, rival, belongings, stranger, "stranger-browser")
     of_steward = await _browser(ports, pool, rival, belongings, steward, "platform-browser")
+    of_steward_token = await _token(ports, rival, belongings, "platform-token", steward, bound_to=None, scopes=tuple(ApiScope))
+    await run_sql(pool, "update personal_tokens set last_used_at = created_at")  # uses write nothing for a minute
     without_home = await state(pool)
     home = await _add_tenant(ports, pool, HOME, impersonator, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
@@ -238,11 +257,19 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _robot(ports, pool, home, belongings, "stopped-robot", Role.ADMIN, granted=True, owner="member"),
         replace(rival_callers["foreign-robot"], name="visiting-robot", at=home),
         *(Caller(name=name, at=home, robot=robot, own=steward_things) for name, robot in of_platform.items()),
+        *[await _token(ports, home, belongings, f"{role}-token", role) for role in Role],
+        await _token(ports, home, belongings, "narrow-token", "owner", scopes=(ApiScope.MEMBERS_READ,)),
+        replace(rival_callers["elsewhere-token"], at=home),
+        replace(of_steward_token, at=home),
+        await _token(ports, home, belongings, "account-token", "owner", bound_to=None),
+        await _token(ports, home, belongings, "reading-token", "owner", bound_to=None, scopes=(ApiScope.ACCOUNT_READ,)),
+        await _token(ports, home, belongings, "ended-token", "owner", ended=True),
         replace(of_stranger, at=home, role=None),
         replace(of_steward, at=home, role=None),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="foreign-anonymous", at=rival),
     ]
+    await run_sql(pool, "update personal_tokens set last_used_at = created_at")
     return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
 
 
@@ -346,6 +373,31 @@ async def _robot(
     robot = await add_robot(ports, pool, organization, account, role, is_live=owner == "owner", **settings)
     own = _own(await belongings.of(account, organization.slug), await sign_in(ports, account, organization.id))
     return Caller(name=name, at=tenant, robot=robot, own=own)
+
+
+async def _token(
+    ports: Ports,
+    tenant: Tenant,
+    belongings: Belongings,
+    name: str,
+    user: str | Account,
+    *,
+    bound_to: Tenant | Literal["its own"] | None = "its own",
+    scopes: tuple[ApiScope, ...] | None = None,
+    ended: bool = False,
+) -> Caller:
+    """Add a program with a personal access token of a member, or of this user, by default for the organization of `tenant`."""
+    account = user if isinstance(user, Account) else tenant.people[user]
+    organization = (tenant if bound_to == "its own" else bound_to).organization if bound_to is not None else None
+    slug = (tenant.organization if organization is None else organization).slug
+    added = await add_personal_token(ports, account, None if organization is None else organization.id, scopes, name=f"{slug} {name}")
+    if ended:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.personal_tokens.end(account.id, added.id, ports.clock.now())
+    token = UsedToken(added.text, None if organization is None else organization.id, added.scopes, is_live=not ended)
+    role = Role(user) if isinstance(user, str) else None
+    own = await belongings.of(account, tenant.organization.slug)
+    return Caller(name=name, at=tenant, token=token, role=role, account=account, own=own)
 
 
 async def _people_of(
