@@ -32,8 +32,6 @@ WITHOUT_PAGE = {
     "GET /api/provider-token/<provider>": "for the program of the user",
     "POST /api/organizations/<org_slug>/invitations": "the form invites one or many addresses",
     "POST /api/organizations/<org_slug>/invitations/<invitation_id>/accept": "the invited person accepts on the page of the link",
-    "GET /api/organizations/<org_slug>/personal-tokens": "its page follows",
-    "DELETE /api/organizations/<org_slug>/personal-tokens/<personal_token_id>": "its page follows",
     "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",
     "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "the application sends its users there",
     "PUT /api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>": "the form assigns by email address",
@@ -44,6 +42,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
+    "GET /app/account/tokens/new": {"org_slug"},
 }
 
 

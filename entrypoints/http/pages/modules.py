@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from entrypoints.http.pages import home
-from entrypoints.http.pages.accounts import access, account, email, email_links, profile, sign_up
+from entrypoints.http.pages.accounts import access, account, email, email_links, personal_tokens, profile, sign_up
 from entrypoints.http.pages.accounts import logs as account_logs
 from entrypoints.http.pages.applications import access as application_access
 from entrypoints.http.pages.applications import (
@@ -42,6 +42,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (account, "Pages: the user's account."),
     (email, "Pages: the email address of the user."),
     (access, "Pages: the applications, devices, linked accounts and sessions of the user."),
+    (personal_tokens, "Pages: personal access tokens."),
     (account_logs, "Pages: the logs of second factors and exports."),
     (consents, "Pages: the consents of the user to applications."),
     (own_subscriptions, "Pages: the subscriptions of the user."),

@@ -40,6 +40,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Overview", "", Capability.ANALYTICS_VIEW),
             Entry("Members", "/members", Capability.MEMBERS_VIEW),
             Entry("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+            Entry("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
             Entry("Users", "/users", Capability.END_USERS_VIEW),
             Entry("Applications", "/applications", Capability.SERVICES_VIEW),
             Entry("API resources", "/api-resources", Capability.RESOURCES_VIEW),

@@ -79,6 +79,7 @@ NOTICES: Final = {
     "service-account-deleted": "Service account deleted. Its next request is refused.",
     "resource-scopes-saved": "Scopes saved.",
     "resource-scopes-removed": "Scopes removed. The service account gets no further tokens for this API.",
+    "personal-token-revoked": "Token revoked. Its next request is refused.",
     "credential-created": "Credential created.",
     "credential-revoked": "Credential revoked. Its next request is refused.",
     "resource-client-removed": "Application removed. It gets no further tokens for this API.",

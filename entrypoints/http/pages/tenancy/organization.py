@@ -21,6 +21,7 @@ from entrypoints.http.pages.console import (
     check_typed_name,
     console_page,
     create_with_free_slug,
+    is_checked,
     organization_path,
     read_console_form,
     redirect_with_notice,
@@ -87,11 +88,15 @@ async def _create(form: Mapping[str, str]) -> Organization:
 async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     caller = acting_member()
     organization = await organizations.get(ports(), caller)
-    stored = {"name": organization.name, "device_trust_days": str(organization.device_trust_days)}
+    stored = {
+        "name": organization.name,
+        "device_trust_days": str(organization.device_trust_days),
+        "personal_tokens": "yes" if organization.personal_tokens else "",
+    }
     return {
         "organization": organization,
         "path": organization_path("/settings"),
-        "typed": {**stored, **(typed or {})},
+        "typed": stored if typed is None else {**stored, "personal_tokens": "", **typed},
     }
 
 
@@ -110,8 +115,10 @@ async def change_settings(org_slug: str) -> Response:
     """Change the settings of an organization."""
     form = await read_console_form()
     try:
-        data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number})
-        await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
+        data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number, "personal_tokens": is_checked})
+        await organizations.update(
+            ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
+        )
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), **await _values(form)}
         return await refused_console_page(refusal, "tenancy/settings.html", **values)

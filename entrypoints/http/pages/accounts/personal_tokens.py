@@ -1,0 +1,163 @@
+"""The pages of personal access tokens: those of the user, and those that act in an organization."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.authentication.recent_sign_in_rules import SignInNotRecent
+from core.authentication.tokens import personal_tokens
+from core.authentication.tokens import personal_tokens_rules as rules
+from core.authentication.tokens.personal_tokens_rules import NewPersonalToken
+from core.kernel.errors import Refusal
+from core.kernel.principals import Capability, OrganizationStatus
+from core.tenancy import organizations
+from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
+from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.context import acting_member, ports, signed_in
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.console import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    REDIRECTED,
+    ListQuery,
+    accepts,
+    console_page,
+    neighbors,
+    organization_path,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    secret_page,
+    shows,
+    to_model,
+    to_number,
+    wrong_field,
+)
+
+routes = Blueprint("personal_token_pages", __name__)
+
+LIST: Final = "/app/account/tokens"
+IN_ORGANIZATION: Final = "/app/organizations/<org_slug>/personal-tokens"
+API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
+LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
+SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.PersonalTokenWithoutScope: "scopes",
+    rules.PersonalTokenScopeRefused: "scopes",
+    rules.PersonalTokensOff: "org_slug",
+}
+
+
+@routes.get(LIST)
+@page_session
+@describes_page({200: "The list."}, api=["GET /api/user/personal-tokens", "DELETE /api/user/personal-tokens/<personal_token_id>"])
+async def show_tokens() -> Response:
+    """List your personal access tokens."""
+    return await console_page("accounts/personal_tokens.html", tokens=await personal_tokens.list_own(ports(), signed_in()))
+
+
+class NewTokenQuery(ListQuery):
+    """The organization that the new token acts in, or none for the user's own account."""
+
+    org_slug: str | None = None
+
+
+async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[str, Any]:
+    memberships = [
+        (organization, membership)
+        for organization, membership in await organizations.list_own(ports(), signed_in())
+        if organization.status is OrganizationStatus.ACTIVE
+    ]
+    role = next((membership.role for organization, membership in memberships if organization.slug == org_slug), None)
+    return {
+        "typed": {"expires_in_days": str(rules.DEFAULT_DAYS), **typed},
+        "org_slug": org_slug if role is not None else None,
+        "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
+        "scopes": personal_tokens.available_scopes(role),
+        "lifetimes": LIFETIMES,
+    }
+
+
+@routes.get(f"{LIST}/new")
+@page_session
+@refuses(400)
+@validate_querystring(NewTokenQuery)
+@describes_page({200: "The form.", 401: "The sign-in is too long ago."}, api=["POST /api/user/personal-tokens"])
+async def show_form(query_args: NewTokenQuery) -> Response:
+    """Show the form that creates a personal access token."""
+    values = await _form_values(query_args.org_slug, {})
+    try:
+        await personal_tokens.check_sign_in(ports(), signed_in())
+    except SignInNotRecent as refusal:
+        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
+    return await console_page("accounts/new_personal_token.html", **values)
+
+
+@routes.post(f"{LIST}/new")
+@page_session(outlives=True)
+@describes_page(
+    {200: "The token.", 400: NOT_ACCEPTED, 401: "The sign-in is too long ago.", 403: FOREIGN_FORM},
+    form=["form_token", "name"],
+    api=["POST /api/user/personal-tokens"],
+)
+async def create() -> Response:
+    """Create a personal access token.
+
+    It is shown only once.
+    """
+    form = await read_console_form()
+    chosen = [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
+    try:
+        data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: chosen, "expires_in_days": to_number})
+        request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
+        token, secret = await personal_tokens.create(ports(), signed_in(), request)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form.get("org_slug"), form)}
+        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
+    return await secret_page(
+        "Personal access token created",
+        {token.name: secret},
+        advice="Programs send it in the header Authorization, after the word Bearer.",
+        done=("I've copied the token", LIST),
+    )
+
+
+@routes.post(f"{LIST}/<personal_token_id>/revoke")
+@page_session(outlives=True)
+@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"], api=["DELETE /api/user/personal-tokens/<personal_token_id>"])
+async def revoke(personal_token_id: str) -> Response:
+    """Revoke one of your personal access tokens."""
+    await read_console_form()
+    await personal_tokens.revoke_own(ports(), signed_in(), path_id(personal_token_id))
+    return redirect_with_notice("personal-token-revoked", LIST)
+
+
+# Of the members of an organization
+
+
+class TokensQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+@routes.get(IN_ORGANIZATION)
+@member_page(Capability.MEMBERS_MANAGE)
+@refuses(400)
+@validate_querystring(TokensQuery)
+@shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
+async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:
+    """List the personal access tokens that act in an organization."""
+    result = await personal_tokens.list_in_organization(ports(), acting_member(), query_args.page_request())
+    values = {"tokens": result.items, "path": organization_path("/personal-tokens"), **neighbors(query_args, result.total)}
+    return await console_page("tenancy/personal_tokens.html", **values)
+
+
+@routes.post(f"{IN_ORGANIZATION}/<personal_token_id>/revoke")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
+async def revoke_of_member(org_slug: str, personal_token_id: str) -> Response:
+    """Revoke a personal access token of a member."""
+    await read_console_form()
+    await personal_tokens.revoke_in_organization(ports(), acting_member(), path_id(personal_token_id))
+    return redirect_with_notice("personal-token-revoked", organization_path("/personal-tokens"))
