@@ -42,7 +42,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
-    "GET /app/account/tokens/new": {"org_slug"},
+    "GET /app/account/personal-tokens/new": {"org_slug"},
 }
 
 

@@ -496,10 +496,10 @@ POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
-GET    /app/account/tokens                           303* 200  200  200  303*
-GET    /app/account/tokens/new                       303* 200  401  200  303*
-POST   /app/account/tokens/new                       303* 200  401  200  303*
-POST   /app/account/tokens/<personal_token_id>/revoke 303* 303  303  303  303*
+GET    /app/account/personal-tokens                           303* 200  200  200  303*
+GET    /app/account/personal-tokens/new                       303* 200  401  200  303*
+POST   /app/account/personal-tokens/new                       303* 200  401  200  303*
+POST   /app/account/personal-tokens/<personal_token_id>/revoke 303* 303  303  303  303*
 """
 
 
@@ -748,10 +748,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
     "GET /app/account/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
     "POST /app/account/consents/<service_id>/withdraw": Request(form=OF_THE_SESSION, setup_sql=HAS_CONSENT),
-    "POST /app/account/tokens/new": Request(
+    "POST /app/account/personal-tokens/new": Request(
         form={**OF_THE_SESSION, "name": "Export", "scope:account:read": "yes", "expires_in_days": "30"}
     ),
-    "POST /app/account/tokens/<personal_token_id>/revoke": Request(form=OF_THE_SESSION),
+    "POST /app/account/personal-tokens/<personal_token_id>/revoke": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/personal-tokens/<personal_token_id>/revoke": Request(
         form=OF_THE_SESSION, things={"personal_token_id": "{organization_token_id}"}
     ),

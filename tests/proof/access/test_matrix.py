@@ -146,6 +146,8 @@ REFUSES_INSIDE = {
     "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
     "DELETE /api/user": "owners, platform owners, and sign-ins without the second factor (security Y-3)",
     "POST /api/user/personal-tokens": "sign-ins without the second factor (security S-1)",
+    "GET /app/account/personal-tokens/new": "sign-ins without the second factor (security S-1)",
+    "POST /app/account/personal-tokens/new": "sign-ins without the second factor (security S-1)",
     "POST /app/account/delete": "owners, and sign-ins without the second factor (security Y-3)",
 }
 

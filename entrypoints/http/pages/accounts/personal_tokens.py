@@ -38,7 +38,7 @@ from entrypoints.http.pages.console import (
 
 routes = Blueprint("personal_token_pages", __name__)
 
-LIST: Final = "/app/account/tokens"
+LIST: Final = "/app/account/personal-tokens"
 IN_ORGANIZATION: Final = "/app/organizations/<org_slug>/personal-tokens"
 API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
 LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
