@@ -3,7 +3,8 @@
 Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot
 be shown again are replaced. All changes are one transaction. If the demo data cannot be created,
 nothing changes, and existing secrets stay valid. No email is sent, and all addresses are in a
-reserved domain (RFC 2606 section 3).
+reserved domain (RFC 2606 section 3). The module is longer than 400 lines, because all steps share
+one transaction.
 """
 
 from __future__ import annotations

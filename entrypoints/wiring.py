@@ -1,4 +1,7 @@
-"""The ports of a process, built from its settings. Only this module chooses adapters."""
+"""The ports of a process, built from its settings. Only this module chooses adapters.
+
+The module is longer than 400 lines, because each adapter is chosen here.
+"""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence

@@ -15,6 +15,7 @@ EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
 # (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
+CREDENTIALS_KEPT = timedelta(days=30)  # so that the list shows why a program is refused
 # As long as the emails about them, which are deleted with them. A change can be undone for three days.
 EMAIL_CHANGES_KEPT = timedelta(days=7)
 # Event rows are only the source of webhook deliveries. The audit log is the lasting record.
@@ -66,6 +67,7 @@ class Sweep(StrEnum):
     MAILS = "mails"
     EMAIL_CHANGES = "email_changes"
     MFA_SETUPS = "mfa_setups"
+    CREDENTIALS = "credentials"  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
 MAX_FEDERATED: Final = 20  # live trusts of a program in pipelines
 LAST_USED_PRECISION: Final = timedelta(minutes=1)  # a busy program causes one write per interval
-KEPT_AFTER_EXPIRY: Final = timedelta(days=30)  # then the housekeeper removes a credential
 MAX_ISSUER_LENGTH: Final = 512
 MAX_AUDIENCE_LENGTH: Final = 255
 MAX_SUBJECT_LENGTH: Final = 512

@@ -1,7 +1,7 @@
 """Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
 
 A page has text written by hand and generated regions between two marker comments. Settings, errors,
-events and commands are read from the code, so that the pages cannot become stale.
+events, scopes and commands are read from the code, so that the pages cannot become stale.
 `entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
@@ -23,12 +23,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import core
+from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
+from core.kernel.principals import NEVER_GRANTED
 from entrypoints.cli import main as command_line
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import access_of
 from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+from entrypoints.http.pages.curl import operations_of
 from entrypoints.installation import read_meanings
 from entrypoints.settings import Settings
 
@@ -302,6 +307,48 @@ def commands() -> str:
     return "\n".join(parts).rstrip()
 
 
+# Scopes
+
+
+# They act on the user who calls, so no grant opens them. The access matrix tests this.
+ONLY_FOR_USERS: Final = frozenset(
+    {
+        "POST /api/organizations/<org_slug>/select",
+        "POST /api/organizations/<org_slug>/leave",
+        "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview",
+        "POST /api/organizations/<org_slug>/services/<service_slug>/checkout",
+        "POST /api/organizations/<org_slug>/smtp/test",
+    }
+)
+
+
+def scopes() -> str:
+    """Return the scopes of our own API."""
+    return table(["scope", "allows"], [[f"`{scope}`", DESCRIPTIONS[scope].rstrip(".")] for scope in ApiScope])
+
+
+def routes_with_scopes() -> str:
+    """Return the routes of organizations and of the platform, with the scope and the rights that a token needs."""
+    rows = []
+    for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
+        method, path = operation.split()
+        access = access_of(view)
+        if access.capability is None or not access.is_of_api or method in ("HEAD", "OPTIONS"):
+            continue
+        required = access.requirement(method)
+        capability = f"`{access.capability}`"
+        if required.scope is None or access.capability in NEVER_GRANTED or operation in ONLY_FOR_USERS:
+            rows.append([f"`{method} {_shown(path)}`", "", capability, "no"])
+        else:
+            how = "granted by name" if required.needs_person or required.outlives else "yes"
+            rows.append([f"`{method} {_shown(path)}`", f"`{required.scope}`", capability, how])
+    return table(["operation", "scope", "capability of the role", "service accounts"], rows)
+
+
+def _shown(path: str) -> str:
+    return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", path)
+
+
 # Pages
 
 REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
@@ -309,6 +356,7 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "errors.md": {"error codes": error_codes, "error messages": error_messages},
     "events.md": {"events": events},
     "command-line.md": {"commands": commands},
+    "scopes.md": {"scopes": scopes, "routes": routes_with_scopes},
 }
 
 

@@ -122,6 +122,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, assertion, uuid4(), digest(str(time)), time)
         pushed = "insert into pushed_requests (request_hash, parameters, created_at, expires_at) values (%s, 'state=a', %s, %s)"
         await run_sql(pool, pushed, digest(str(time)), NOW, time)
+        credential = """
+            insert into credentials (id, client_id, kind, name, secret_hash, expires_at, created_by, created_at)
+            values (%s, %s, 'secret', 'Main', 'x', %s, %s, %s)"""
+        await run_sql(pool, credential, uuid4(), uuid4(), time, uuid4(), NOW)
         state = """
             insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
             values (%s, %s, %s, '/', %s, %s)"""
@@ -183,6 +187,7 @@ SWEPT_TABLES = {
     Sweep.MAILS: ("mails", 1),
     Sweep.EMAIL_CHANGES: ("email_changes", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
+    Sweep.CREDENTIALS: ("credentials", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
     Sweep.CHECKOUTS: ("billing_checkouts", 1),

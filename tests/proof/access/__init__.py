@@ -1,6 +1,7 @@
 """The access matrix and the leak test, which every new route extends.
 
-A new route gets a row in `MATRIX` (table.py), in `SERVICE_INTERFACE` if it is for API keys, or in
+A new route gets a row in `MATRIX` (table.py), and one for service accounts (robots_table.py) if it belongs to
+an organization or the platform, in `SERVICE_INTERFACE` if it is for API keys, or in
 `PAGES` if it reads the browser's cookie, with the status for each kind of caller. It gets a request
 in `REQUESTS` if it needs a body or special things. The tests name routes without a row, and the
 leak test tries every route that has one. If the answer depends on the resource, each variant has a

@@ -13,6 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.principals import NEVER_GRANTED, OrganizationStatus, Permission, Role, has_capability
 from entrypoints.http.edge.access import Access, access_of
+from ops.docs.reference import ONLY_FOR_USERS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
 from tests.proof.access.robots import Robot
@@ -166,6 +167,10 @@ READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
 # Routes that also accept the cookie of our pages, which the inventory does not know.
 BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
 REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
+
+
+def test_the_reference_names_the_routes_that_no_grant_opens() -> None:
+    assert ACTS_ON_THE_USER.keys() == ONLY_FOR_USERS
 
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:

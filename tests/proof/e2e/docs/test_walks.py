@@ -39,6 +39,7 @@ PAGES: Final = [
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",
+    "guides/service-accounts.md",
     "guides/billing.md",
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
