@@ -44,6 +44,13 @@ class Gatehouse:
         answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
 
+    def add_service_account(self, name: str, **credential: Any) -> Client:
+        """Create a service account of `acme` that may read members, with a secret or the credential with these fields."""
+        token, accounts = self._token(), "/api/organizations/acme/service-accounts"
+        account = self._call("POST", accounts, {"name": name, "role": "member", "scopes": ["members:read"]}, token)
+        created = self._call("POST", f"{accounts}/{account['id']}/credentials", {"kind": "secret", "name": "Main", **credential}, token)
+        return Client(self.address, account["id"], created.get("secret", ""))
+
     def revoke_sessions(self) -> None:
         """End the user's sessions at all applications of `acme`, as an admin does."""
         answer = self.service.call("DELETE", f"/api/organizations/acme/users/{self.user_id}/sessions", token=self._token())
