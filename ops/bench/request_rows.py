@@ -11,8 +11,8 @@ from ops.bench.billing import ORGANIZATIONS as BILLED_ORGANIZATIONS
 from ops.bench.billing import SECRET, PayingOrganizations
 from ops.bench.end_users import LITTLE, add_applications
 from ops.bench.events import ORGANIZATIONS, WEBHOOKS_OF_EACH, WebhookReceiver
+from ops.bench.people import bound_reads
 from ops.bench.processes import Child, MeasurementFailed
-from ops.bench.proofs import bound_reads
 from ops.bench.row import (
     ACCOUNTS,
     READERS,

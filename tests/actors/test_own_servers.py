@@ -14,7 +14,7 @@ from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_changes, email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail, new_email
+from core.accounts.email_queue_rules import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
 from core.authentication import email_sign_in
 from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email, digest, new_id
@@ -116,6 +116,17 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
         case EmailKind.ORGANIZATION_WAITING:
             await run_sql(pool, "update organizations set status = 'pending'")
             await queue(ports, new_email(kind, ADA, ports.clock.now()))
+        case EmailKind.PERSONAL_TOKEN_CREATED | EmailKind.SECRET_EXPIRES:
+            notice = SecretNotice(
+                kind=NoticedSecret.PERSONAL_TOKEN,
+                name="Export",
+                label="gatehouse_pat_k2v7qa",
+                holder=None,
+                organization=None,
+                expires_at=ports.clock.now(),
+                path="/app/account/personal-tokens",
+            )
+            await queue(ports, new_email(kind, ADA, ports.clock.now(), secret=notice))
         case _:
             await queue(ports, new_email(kind, ADA, ports.clock.now()))
     await run_sql(pool, "update mails set org_id = %s", acme)

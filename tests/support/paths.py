@@ -27,6 +27,8 @@ PATH_VALUES: Final = {
     "resource_id": str(uuid4()),
     "client_id": str(uuid4()),
     "device_id": str(uuid4()),
+    "account_id": str(uuid4()),
+    "platform_account_id": str(uuid4()),
     "provider": "codehost",
 }
 PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
@@ -40,6 +42,8 @@ def filled(path: str) -> str:
 
     Unknown names get a value that does not exist.
     """
+    if path.startswith(("/api/platform/service-accounts/", "/app/platform/service-accounts/")):
+        path = path.replace("account_id", "platform_account_id")
     return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda match: PATH_VALUES.get(match[1], NOTHING), path)
 
 
@@ -104,6 +108,11 @@ async def restore(pool: Pool, ruler: Account) -> None:
                                        access_policy, created_at, updated_at)
             select %(resource_id)s, id, urn, urn, 'Orders', '{read}', '{Read all}', 600, 'anyone', now(), now()
             from there cross join lateral (select 'urn:gatehouse:' || id || ':orders' as urn) named
+            on conflict (id) do nothing),
+        automated as (
+            insert into service_accounts (id, org_id, name, owner_id, role, created_by, created_at, updated_at)
+            select %(account_id)s::uuid, id, 'Robot', %(ruler)s::uuid, 'admin', %(ruler)s::uuid, now(), now() from there
+            union all select %(platform_account_id)s::uuid, null, 'Robot', %(ruler)s::uuid, null, %(ruler)s::uuid, now(), now()
             on conflict (id) do nothing),
         hooked as (
             insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
