@@ -125,7 +125,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
 async def lock_rights(tx: Transaction, caller: PlatformCaller) -> None:
     """Keep the caller a platform owner, or a live service account of the platform, until the transaction ends (security Z-5).
 
-    Raises: NotAPlatformOwner; SessionEnded if the service account is not live any more.
+    Raises: NotAPlatformOwner; SessionEnded if the service account is no longer live.
     """
     if isinstance(caller, Person):
         if not await tx.accounts.lock_platform_owner(caller.user_id):
@@ -139,7 +139,7 @@ async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: 
 
     Lock order: accounts by id, then service accounts. Two platform owners who act on each other lock the same two rows (security Z-6).
 
-    Raises: SessionEnded if the caller is a service account that is not live any more.
+    Raises: SessionEnded if the caller is a service account that is no longer live.
     """
     if not isinstance(caller, Person):
         account = await tx.accounts.lock(user_id)

@@ -69,7 +69,7 @@ def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event
 
 
 def account_resource_updated(resource: ApiResource, account: ServiceAccount, scopes: Sequence[str]) -> Event:
-    """A service account has other scopes of an API resource. None: it gets no tokens for it any more."""
+    """A service account has other scopes of an API resource. None: it gets no tokens for it from now on."""
     details = {**_resource_details(resource), "service_account_id": str(account.id), "service_account_name": account.name}
     return _resource_event("api_resource.service_account.updated", resource, {**details, "scopes": list(scopes)})
 

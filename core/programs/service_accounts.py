@@ -150,7 +150,7 @@ async def update(ports: Ports, caller: Member, account_id: UUID, changes: Servic
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            if role is not Role.OWNER:  # others make nobody more than a member
+            if role is not Role.OWNER:  # only owners give a role above member
                 await members.void_promotions(tx, old.org_id, account_id, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 

@@ -53,7 +53,7 @@ class OnlyOwnersGrant(Forbidden):
 
 
 class OwnerCannotOwnServiceAccount(Invalid):
-    """The owner of a service account must be an active member whose own role is admin or owner, and not below the account's role."""
+    """The owner of a service account must be an active member. Their role must be admin or owner, and not below the role of the account."""
 
 
 class OwnerNotPlatformOwner(Invalid):

@@ -45,7 +45,7 @@ async def lock_organization_for(
     organization may have any status.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; SessionEnded
-    if the service account is not live any more.
+    if the service account is no longer live.
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     if isinstance(caller, Member):

@@ -91,7 +91,7 @@ class ApiResources(ApiResourcesRead, Protocol):
         ...
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Assign a user whose account is locked. Return False if the user is assigned already."""
+        """Assign a user whose account is locked. Return False if the user is already assigned."""
         ...
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:

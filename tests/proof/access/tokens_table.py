@@ -10,7 +10,7 @@ from typing import Final
 
 ORG: Final = "/api/organizations/<org_slug>"
 SAML_LOGIN: Final = f"GET {ORG}/services/<service_slug>/saml/login"  # on the user's account, with the organization in its path
-# The tokens with all scopes that act in the organization, and whose rights they have.
+# The tokens with all scopes that act in the organization, each with the user who has its rights.
 TOKENS_OF_MEMBERS: Final = {"owner-token": "owner", "admin-token": "admin", "member-token": "member"}
 NARROW: Final = "narrow-token"  # of the owner, with the scope members:read only
 ELSEWHERE: Final = "elsewhere-token"  # of a member of both organizations, for the other one

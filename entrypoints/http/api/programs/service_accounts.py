@@ -160,7 +160,7 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAcc
 
     A service account is a program that calls this API for the organization. It gets access tokens with
     the grant `client_credentials` and one of its credentials. Its role is not above yours, and it stops
-    when its owner could not create it any more.
+    when its owner may no longer create it.
     """
     request = NewServiceAccount(
         name=data.name,

@@ -36,7 +36,7 @@ from entrypoints.http.pages.console import (
 )
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
-from entrypoints.http.pages.programs.service_accounts import ALL, GRANT, SCOPE, AccountsQuery, chosen, stored
+from entrypoints.http.pages.programs.service_accounts import ALL, GRANT, SCOPE, AccountsQuery, chosen, stored, with_present_owner
 
 routes = Blueprint("platform_service_account_pages", __name__)
 
@@ -69,7 +69,7 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "typed": typed,
         "roles": [],
-        "owners": [(str(owner.id), str(owner.email)) for owner in owners],
+        "owners": with_present_owner([(str(owner.id), str(owner.email)) for owner in owners], typed),
         "scopes": SCOPES,
         "grantable": grantable_capabilities(None),
         "list_path": LIST,

@@ -69,7 +69,7 @@ def _path(account_id: object, below: str = "") -> str:
 
 
 def chosen(form: Mapping[str, str], prefix: str) -> list[str]:
-    """Return what the checked boxes whose names begin with `prefix` stand for."""
+    """Return the names of the checked boxes that begin with `prefix`, without it."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
 
 
@@ -79,6 +79,14 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     if acting_member().acts_in.role is Role.OWNER:
         parsers["granted_capabilities"] = lambda _: chosen(form, GRANT)
     return parsers
+
+
+def with_present_owner(owners: list[tuple[str, str]], typed: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the options for an owner. If the present one is not among them, the first option keeps it.
+
+    Otherwise the browser would choose the first person, and a change of the name would change the owner, too.
+    """
+    return owners if typed.get("owner_id") in dict(owners) else [("", "No change"), *owners]
 
 
 async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +100,7 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "typed": typed,
         "roles": [(each.value, each.value.capitalize()) for each in (Role.MEMBER, Role.ADMIN, Role.OWNER) if may_manage(role, each)],
-        "owners": owners,
+        "owners": with_present_owner(owners, typed),
         "scopes": SCOPES,
         "grantable": grantable_capabilities(Role.OWNER) if role is Role.OWNER else [],
         "list_path": organization_path("/service-accounts"),

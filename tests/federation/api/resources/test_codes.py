@@ -124,7 +124,7 @@ async def test_a_removed_scope_leaves_codes_and_refreshed_tokens(orders: OrdersC
 
 ENDS: dict[str, Any] = {
     "the resource is deleted": "delete from api_resources where id = %s",
-    "the application may not ask any more": "delete from api_resource_clients where resource_id = %s",
+    "the application may no longer ask": "delete from api_resource_clients where resource_id = %s",
     "the resource admits members only": "update api_resources set access_policy = 'members' where id = %s",
     "the resource admits assigned users only": "update api_resources set access_policy = 'assigned' where id = %s",
     "the directory blocks the user": "insert into directory_blocks (org_id, user_id, since) "

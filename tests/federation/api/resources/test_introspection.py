@@ -83,7 +83,7 @@ async def test_an_api_sees_no_other_tokens(
 
 CHANGES = {
     "the resource was deleted and created again": "update sessions set api_resource_id = gen_random_uuid() where %s is not null",
-    "the application may not ask any more": "delete from api_resource_clients where resource_id = %s",
+    "the application may no longer ask": "delete from api_resource_clients where resource_id = %s",
     "the user lost access": "update api_resources set access_policy = 'assigned' where id = %s",
     "the domain is lost": "update domains set verified_at = null where %s is not null",
     "the session ended": "update sessions set ended_at = now() where api_resource_id = %s",
