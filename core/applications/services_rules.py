@@ -168,6 +168,7 @@ class ServiceSettings:
     required_acr: Literal["mfa"] | Keep | None = KEEP
     require_pushed_authorization_requests: bool | Keep = KEEP
     dpop_bound_access_tokens: bool | Keep = KEEP
+    always_ask_consent: bool | Keep = KEEP
 
 
 @dataclass(frozen=True, slots=True)

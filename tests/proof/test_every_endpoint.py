@@ -199,6 +199,7 @@ SERVICE_FIELDS: Final = {
     **dict.fromkeys(("access_token_seconds", "refresh_token_seconds", "enterprise", "required_acr"), "decision 261"),
     "require_pushed_authorization_requests": "RFC 9126 section 6",
     "dpop_bound_access_tokens": "RFC 9449 section 5.2",
+    "always_ask_consent": "decision 35",
 }
 ADDED_FIELDS: Final = {
     **{

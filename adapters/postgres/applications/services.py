@@ -36,9 +36,9 @@ COLUMNS: Final = (
     "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri, "
     "v.former_secret_hash, v.former_secret_expires_at, v.jwks, v.jwks_uri, v.accepts_token_endpoint_audience, "
     "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr, "
-    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens"
+    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens, v.always_ask_consent"
 )
-COLUMN_COUNT: Final = 35
+COLUMN_COUNT: Final = 36
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 PROVEN_CLIENT: Final = """
     from client where client_secret_hash = any(%(secret_hashes)s)
@@ -107,6 +107,7 @@ def to_service(row: Row) -> Service:
             required_acr=row[32],
             require_pushed_authorization_requests=row[33],
             dpop_bound_access_tokens=row[34],
+            always_ask_consent=row[35],
         ),
     )
 
@@ -254,7 +255,7 @@ class Services(Repository):
                                   is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri, former_secret_hash,
                                   former_secret_expires_at, jwks, jwks_uri, accepts_token_endpoint_audience, access_token_seconds,
                                   refresh_token_seconds, enterprise, required_acr, require_pushed_authorization_requests,
-                                  dpop_bound_access_tokens)
+                                  dpop_bound_access_tokens, always_ask_consent)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
                     %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
@@ -262,7 +263,7 @@ class Services(Repository):
                     %(backchannel_logout_uri)s, %(former_secret_hash)s, %(former_secret_expires_at)s,
                     %(jwks)s, %(jwks_uri)s, %(accepts_token_endpoint_audience)s, %(access_token_seconds)s,
                     %(refresh_token_seconds)s, %(enterprise)s, %(required_acr)s, %(require_pushed_authorization_requests)s,
-                    %(dpop_bound_access_tokens)s)""",
+                    %(dpop_bound_access_tokens)s, %(always_ask_consent)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -285,7 +286,7 @@ class Services(Repository):
                 access_token_seconds = %(access_token_seconds)s, refresh_token_seconds = %(refresh_token_seconds)s,
                 enterprise = %(enterprise)s, required_acr = %(required_acr)s,
                 require_pushed_authorization_requests = %(require_pushed_authorization_requests)s,
-                dpop_bound_access_tokens = %(dpop_bound_access_tokens)s
+                dpop_bound_access_tokens = %(dpop_bound_access_tokens)s, always_ask_consent = %(always_ask_consent)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -392,6 +393,7 @@ def _changeable(service: Service) -> dict[str, object]:
         "required_acr": service.client.required_acr,
         "require_pushed_authorization_requests": service.client.require_pushed_authorization_requests,
         "dpop_bound_access_tokens": service.client.dpop_bound_access_tokens,
+        "always_ask_consent": service.client.always_ask_consent,
     }
 
 

@@ -168,6 +168,8 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     8.6). There the user must always agree, unless they have agreed to these scopes before and the
     application has a secret, without which the other program cannot redeem the code.
 
+    Every user must agree each time if the application is set to always ask.
+
     `offline_access` counts only if the user is asked, has agreed to it before, or if the application
     is trusted.
     """
@@ -177,13 +179,14 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
         return grant, False
     is_https = (authorization.redirect_uri or "").startswith("https:")
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
+    always = service.client.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
-            return None, not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
+            return None, always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
         agreement = await load_agreement(read, service, visitor.user_id, grant, counts_trust=is_https)
     if Scope.OFFLINE_ACCESS not in agreement.scope and Prompt.CONSENT not in openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
-    return grant, is_claimable or not agreement.covers(grant)
+    return grant, always or is_claimable or not agreement.covers(grant)
 
 
 # Stamps

@@ -124,7 +124,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
             "post_logout_redirect_uris": "https://a.example/bye",
             "backchannel_logout_uri": "https://a.example/logout",
         },
-        "consent": {"is_trusted": "yes"},
+        "consent": {"is_trusted": "yes", "always_ask_consent": "yes"},
         "keys": {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "", "accepts_token_endpoint_audience": "yes"},
         "security": {"required_acr": "yes", "pkce_without_secret": "yes", "dpop_bound_access_tokens": "yes"},
         "lifetimes": {"access_token_seconds": "120", "refresh_token_seconds": ""},
@@ -137,6 +137,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
         "post_logout_redirect_uris": ["https://a.example/bye"],
         "backchannel_logout_uri": "https://a.example/logout",
         "is_trusted": True,
+        "always_ask_consent": True,
         "id_token_claims": False,
         "jwks": {"keys": [KEY]},
         "accepts_token_endpoint_audience": True,
@@ -149,7 +150,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     assert "refresh_token_seconds" not in service
     text = (await admin.open(SHOP)).text
     assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
-    assert text.count(" checked") == 5
+    assert text.count(" checked") == 6
     answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
     assert leads_to(answer) == SHOP
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)

@@ -27,6 +27,10 @@ BOUND_ONLY: Final = (
     "Whether all its tokens are bound to a key (DPoP, RFC 9449), so that it needs a proof at `POST /auth/token`. Then it gets no tokens "
     "for passwords."
 )
+ALWAYS_ASK: Final = (
+    "Whether each sign-in asks the user to agree, even if they agreed before, or `is_trusted` exempts them. `prompt=none` then always "
+    "returns `consent_required`."
+)
 
 
 class JwkSetRequest(RequestModel):
@@ -47,6 +51,7 @@ class ClientSettingsRequest(RequestModel):
     required_acr: Literal["mfa"] | None = Field(default=None, description=REQUIRED_ACR)
     require_pushed_authorization_requests: bool = Field(default=False, description=PUSHED_ONLY)
     dpop_bound_access_tokens: bool = Field(default=False, description=BOUND_ONLY)
+    always_ask_consent: bool = Field(default=False, description=ALWAYS_ASK)
 
 
 class ClientSettingsUpdateRequest(RequestModel):
@@ -61,6 +66,7 @@ class ClientSettingsUpdateRequest(RequestModel):
     required_acr: Literal["mfa"] | None = optional(description=REQUIRED_ACR)
     require_pushed_authorization_requests: bool = optional(description=PUSHED_ONLY)
     dpop_bound_access_tokens: bool = optional(description=BOUND_ONLY)
+    always_ask_consent: bool = optional(description=ALWAYS_ASK)
 
 
 def client_settings(data: ClientSettingsRequest | ClientSettingsUpdateRequest) -> dict[str, Any]:
@@ -97,6 +103,7 @@ class ClientSettingsResponse(ResponseModel):
     required_acr: Literal["mfa"] | None = _left_out_if_none("The authentication class that every sign-in needs.")
     require_pushed_authorization_requests: bool = _left_out_if_false("Whether the application must push its authorization requests.")
     dpop_bound_access_tokens: bool = _left_out_if_false("Whether all tokens of the application are bound to a key.")
+    always_ask_consent: bool = _left_out_if_false("Whether each sign-in asks the user to agree.")
     former_secret_expires_at: Timestamp | None = _left_out_if_none("When the client secret from before the last rotation expires, in UTC.")
 
 

@@ -21,7 +21,7 @@ from entrypoints.http.pages.console import FieldInvalid
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "general": ("name", "service_type"),
     "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri", "device_activation_uri", "email_sign_in"),
-    "consent": ("is_trusted", "id_token_claims"),
+    "consent": ("is_trusted", "always_ask_consent", "id_token_claims"),
     "security": (
         "enterprise",
         "required_acr",
@@ -39,6 +39,7 @@ LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
 SWITCHES: Final = frozenset(
     {
         "is_trusted",
+        "always_ask_consent",
         "id_token_claims",
         "enterprise",
         "require_pushed_authorization_requests",

@@ -53,6 +53,18 @@ async def test_a_known_user_is_asked_too_before_an_application_gets_claims(signe
     assert await is_asked(signed_in)
 
 
+async def test_an_application_can_ask_every_user_in_each_sign_in(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
+    await add_member(pool, signed_in.party.tenant.org, user.id, confirmed=True)
+    await signed_in.configure(is_trusted=True, always_ask_consent=True)
+    for scope in (None, "openid", "openid"):
+        page = await signed_in.open(scope=scope)
+        assert ASKS in page.text
+        await signed_in.agree(page, scope=scope)
+    assert error(await signed_in.open(prompt="none")) == "consent_required"
+    await signed_in.configure(is_trusted=True, always_ask_consent=False)
+    assert not await is_asked(signed_in)
+
+
 # Trusted applications
 
 

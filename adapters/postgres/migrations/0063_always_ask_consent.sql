@@ -1,0 +1,1 @@
+alter table services add column always_ask_consent boolean not null default false;
