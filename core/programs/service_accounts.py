@@ -1,6 +1,8 @@
-"""Service accounts of an organization, managed by its admins and its owner.
+"""Service accounts, managed by the admins and the owner of their organization, or by platform owners.
 
-No use case here accepts a service account as its caller.
+A `Member` manages those of the organization that they act in, and another `Person` those of the platform.
+Service accounts of the platform have no role: their scopes and granted capabilities are those of the
+platform. No use case here accepts a service account as its caller.
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from core.accounts import platform
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, Role
+from core.kernel.principals import Capability, Member, Role
 from core.kernel.values import KEEP, Keep, new_id
 from core.programs import credentials, events
 from core.programs.service_accounts_rules import (
@@ -18,6 +21,7 @@ from core.programs.service_accounts_rules import (
     NoServiceAccountChanges,
     OnlyOwnersGrant,
     OwnerCannotOwnServiceAccount,
+    OwnerNotPlatformOwner,
     ServiceAccount,
     ServiceAccountAboveRole,
     ServiceAccountNotFound,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import Member
+    from core.kernel.principals import Person
     from core.kernel.values import Page, PageResult
     from core.programs.credentials_rules import Credential, NewCredential
     from ports import Ports
@@ -44,10 +48,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServiceAccount:
-    """A service account to create. `scopes` is None for all that the role allows, and `owner_id` for the caller."""
+    """A service account to create.
+
+    `role` is None on the platform. `scopes` is None for all that the role allows, or all of the platform,
+    and `owner_id` for the caller.
+    """
 
     name: str
-    role: str
+    role: str | None = None
     owner_id: UUID | None = None
     scopes: frozenset[ApiScope] | None = None
     granted: Sequence[str] = ()
@@ -64,70 +72,69 @@ class ServiceAccountChanges:
     granted: Sequence[str] | Keep = KEEP
 
 
-async def create(ports: Ports, caller: Member, request: NewServiceAccount) -> ListedServiceAccount:
+async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> ListedServiceAccount:
     """Create a service account. It has no credential yet.
 
     Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
-    ServiceAccountAboveRole, OnlyOwnersGrant, OwnerCannotOwnServiceAccount, TooManyServiceAccounts; the
-    errors of `organizations.lock_organization_for`.
+    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts; the errors of `_lock_rights` and
+    `_require_owner`.
     """
-    role, now = parse_role(request.role), ports.clock.now()
-    scopes, granted = check_scopes(request.scopes, of_platform=False), parse_capabilities(request.granted, role)
+    org_id, now = _managed_organization(caller), ports.clock.now()
+    role = parse_role(request.role, of_platform=org_id is None)
+    account = ServiceAccount(
+        id=new_id(),
+        org_id=org_id,
+        name=request.name,
+        owner_id=request.owner_id or caller.user_id,
+        role=role,
+        scopes=check_scopes(request.scopes, of_platform=org_id is None),
+        granted=parse_capabilities(request.granted, role),
+        created_by=caller.user_id,
+        created_at=now,
+        updated_at=now,
+    )
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE)
+        role_of_caller = await _lock_rights(tx, caller)
         if not may_manage(role_of_caller, role):
             raise ServiceAccountAboveRole
-        if granted and role_of_caller is not Role.OWNER:
+        if account.granted and role_of_caller is not Role.OWNER:
             raise OnlyOwnersGrant
-        if await tx.service_accounts.count(organization.id) >= MAX_ACCOUNTS:
+        if await tx.service_accounts.count(org_id) >= MAX_ACCOUNTS:
             raise TooManyServiceAccounts
-        account = ServiceAccount(
-            id=new_id(),
-            org_id=organization.id,
-            name=request.name,
-            owner_id=request.owner_id or caller.user_id,
-            role=role,
-            scopes=scopes,
-            granted=granted,
-            created_by=caller.user_id,
-            created_at=now,
-            updated_at=now,
-        )
         await _require_owner(tx, account)
         await tx.service_accounts.add(account)
         tx.record(events.service_account_created(account))
-        return await tx.service_accounts.by_id(organization.id, account.id) or refuse(ServiceAccountNotFound)
+        return await tx.service_accounts.by_id(org_id, account.id) or refuse(ServiceAccountNotFound)
 
 
-async def list_page(ports: Ports, caller: Member, page: Page) -> PageResult[ListedServiceAccount]:
-    """Return a page of the organization's service accounts, newest first."""
+async def list_page(ports: Ports, caller: Person, page: Page) -> PageResult[ListedServiceAccount]:
+    """Return a page of the service accounts, newest first."""
     async with ports.storage.reading() as read:
-        return await read.service_accounts.page(caller.acts_in.id, page)
+        return await read.service_accounts.page(_managed_organization(caller), page)
 
 
-async def find(ports: Ports, caller: Member, account_id: UUID) -> ListedServiceAccount:
-    """Return a service account of the organization. Raises: ServiceAccountNotFound."""
+async def find(ports: Ports, caller: Person, account_id: UUID) -> ListedServiceAccount:
+    """Return a service account. Raises: ServiceAccountNotFound."""
     async with ports.storage.reading() as read:
-        return await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
+        return await read.service_accounts.by_id(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
 
 
-async def update(ports: Ports, caller: Member, account_id: UUID, changes: ServiceAccountChanges) -> ListedServiceAccount:
+async def update(ports: Ports, caller: Person, account_id: UUID, changes: ServiceAccountChanges) -> ListedServiceAccount:
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
     above member.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant, OwnerCannotOwnServiceAccount; the errors of `lock_for`.
+    CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for` and `_require_owner`.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old, role_of_caller = await lock_for(tx, caller, account_id)
-        assert old.org_id is not None, "the account is one of the organization"
-        assert old.role is not None, "accounts of an organization have a role"
-        role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role)
+        of_platform = old.org_id is None
+        role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role, of_platform=of_platform)
         if not may_manage(role_of_caller, role):
             raise ServiceAccountAboveRole
         if isinstance(changes.granted, Keep):
@@ -141,7 +148,7 @@ async def update(ports: Ports, caller: Member, account_id: UUID, changes: Servic
             name=old.name if isinstance(changes.name, Keep) else changes.name,
             owner_id=old.owner_id if isinstance(changes.owner_id, Keep) else changes.owner_id,
             role=role,
-            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=False),
+            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=of_platform),
             granted=granted,
         )
         if (new.owner_id, new.role) != (old.owner_id, old.role):
@@ -150,41 +157,59 @@ async def update(ports: Ports, caller: Member, account_id: UUID, changes: Servic
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            if role is not Role.OWNER:  # only owners give a role above member
-                await members.void_promotions(tx, old.org_id, account_id, now)
+            if new.org_id is not None and role is not Role.OWNER:  # only owners give a role above member
+                await members.void_promotions(tx, new.org_id, account_id, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 
 
-async def delete(ports: Ports, caller: Member, account_id: UUID) -> None:
+async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
     """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4).
 
     Raises: the errors of `lock_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
-        assert account.org_id is not None, "the account is one of the organization"
         await tx.service_accounts.remove(account.org_id, account.id)
         tx.record(events.service_account_deleted(account))
-        await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
+        if account.org_id is not None:
+            await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
 
 
-async def lock_for(tx: Transaction, caller: Member, account_id: UUID) -> tuple[ServiceAccount, Role]:
-    """Lock the caller's organization and this service account. Return the account, and the caller's role, which is not below the account's.
+async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
+    """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
 
-    Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of
-    `organizations.lock_organization_for`.
+    Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of `_lock_rights`.
     """
-    organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE)
-    account = await tx.service_accounts.lock(organization.id, account_id) or refuse(ServiceAccountNotFound)
-    if account.role is None or not may_manage(role_of_caller, account.role):
+    role_of_caller = await _lock_rights(tx, caller)
+    account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
+    if not may_manage(role_of_caller, account.role):
         raise ServiceAccountAboveRole
     return account, role_of_caller
 
 
+def _managed_organization(caller: Person) -> UUID | None:
+    """Return the id of the organization of the service accounts that the caller manages, or None for the platform."""
+    return caller.acts_in.id if isinstance(caller, Member) else None
+
+
+async def _lock_rights(tx: Transaction, caller: Person) -> Role:
+    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner.
+
+    Raises: the errors of `organizations.lock_organization_for` and `platform.lock_rights`.
+    """
+    if isinstance(caller, Member):
+        return (await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE))[1]
+    await tx.accounts.lock_platform_owners()
+    await platform.lock_rights(tx, caller)
+    return Role.OWNER
+
+
 async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
-    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount."""
-    assert account.org_id is not None, "the account is one of an organization"
-    assert account.role is not None, "accounts of an organization have a role"
+    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount; OwnerNotPlatformOwner."""
+    if account.org_id is None:
+        if not await tx.accounts.lock_platform_owner(account.owner_id):
+            raise OwnerNotPlatformOwner
+        return
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     owner = await tx.accounts.by_id(account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     if not owner.is_usable or not may_manage(membership.role, account.role):
@@ -194,7 +219,7 @@ async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
 # Credentials
 
 
-async def create_credential(ports: Ports, caller: Member, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
+async def create_credential(ports: Ports, caller: Person, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
     """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again.
 
     Raises: the errors of `lock_for` and `credentials.add`.
@@ -206,14 +231,15 @@ async def create_credential(ports: Ports, caller: Member, account_id: UUID, requ
     return credential, secret
 
 
-async def list_credentials(ports: Ports, caller: Member, account_id: UUID) -> list[Credential]:
+async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> list[Credential]:
     """Return the credentials of a service account, newest first. Raises: ServiceAccountNotFound."""
+    org_id = _managed_organization(caller)
     async with ports.storage.reading() as read:
-        await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
-        return await read.credentials.of_client(caller.acts_in.id, account_id)
+        await read.service_accounts.by_id(org_id, account_id) or refuse(ServiceAccountNotFound)
+        return await read.credentials.of_client(org_id, account_id)
 
 
-async def revoke_credential(ports: Ports, caller: Member, account_id: UUID, credential_id: UUID) -> None:
+async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
 
     Raises: CredentialNotFound; the errors of `lock_for`.

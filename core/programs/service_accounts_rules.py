@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.kernel.api_scopes import Area, in_order
+from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.principals import CAPABILITIES, NEVER_GRANTED, Capability, Role, has_capability
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.api_scopes import ApiScope
     from core.kernel.principals import MembershipState
     from core.kernel.values import Email
 
@@ -136,27 +135,34 @@ class ServiceAccountContext:
     acts_in: MembershipState | None
 
 
-def parse_role(name: str) -> Role:
-    """Return the role with this name. Raises: ServiceAccountRoleUnknown."""
-    if name not in Role.__members__.values():
+def parse_role(name: str | None, *, of_platform: bool) -> Role | None:
+    """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
+    if of_platform and name is None:
+        return None
+    if of_platform or name is None or name not in Role.__members__.values():
         raise ServiceAccountRoleUnknown
     return Role(name)
 
 
-def may_manage(manager: Role, role: Role) -> bool:
-    """Return whether a member with the role `manager` may create, change or own a service account with `role` (security R-1)."""
-    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and _RANKS[role] <= _RANKS[manager]
+def may_manage(manager: Role, role: Role | None) -> bool:
+    """Return whether `manager` may create, change or own a service account with `role`, which is None on the platform (security R-1)."""
+    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or _RANKS[role] <= _RANKS[manager])
+
+
+def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
+    """Return the scopes that service accounts can have, which act in an organization or on the platform."""
+    return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
-    """Check the scopes of a service account, which act in an organization or on the platform. None means all that the role allows.
+    """Check the scopes of a service account. None means all that the role allows.
 
     Raises: ServiceAccountScopeUnknown.
     """
     if scopes is None:
         return None
     checked = frozenset(scopes)
-    if any(scope.area is Area.ACCOUNT or scope.area.is_of_platform != of_platform for scope in checked):
+    if not checked <= frozenset(possible_scopes(of_platform=of_platform)):
         raise ServiceAccountScopeUnknown
     return checked
 

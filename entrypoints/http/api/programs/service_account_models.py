@@ -1,0 +1,144 @@
+"""The requests and responses of service accounts. Those of an organization have a role, too."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+
+from core.kernel.api_scopes import ApiScope, parse_scopes
+from core.kernel.principals import Capability, Role
+from core.kernel.values import KEEP, Keep
+from core.programs.service_accounts import NewServiceAccount, ServiceAccountChanges
+from core.programs.service_accounts_rules import ListedServiceAccount, in_declared_order, scopes_in_order
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Id, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.queries import Pagination
+
+ROLE = "`owner`, `admin` or `member`, not above your own role."
+OWNER = "The id of the user who answers for it: a member of the organization, or a platform owner."
+SCOPES = (
+    "The scopes that its tokens can have, such as `members:read`, or `platform_users:read` on the platform. "
+    "Null: all that its role allows, or all scopes of the platform."
+)
+GRANTED = (
+    "Capabilities for routes whose effect outlives the service account, or that need a user, such as `api_keys.manage`, "
+    "or `platform_users.manage` on the platform. Only owners grant them."
+)
+
+
+class PlatformServiceAccountRequest(RequestModel):
+    """A new service account of the platform."""
+
+    name: Name = Field(description="The name of the service account, which the audit log shows.", examples=["Nightly export"])
+    owner_id: Id | None = Field(default=None, description=f"{OWNER} By default you.")
+    scopes: Texts | None = Field(default=None, description=SCOPES)
+    granted_capabilities: Texts = Field(default=[], description=GRANTED)
+
+
+class ServiceAccountRequest(PlatformServiceAccountRequest):
+    """A new service account of an organization."""
+
+    role: Text = Field(description=ROLE, examples=["member"])
+
+
+class PlatformServiceAccountUpdateRequest(RequestModel):
+    """The fields of a service account of the platform to change."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name | Keep = optional(description="The name of the service account.")
+    owner_id: Id | Keep = optional(description=OWNER)
+    scopes: Texts | Keep | None = optional(description=SCOPES)
+    granted_capabilities: Texts | Keep = optional(description=GRANTED)
+
+
+class ServiceAccountUpdateRequest(PlatformServiceAccountUpdateRequest):
+    """The fields of a service account of an organization to change."""
+
+    role: Text | Keep = optional(description=ROLE)
+
+
+class PlatformServiceAccountResponse(ResponseModel):
+    """A service account of the platform."""
+
+    id: UUID = Field(description="The id of the service account, which is also its client id.")
+    name: str = Field(description="The name of the service account.")
+    owner_id: UUID = Field(description=OWNER)
+    owner_email: str | None = Field(description="The email address of that user, or null if they are neither any longer.")
+    is_active: bool = Field(description="False if its owner could not create it now. Then all its requests are refused.")
+    scopes: list[ApiScope] | None = Field(description=SCOPES)
+    granted_capabilities: list[Capability] = Field(description="The capabilities that an owner granted by name.")
+    created_by: UUID = Field(description="The id of the user who created it.")
+    created_at: Timestamp = Field(description="The time at which it was created, in UTC.")
+
+
+class ServiceAccountResponse(PlatformServiceAccountResponse):
+    """A service account of an organization."""
+
+    role: Role = Field(description="The role of the service account.")
+
+
+class PlatformServiceAccountListResponse(ResponseModel):
+    """A page of the platform's service accounts."""
+
+    service_accounts: list[PlatformServiceAccountResponse] = Field(description="The service accounts, newest first.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+class ServiceAccountListResponse(ResponseModel):
+    """A page of an organization's service accounts."""
+
+    service_accounts: list[ServiceAccountResponse] = Field(description="The service accounts, newest first.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+def to_new_account(data: PlatformServiceAccountRequest) -> NewServiceAccount:
+    """Return the service account that a request asks for. Raises: ApiScopeUnknown."""
+    return NewServiceAccount(
+        name=data.name,
+        role=data.role if isinstance(data, ServiceAccountRequest) else None,
+        owner_id=data.owner_id,
+        scopes=_to_scopes(data.scopes),
+        granted=data.granted_capabilities,
+    )
+
+
+def to_changes(data: PlatformServiceAccountUpdateRequest) -> ServiceAccountChanges:
+    """Return the changes that a request asks for. Raises: ApiScopeUnknown."""
+    return ServiceAccountChanges(
+        name=data.name,
+        role=data.role if isinstance(data, ServiceAccountUpdateRequest) else KEEP,
+        owner_id=data.owner_id,
+        scopes=KEEP if isinstance(data.scopes, Keep) else _to_scopes(data.scopes),
+        granted=data.granted_capabilities,
+    )
+
+
+def to_response(listed: ListedServiceAccount) -> ServiceAccountResponse:
+    """Return the response for a service account of an organization."""
+    assert listed.account.role is not None, "the account is one of an organization"
+    return ServiceAccountResponse(**_fields(listed), role=listed.account.role)
+
+
+def to_platform_response(listed: ListedServiceAccount) -> PlatformServiceAccountResponse:
+    """Return the response for a service account of the platform."""
+    return PlatformServiceAccountResponse(**_fields(listed))
+
+
+def _fields(listed: ListedServiceAccount) -> dict[str, Any]:
+    account = listed.account
+    return {
+        "id": account.id,
+        "name": account.name,
+        "owner_id": account.owner_id,
+        "owner_email": listed.owner_email,
+        "is_active": listed.is_active,
+        "scopes": scopes_in_order(account.scopes),
+        "granted_capabilities": in_declared_order(account.granted),
+        "created_by": account.created_by,
+        "created_at": account.created_at,
+    }
+
+
+def _to_scopes(names: Sequence[str] | None) -> frozenset[ApiScope] | None:
+    return None if names is None else parse_scopes(names)

@@ -1,0 +1,225 @@
+"""The views of the pages of service accounts, which the routes of organizations and of the platform share.
+
+A caller who is a `Member` sees the accounts of their organization, and a platform owner those of the platform.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Response
+
+from core.accounts import platform_users
+from core.kernel.errors import Refusal
+from core.kernel.principals import Member, Role
+from core.kernel.values import Page
+from core.programs import service_accounts
+from core.programs import service_accounts_rules as rules
+from core.programs.service_accounts_rules import ListedServiceAccount, grantable_capabilities, may_manage, possible_scopes
+from core.tenancy import members
+from entrypoints.http.api.programs.service_account_models import (
+    PlatformServiceAccountRequest,
+    PlatformServiceAccountUpdateRequest,
+    ServiceAccountRequest,
+    ServiceAccountUpdateRequest,
+    to_changes,
+    to_new_account,
+)
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
+from entrypoints.http.pages.console import (
+    ListQuery,
+    check_typed_name,
+    console_page,
+    neighbors,
+    organization_path,
+    read_console_form,
+    redirect_with_notice,
+    refused_console_page,
+    to_model,
+    wrong_field,
+)
+from entrypoints.http.pages.programs import credential_forms
+from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
+
+PLATFORM_LIST: Final = "/app/platform/service-accounts"
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    rules.ServiceAccountRoleUnknown: "role",
+    rules.ServiceAccountAboveRole: "role",
+    rules.OwnerCannotOwnServiceAccount: "owner_id",
+    rules.OwnerNotPlatformOwner: "owner_id",
+    rules.ServiceAccountScopeUnknown: "scopes",
+    rules.CapabilityNotGrantable: "granted_capabilities",
+    rules.OnlyOwnersGrant: "granted_capabilities",
+}
+ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
+SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
+GRANT: Final = "grant:"  # and that of a capability with this
+
+
+class AccountsQuery(ListQuery, PageQuery):
+    """The page of the list."""
+
+
+def path_of(account_id: object = None, below: str = "") -> str:
+    """Return the path of the list, or of the page of a service account, or of a page below it, such as `/credentials`."""
+    path = organization_path("/service-accounts") if isinstance(signed_in(), Member) else PLATFORM_LIST
+    return path if account_id is None else f"{path}/{account_id}{below}"
+
+
+async def find(account_id: str) -> ListedServiceAccount:
+    """Return the service account of the path. Raises: ServiceAccountNotFound."""
+    return await service_accounts.find(ports(), signed_in(), path_id(account_id))
+
+
+def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
+    """Return the values of the pages of a service account."""
+    account = listed.account
+    return {
+        "listed": listed,
+        "account": account,
+        "path": path_of(account.id),
+        "list_path": path_of(),
+        "can_change": may_manage(_own_role(), account.role),
+    }
+
+
+def chosen(form: Mapping[str, str], prefix: str) -> list[str]:
+    """Return the names of the checked boxes that begin with `prefix`, without it."""
+    return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
+
+
+def _own_role() -> Role:
+    caller = signed_in()
+    return caller.acts_in.role if isinstance(caller, Member) else Role.OWNER
+
+
+def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
+    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else chosen(form, SCOPE)}
+    if _own_role() is Role.OWNER:
+        parsers["granted_capabilities"] = lambda _: chosen(form, GRANT)
+    return parsers
+
+
+async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    caller, own_role = signed_in(), _own_role()
+    if isinstance(caller, Member):
+        owners = [
+            (str(member.user_id), str(member.email))
+            for role in (Role.OWNER, Role.ADMIN)
+            for member in (await members.list_page(ports(), caller, role, Page(1, MAX_LIMIT))).members
+        ]
+        roles = [(role.value, role.value.capitalize()) for role in (Role.MEMBER, Role.ADMIN, Role.OWNER) if may_manage(own_role, role)]
+        grantable = grantable_capabilities(Role.OWNER) if own_role is Role.OWNER else []
+    else:
+        owners = [(str(owner.id), str(owner.email)) for owner in await platform_users.list_owners(ports())]
+        roles, grantable = [], grantable_capabilities(None)
+    # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
+    kept = [] if typed.get("owner_id") in dict(owners) else [("", "No change")]
+    return {
+        "typed": typed,
+        "roles": roles,
+        "owners": kept + owners,
+        "scopes": possible_scopes(of_platform=not isinstance(caller, Member)),
+        "grantable": grantable,
+        "list_path": path_of(),
+    }
+
+
+async def _settings_values(listed: ListedServiceAccount, form: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the values of the page with the settings, with the fields of `form`, or else of the account as it is."""
+    account = listed.account
+    boxes = [f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL]
+    boxes += [f"{GRANT}{capability}" for capability in account.granted]
+    stored = {"name": account.name, "role": account.role, "owner_id": str(account.owner_id), **dict.fromkeys(boxes, "yes")}
+    return {**await _form_values(stored if form is None else form), **values_of(listed)}
+
+
+async def show_accounts(query: AccountsQuery) -> Response:
+    """Show a page of the list."""
+    result = await service_accounts.list_page(ports(), signed_in(), query.page_request())
+    return await console_page("programs/service_accounts.html", accounts=result.items, path=path_of(), **neighbors(query, result.total))
+
+
+async def show_form() -> Response:
+    """Show the form that creates a service account."""
+    typed = {"owner_id": str(signed_in().user_id), ALL: "yes"}
+    return await console_page("programs/new_service_account.html", **await _form_values(typed))
+
+
+async def create() -> Response:
+    """Create a service account."""
+    form, caller = await read_console_form(), signed_in()
+    try:
+        model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
+        listed = await service_accounts.create(ports(), caller, to_new_account(to_model(model, form, _parsers(form))))
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form)}
+        return await refused_console_page(refusal, "programs/new_service_account.html", **values)
+    return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
+
+
+async def show_account(account_id: str) -> Response:
+    """Show a service account with its settings."""
+    return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
+
+
+async def change(account_id: str) -> Response:
+    """Change a service account."""
+    form, caller = await read_console_form(), signed_in()
+    listed = await find(account_id)
+    try:
+        model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
+        await service_accounts.update(ports(), caller, listed.account.id, to_changes(to_model(model, form, _parsers(form))))
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _settings_values(listed, form)}
+        return await refused_console_page(refusal, "programs/service_account.html", **values)
+    return redirect_with_notice("service-account-saved", path_of(listed.account.id))
+
+
+async def delete(account_id: str) -> Response:
+    """Delete a service account."""
+    form = await read_console_form()
+    listed = await find(account_id)
+    try:
+        check_typed_name(form, listed.account.name)
+        await service_accounts.delete(ports(), signed_in(), listed.account.id)
+    except Refusal as refusal:
+        values = {"wrong": wrong_field(refusal, {}), **await _settings_values(listed)}
+        return await refused_console_page(refusal, "programs/service_account.html", **values)
+    return redirect_with_notice("service-account-deleted", path_of())
+
+
+async def show_credentials(account_id: str) -> Response:
+    """Show the credentials of a service account."""
+    listed = await find(account_id)
+    credentials = await service_accounts.list_credentials(ports(), signed_in(), listed.account.id)
+    values = {**values_of(listed), **credential_forms.listed(credentials)}
+    return await console_page("programs/service_account_credentials.html", **values)
+
+
+async def show_credential_form(account_id: str, query: NewCredentialQuery) -> Response:
+    """Show the form that creates a credential."""
+    values = {**values_of(await find(account_id)), **credential_forms.form_values(query.kind, {})}
+    return await console_page("programs/new_credential.html", **values)
+
+
+async def create_credential(account_id: str) -> Response:
+    """Create a credential."""
+    form = await read_console_form()
+    listed = await find(account_id)
+    try:
+        request = credential_forms.read_credential(form)
+        credential, secret = await service_accounts.create_credential(ports(), signed_in(), listed.account.id, request)
+    except Refusal as refusal:
+        values = {**values_of(listed), **credential_forms.refused_values(refusal, form)}
+        return await refused_console_page(refusal, "programs/new_credential.html", **values)
+    return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
+
+
+async def revoke_credential(account_id: str, credential_id: str) -> Response:
+    """Revoke a credential."""
+    await read_console_form()
+    account = path_id(account_id)
+    await service_accounts.revoke_credential(ports(), signed_in(), account, path_id(credential_id))
+    return redirect_with_notice("credential-revoked", path_of(account, "/credentials"))
