@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-import string
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from core.kernel import scannable_secrets
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ PATTERN: Final = "gatehouse_pat_(?:live_|test_)?[a-z2-7]{6}_[0-9A-Za-z]{49}"
 _COMPILED: Final = re.compile(PATTERN, re.ASCII)
 _LABEL_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _LABEL_LENGTH: Final = 6
-_BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_RANDOM_LENGTH: Final = 43  # 256 bits in base62
-_CHECKSUM_LENGTH: Final = 6  # 32 bits in base62
 
 
 class PersonalTokenInvalid(Unauthenticated):
@@ -118,27 +114,13 @@ class PersonalTokenRecord:
 def new_personal_token(environment: str | None) -> tuple[str, str]:
     """Return the secret of a new token, and its prefix, which lists show.
 
-    The prefix has the environment (`live` or `test`), if it is set (decision 104). After the prefix
-    come 256 random bits and a checksum of everything before it.
+    The prefix contains the environment (`live` or `test`), if it is set (decision 104).
     """
     label = "".join(secrets.choice(_LABEL_ALPHABET) for _ in range(_LABEL_LENGTH))
     prefix = f"{START}{'' if environment is None else f'{environment}_'}{label}"
-    text = f"{prefix}_{_to_base62(secrets.randbits(256), _RANDOM_LENGTH)}"
-    return f"{text}{_checksum(text)}", prefix
+    return scannable_secrets.generate(prefix), prefix
 
 
 def is_well_formed(text: str) -> bool:
-    """Return whether the text has the format of a token and the right checksum. This needs no look into the database."""
-    return _COMPILED.fullmatch(text) is not None and _checksum(text[:-_CHECKSUM_LENGTH]) == text[-_CHECKSUM_LENGTH:]
-
-
-def _checksum(text: str) -> str:
-    return _to_base62(zlib.crc32(text.encode("ascii")), _CHECKSUM_LENGTH)
-
-
-def _to_base62(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        digits.append(_BASE62[digit])
-    return "".join(reversed(digits))
+    """Return whether the text has the format of a token and the right checksum. This needs no database query."""
+    return _COMPILED.fullmatch(text) is not None and scannable_secrets.has_valid_checksum(text)

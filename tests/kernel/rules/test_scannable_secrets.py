@@ -2,15 +2,14 @@
 
 import re
 
-from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, LENGTH, PATTERN, PERSONAL_TOKEN_PREFIX, generate, is_well_formed
+from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, LENGTH, PATTERN, generate, is_well_formed
 
 
 def test_a_secret_has_the_form_that_scanners_look_for() -> None:
-    for prefix in (CREDENTIAL_PREFIX, PERSONAL_TOKEN_PREFIX):
-        secret = generate(prefix)
-        assert len(secret) == LENGTH
-        assert re.search(PATTERN, f'password = "{secret}"')
-        assert is_well_formed(secret, prefix)
+    secret = generate(CREDENTIAL_PREFIX)
+    assert len(secret) == LENGTH
+    assert re.search(PATTERN, f'password = "{secret}"')
+    assert is_well_formed(secret, CREDENTIAL_PREFIX)
 
 
 def test_secrets_differ() -> None:
@@ -26,7 +25,7 @@ def test_every_typo_is_found() -> None:
 
 def test_other_text_is_not_a_secret() -> None:
     secret = generate(CREDENTIAL_PREFIX)
-    for text in ("", "gthc_", secret[:-1], f"{secret}0", secret.replace("gthc", "gthp"), generate(PERSONAL_TOKEN_PREFIX), "é" * LENGTH):
+    for text in ("", "gthc_", secret[:-1], f"{secret}0", secret.replace("gthc", "gthp"), generate("gthp"), "é" * LENGTH):
         assert not is_well_formed(text, CREDENTIAL_PREFIX)
 
 
