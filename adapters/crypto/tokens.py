@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from core.applications.client_settings_rules import thumbprint
-from core.authentication.openid_rules import USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
+from core.authentication.openid_rules import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.tokens.dpop_rules import is_thumbprint
 from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
@@ -32,7 +32,6 @@ ID_TOKEN = "JWT"  # noqa: S105  # many clients accept no other type; the audienc
 LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP, LOGOUT_TOKEN)
-API_PATH = "/api"  # with the base URL, the audience of tokens for our own API
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 MAX_LEEWAY = timedelta(seconds=30)  # security J-3
@@ -429,8 +428,8 @@ class JwtTokens:
                 raise TokenInvalid
         # The audience is our API, or the client id of an application (security J-3). With OpenID
         # Connect it is the userinfo endpoint or another resource, and the client id is a claim of its
-        # own. So it is for an API resource, also without a scope: only its identifier has a colon. Tokens
-        # of applications name their service and its organization.
+        # own. The same holds for an API resource, even without a scope. Its identifier has a colon, and a
+        # client id has none. Tokens of applications name their service and its organization.
         service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
         if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
             raise TokenInvalid
@@ -491,7 +490,7 @@ class JwtTokens:
 
 
 def _key_thumbprint(confirmation: object) -> str:
-    """Return the thumbprint in the claim `cnf`. Another way to confirm the holder of a token is not known here (RFC 7800)."""
+    """Return the thumbprint in the claim `cnf`. We issue no other confirmation of the holder (RFC 7800). Raises: TokenInvalid."""
     match confirmation:
         case {"jkt": str(thumbprint), **others} if not others and is_thumbprint(thumbprint):
             return thumbprint

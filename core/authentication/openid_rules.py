@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 USERINFO_PATH: Final = "/auth/userinfo"
+API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it
 # The methods of sign-in with a name in the registry of RFC 8176. Identity providers have none there.
 _METHODS: Final[Mapping[str, str]] = MappingProxyType({"password": "pwd", "email": "otp"})
 

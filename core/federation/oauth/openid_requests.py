@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from core.authentication.openid_rules import (
+    API_PATH,
     NO_CLAIMS,
     SESSION_EXPIRY,
     USER_CLAIMS,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
-API_PATH: Final = "/api"  # with the base URL, the identifier of our own API
 _MAX_AGE: Final = timedelta(days=3650)
 
 
@@ -145,10 +145,9 @@ class Prompt(StrEnum):
 class OpenIdRequest:
     """The parameters of a request, checked. Without the scope `openid`, `scope` is empty.
 
-    `resource` is the audience of the access token, or None for the default. `api` is the requested access to an API resource.
-
     `required_acr` must be met, while `wished_acr` is met if the user can. `subject` is the user that
-    the answer must be about.
+    the answer must be about. `resource` is the audience of the access token, or None for the default.
+    `api` is the requested access to an API resource.
     """
 
     scope: tuple[Scope, ...] = ()
@@ -178,8 +177,8 @@ class _RequestedMember:
 def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None, api: ApiResource | None = None) -> OpenIdRequest:
     """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
 
-    `api` is the API resource that the request names, if the application may ask for it. The request works
-    with and without the scope `openid` then.
+    `api` is the API resource that the request names, if the application may ask for it. Such a request
+    needs no scope `openid`.
 
     Raises: the subclasses of AuthorizationRefused.
     """

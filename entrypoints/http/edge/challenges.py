@@ -1,4 +1,4 @@
-"""The `WWW-Authenticate` header of a refusal: what a client needs to be let in (RFC 9110 section 11.6.1).
+"""The `WWW-Authenticate` header of a refusal, which tells a client how to authenticate (RFC 9110 section 11.6.1).
 
 Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section 5.1.
 """
@@ -13,7 +13,6 @@ from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated
 from core.kernel.principals import AuthenticationInsufficient
 from entrypoints.http.edge.access import Access
 
-RESOURCE_PATH: Final = "/api"  # with the base URL, the identifier of our own API as a protected resource
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1
 
 

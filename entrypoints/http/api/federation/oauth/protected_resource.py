@@ -3,11 +3,12 @@
 from pydantic import Field
 from quart import Blueprint
 
+from core.authentication.openid_rules import API_PATH
 from core.kernel.api_scopes import ApiScope
 from core.kernel.display import PRODUCT
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.challenges import RESOURCE_METADATA_PATH, RESOURCE_PATH
+from entrypoints.http.edge.challenges import RESOURCE_METADATA_PATH
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.openapi import any_origin
 from entrypoints.http.edge.responses import returns
@@ -37,7 +38,7 @@ async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]
     """
     base = app_context().base_url
     metadata = ProtectedResourceResponse(
-        resource=f"{base}{RESOURCE_PATH}",
+        resource=f"{base}{API_PATH}",
         authorization_servers=[base],
         scopes_supported=[*ApiScope],
         bearer_methods_supported=["header"],
