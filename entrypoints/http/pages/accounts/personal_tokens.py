@@ -87,12 +87,23 @@ async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[s
 @describes_page({200: "The form.", 401: "The sign-in is too long ago."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
-    values = await _form_values(query_args.org_slug, {})
     try:
         await personal_tokens.check_sign_in(ports(), signed_in())
     except SignInNotRecent as refusal:
-        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
-    return await console_page("accounts/new_personal_token.html", **values)
+        return await _refused_form(refusal, query_args.org_slug, {})
+    return await console_page("accounts/new_personal_token.html", must_sign_in=False, **await _form_values(query_args.org_slug, {}))
+
+
+async def _refused_form(refusal: Refusal, org_slug: str | None, typed: Mapping[str, Any]) -> Response:
+    """Return the page of a refused form. If the sign-in is too long ago, it asks the user to sign in again."""
+    values = await _form_values(org_slug, typed)
+    return await refused_console_page(
+        refusal,
+        "accounts/new_personal_token.html",
+        wrong=wrong_field(refusal, FIELDS),
+        must_sign_in=isinstance(refusal, SignInNotRecent),
+        **values,
+    )
 
 
 @routes.post(f"{LIST}/new")
@@ -108,14 +119,13 @@ async def create() -> Response:
     It is shown only once.
     """
     form = await read_console_form()
-    chosen = [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
+    scopes = [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
     try:
-        data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: chosen, "expires_in_days": to_number})
+        data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: scopes, "expires_in_days": to_number})
         request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
         token, secret = await personal_tokens.create(ports(), signed_in(), request)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form.get("org_slug"), form)}
-        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
+        return await _refused_form(refusal, form.get("org_slug"), form)
     return await secret_page(
         "Personal access token created",
         {token.name: secret},

@@ -13,6 +13,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.values import digest, new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import hidden_fields, leads_to
 from tests.support.builders import (
     EMAIL,
     PASSWORD,
@@ -31,6 +32,7 @@ from tests.support.mfa import add_mfa
 from tests.support.personal_tokens import add_personal_token
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refused
+from tests.support.saml.browser import SamlBrowser
 from tests.support.tenants import Tenant
 
 PATH = "/api/user/personal-tokens"
@@ -152,6 +154,17 @@ async def test_the_sign_in_must_be_recent(api: Api, ports: Ports, clock: FakeClo
     assert answer.status == 401
     assert 'error="insufficient_user_authentication", max_age="600"' in answer.headers["WWW-Authenticate"]
     assert (await create(api, (await api.login()).json["access_token"])).status == 200
+
+
+async def test_the_page_leads_to_a_new_sign_in(browser: SamlBrowser, clock: FakeClock, user: Account) -> None:
+    page = "/app/account/personal-tokens/new"
+    await browser.sign_in()
+    assert "Create token" in (await browser.open(page)).text
+    clock.advance(timedelta(minutes=10, seconds=1))
+    answer = await browser.open(page)
+    assert (answer.status, "Create token" in answer.text, "Sign in again</button>" in answer.text) == (401, False, True)
+    fields = hidden_fields(answer)
+    assert leads_to(await browser.send("/app/sign-out", **fields)).startswith("/app/sign-in?next=%2Fapp%2Faccount%2Fpersonal-tokens%2Fnew")
 
 
 async def test_with_a_second_factor_the_sign_in_must_have_used_it(api: Api, ports: Ports, clock: FakeClock, user: Account) -> None:
