@@ -135,7 +135,7 @@ class ClientKeys(Protocol):
 
 
 class IssuerKeys(Protocol):
-    """The public keys of the issuers whose tokens programs present, found by their metadata (OpenID Connect Discovery; security W-1).
+    """The public keys of issuers that sign tokens of pipelines, found by their metadata (OpenID Connect Discovery; security W-1).
 
     They are cached like `ClientKeys`.
     """

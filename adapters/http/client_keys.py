@@ -70,10 +70,10 @@ class FetchedKeys:
         """Return the JSON object at this URL, or an empty one."""
         try:
             reply = await self._sender.get(url, FETCH_WITHIN)
-            found = parse_json(reply.body) if reply.status == 200 else None
+            document = parse_json(reply.body) if reply.status == 200 else None
         except (SendFailed, UpstreamFailed):
-            found = None
-        return found if isinstance(found, dict) else {}
+            document = None
+        return document if isinstance(document, dict) else {}
 
     async def _get_keys(self, url: str) -> Keys | None:
         """Return the JWK set at this URL, or None if there is none (RFC 7517 section 5)."""
@@ -101,7 +101,7 @@ class HttpIssuerKeys(FetchedKeys):
         # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3).
         if metadata.get("issuer") != url or not isinstance(keys_url, str):
             return None
-        # With http it is the loopback interface, which the guard refuses, unless the operator allows it.
+        # `is_web_url` accepts http on the loopback interface. The guard refuses it, unless the operator allows it.
         return await self._get_keys(keys_url) if len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
 
 

@@ -271,11 +271,12 @@ async def refresh(
 
     A second use of a token ends the session, because one of the two users of the token is a thief.
     There is one exception: during a short grace period, the predecessor of the current token is
-    refused without ending the session, because two tabs may refresh at once. The tokens of an
-    application with bound tokens only are not rotated (FAPI 2.0 section 5.3.2.1): without its key or
-    its credentials they are useless. A confidential
-    application that got its first token for an authorization code must send its client secret
-    (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
+    refused without ending the session, because two tabs may refresh at once. If an application has bound
+    tokens only, its tokens are not rotated, because they are useless without its key or its credentials
+    (FAPI 2.0 section 5.3.2.1).
+
+    A confidential application that got its first token for an authorization code must send its client
+    secret (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
     bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
     narrows the scopes of these tokens: those that were not granted are left out.
 

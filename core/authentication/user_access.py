@@ -56,7 +56,7 @@ async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetai
 
     Raises: AccountNotFound.
     """
-    now, session_id = ports.clock.now(), caller.session_id if isinstance(caller, Person) else caller.credential_id
+    now, session_id = ports.clock.now(), caller.session_id if isinstance(caller, Person) else None
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         users = await read.platform_users.search(1, user_id=user_id)

@@ -1,4 +1,4 @@
-"""The scopes of our own API, `<base URL>/api`: which area of it a token may read or change (RFC 6749 section 3.3).
+"""The scopes of our own API, `<base URL>/api`. A scope lets a token read or change one area of the API (RFC 6749 section 3.3).
 
 Tokens of service accounts and personal access tokens have scopes. The token of a user's own session
 has none, because it may do everything that the user may do. A scope never gives a right. It only

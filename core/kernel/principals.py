@@ -171,7 +171,7 @@ class ServiceContext:
     def refuses_passwords(self) -> bool:
         """Whether the application gets no tokens for a password or an email code of the user.
 
-        That way has neither a pushed request nor a proof.
+        A sign-in with either has neither a pushed request nor a DPoP proof.
         """
         is_bound = self.require_pushed_authorization_requests or self.dpop_bound_access_tokens
         return self.is_public or self.is_code_flow_only or is_bound
@@ -222,8 +222,8 @@ class Person(Caller):
     Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
     that an impersonation may act in, or None if it may act in all organizations of the user.
     `mfa_missing` is true if the user enabled the second factor in another session after this one
-    had started. `personal_token` is set if a program presents a personal access token of the user,
-    whose id is also the id of the session.
+    had started. `personal_token` is set if a program presents a personal access token of the user. Its
+    id is also `session_id`.
     """
 
     user_id: UUID

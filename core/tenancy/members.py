@@ -108,8 +108,8 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
     """Change a member's role and return the member (decision 201, security R-1).
 
-    Nothing changes if the member already has this role. What a service account made of a member ends
-    with the account, until a person sets the role.
+    Nothing changes if the member already has this role. A role above member that a service account gave
+    ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
     RoleUnknown; the errors of `organizations.lock_organization_for`.
@@ -245,7 +245,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
     The invitations are those that the user sent and those that the user received. The user's service
-    accounts have stopped.
+    accounts stop, and the roles that they gave are void.
     """
     await tx.sessions.end_in_organization(org_id, [user_id], now)
     await revoke_invitations_from(tx, org_id, user_id, None, now)
@@ -288,16 +288,19 @@ async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, 
 
 
 async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """Void what the service accounts of a user gave above member, if the user can no longer own them (security R-4).
+    """Void the invitations and roles of a user's service accounts that have stopped, as `void_promotions` does.
 
-    The caller has changed or removed the user's membership.
+    They have stopped if the user can no longer own them. The caller has changed or removed the user's membership.
     """
     for account_id in await tx.service_accounts.stopped_of(org_id, owner_id):
         await void_promotions(tx, org_id, account_id, now)
 
 
 async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:
-    """Void what a service account gave above member: pending invitations, and roles that no person has set since (security R-4)."""
+    """Void the pending invitations and the roles above member that a service account gave (security R-4).
+
+    A role that a person has set since stays.
+    """
     for invitation in await tx.invitations.cancel_from(org_id, account_id, frozenset(Role) - {Role.MEMBER}, now):
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):

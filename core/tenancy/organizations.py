@@ -143,8 +143,8 @@ async def update(
 ) -> Organization:
     """Change the organization's settings, and return it.
 
-    Personal access tokens of the organization are refused from the next request on while
-    `personal_tokens` is false. They keep their end.
+    While `personal_tokens` is false, personal access tokens are refused in the organization. This counts
+    from the next request on, and does not change when they expire.
 
     Raises: EmptyOrganizationUpdate; the errors of `lock_organization_for`.
     """

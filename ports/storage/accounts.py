@@ -266,11 +266,11 @@ class DevicesRead(Protocol):
     """
 
     async def of_user(
-        self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
+        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
     ) -> list[ListedDevice]:
         """Return devices that are not revoked, the most recently used first, beginning after `after`.
 
-        `session_id` is the caller's session.
+        `session_id` is the caller's session, or None if the caller is a service account.
         """
         ...
 

@@ -176,7 +176,7 @@ class Members(MembersRead, Confirmations, Protocol):
         ...
 
     async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
-        """Make those members again whom this service account gave a higher role. Return them with that role."""
+        """Give the role `member` to the users that this service account gave a higher role. Return their ids with the higher roles."""
         ...
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -20,7 +20,7 @@ TRUST_PERIOD: Final = f"""
         where m.user_id = owner.user_id and m.confirmed_at is not null
         union all select o.device_trust_days from organizations o where o.id = %(org_id)s) t"""
 # With the columns that depend on the caller's session and organizations.
-LISTED: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
+LISTED: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
@@ -92,7 +92,7 @@ class Devices(Repository):
     """Implements `ports.storage.accounts.Devices`."""
 
     async def of_user(
-        self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
+        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
     ) -> list[ListedDevice]:
         next_page = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
         return await self._all(

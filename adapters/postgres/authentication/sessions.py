@@ -148,9 +148,9 @@ PRESENTER_HAS_KEY: Final = """
      and (%(key_thumbprint)s::text is not null
           or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
 
-# Whether the refresh token of the session stays the same. That of a service whose tokens are all bound
-# is useless without its key or the credentials of the service, so it is not rotated (FAPI 2.0 section
-# 5.3.2.1). Sessions that are older than the setting may be bound to neither.
+# Whether the refresh token of the session stays the same. If a service has bound tokens only, its
+# refresh tokens are useless without their key or its credentials, so they are not rotated (FAPI 2.0
+# section 5.3.2.1). Sessions that are older than the setting may be bound to neither.
 IS_NOT_ROTATED: Final = """
     exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens
             and (s.key_thumbprint is not null

@@ -24,8 +24,8 @@ from core.authentication.tokens.dpop_rules import (
     ProofReplayed,
     ProofUse,
     check_claims,
-    is_about_to_change,
     is_nonce_of,
+    is_outdated,
     make_nonce,
     nonce_period,
     parse_nonce,
@@ -62,7 +62,7 @@ async def read_proof(ports: Ports, sent: SentProof, access_token: str | None = N
     key = None if step is None else await _key_of(ports, period_of_step(step))
     if step is None or key is None or not is_nonce_of(str(nonce), key, step):
         raise NonceMissing(await current_nonce(ports))
-    next_nonce = await current_nonce(ports) if is_about_to_change(step, now) else None
+    next_nonce = await current_nonce(ports) if is_outdated(step, now) else None
     return ProofUse(proof.thumbprint, proof.claims["jti"], step, key, next_nonce)
 
 

@@ -29,7 +29,7 @@ MAX_ID_LENGTH: Final = 255
 MAX_CLOCK_DIFFERENCE: Final = timedelta(days=1)
 NONCE_STEP: Final = 30  # seconds after which a newer nonce is issued
 NONCE_STEPS: Final = 2  # in which a nonce is accepted: this one and the one before
-NONCE_KEY_STEPS: Final = 120  # for which one key makes the nonces: an hour
+NONCE_KEY_STEPS: Final = 120  # an hour, for which one key makes the nonces
 PROOF_TABLES: Final = 10  # see `ProofUse.table`
 _KEPT_MINUTES: Final = 3  # before the present one; a table belongs to a minute of the nonce, which is accepted for one more
 _FREE_MINUTES: Final = 2  # after the present one, for processes with clocks that are ahead
@@ -107,7 +107,7 @@ class BoundTokenAsBearer(Unauthenticated):
 
 
 class BearerTokenAsBound(Unauthenticated):
-    """This access token is not bound to a key, or to another key than that of the proof. Send the key that it was issued for."""
+    """This access token is not bound to the key of the proof. Send it as a Bearer token, or with a proof of its own key."""
 
     token_sent = True
 
@@ -235,7 +235,7 @@ def is_nonce_of(nonce: str, key: NonceKey, step: int) -> bool:
     return hmac.compare_digest(nonce, _nonce_of_step(key, step))
 
 
-def is_about_to_change(step: int, now: datetime) -> bool:
+def is_outdated(step: int, now: datetime) -> bool:
     """Return whether a newer nonce than that of this step is issued now."""
     return step < _step_at(now)
 
@@ -316,11 +316,11 @@ def _remove_dots(path: str) -> str:
     """Return the path without segments of dots (RFC 3986 section 5.2.4)."""
     if "." not in path:
         return path
-    kept: list[str] = []
+    segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
-            if len(kept) > 1:
-                kept.pop()
+            if len(segments) > 1:
+                segments.pop()
         elif segment != ".":
-            kept.append(segment)
-    return "/".join(kept)
+            segments.append(segment)
+    return "/".join(segments)

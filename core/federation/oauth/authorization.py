@@ -77,8 +77,8 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
     Refusals are shown on an error page, because the browser must not be redirected to an
     unvalidated redirect URI.
 
-    If the request names one that its client has pushed, that one is returned. The caller has bound it
-    to the browser.
+    If the request refers to one that its client has pushed, the pushed request is returned. The caller
+    has bound it to the browser (`pushed_requests.present`).
 
     Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.

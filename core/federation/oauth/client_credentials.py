@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from core.authentication.openid_rules import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, ProgramToken, ScopeNotAllowed
 from core.federation.oauth.openid_requests import ResourceUnknown
@@ -48,7 +49,7 @@ async def issue(
         raise OrganizationNotActive
     is_required = not isinstance(client, ProgramClient) and client.is_bound_only
     binding = dpop.bind(proof, is_required=is_required)
-    requested = None if scope is None else [name for name in scope.split(" ") if name]
+    requested = None if scope is None else split_scope(scope)
     if resource is None or uris.normalize(resource) == uris.normalize(ports.tokens.api_audience):
         if program.kind is not ProgramKind.SERVICE_ACCOUNT:
             raise ResourceUnknown
@@ -56,8 +57,8 @@ async def issue(
         return _sign(ports, program, ports.tokens.api_audience, scopes, lifetime, binding)
     canonical = uris.normalize(resource) or refuse(ResourceUnknown)
     async with ports.storage.reading() as read:
-        granted = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
-    target, own_scopes = granted or refuse(ResourceUnknown)
+        grant = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
+    target, own_scopes = grant or refuse(ResourceUnknown)
     return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=target.token_seconds), binding)
 
 
@@ -91,8 +92,8 @@ def _narrow(allowed: Iterable[str], requested: Sequence[str] | None) -> tuple[st
     names = tuple(allowed)
     if requested is not None and not set(requested) <= set(names):
         raise ScopeNotAllowed
-    granted = names if requested is None else tuple(name for name in names if name in requested)
-    return granted or refuse(ScopeNotAllowed)
+    scope = names if requested is None else tuple(name for name in names if name in requested)
+    return scope or refuse(ScopeNotAllowed)
 
 
 def _sign(

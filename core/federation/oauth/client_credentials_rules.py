@@ -8,7 +8,7 @@ from core.kernel.errors import Invalid
 
 
 class ClientCredentialsRefused(Invalid):
-    """This client gets no tokens for itself. Use a service account, or an application that keeps a secret and sends it."""
+    """This client cannot get tokens for itself. Use a service account, or send the secret of a confidential application."""
 
     oauth_error = "unauthorized_client"
 
@@ -21,7 +21,7 @@ class ScopeNotAllowed(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ProgramToken:
-    """An access token of a program, its lifetime in seconds and its scopes. `is_bound`: a key must be proven at each use (RFC 9449)."""
+    """An access token of a program, its lifetime in seconds and its scopes. With `is_bound`, each use needs a DPoP proof (RFC 9449)."""
 
     access_token: str = field(repr=False)
     expires_in: int

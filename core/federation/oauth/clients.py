@@ -68,7 +68,7 @@ async def identify_client_or_program(
 ) -> OAuthClient | ProgramClient | None:
     """Return the application, service account or API resource with these credentials, or None if the request has none.
 
-    Secrets of programs have a form of their own, so one statement finds their program.
+    The secrets of programs have a format of their own, so one statement finds the program of a secret.
 
     Raises: the errors of `identify_client`.
     """
@@ -130,8 +130,8 @@ async def _authenticate_pipeline(
 ) -> ProgramClient:
     """Authenticate a service account with the token of a pipeline. `trusts` are its credentials for this issuer.
 
-    Only keys of this issuer are tried, so a token of another issuer never passes for one of it. The token
-    works until it expires.
+    Only keys of this issuer are tried, so it cannot be a token of another issuer. The token works until
+    it expires.
 
     Raises: ClientAssertionInvalid.
     """

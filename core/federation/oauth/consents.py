@@ -61,7 +61,7 @@ async def find_own(ports: Ports, caller: Person, service_id: UUID) -> Consent:
 async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     """Withdraw the caller's consent to an application.
 
-    The user's sessions there end that have a scope of OpenID Connect or access to an API resource, with
+    The user's sessions there that have a scope of OpenID Connect or access to an API resource end. So do
     codes and device approvals that would start new ones. At the next sign-in, the application asks again.
 
     Raises: ConsentNotFound; the errors of `lock_own_account`.

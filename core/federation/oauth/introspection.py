@@ -52,10 +52,9 @@ async def _introspect_for_program(
     """Return the state of a service account's own token, or of an access token for an API resource."""
     now = ports.clock.now()
     if isinstance(claims, ProgramClaims):
-        is_own = claims.client_id == program.client_id
         if program.kind is ProgramKind.API_RESOURCE:
             return await _describe_program_token(ports, claims, base_url, resource_id=program.client_id)
-        return await _describe_program_token(ports, claims, base_url) if is_own else INACTIVE
+        return await _describe_program_token(ports, claims, base_url) if claims.client_id == program.client_id else INACTIVE
     if claims is None or program.kind is not ProgramKind.API_RESOURCE:  # no API gets refresh tokens
         return INACTIVE
     async with ports.storage.reading() as read:

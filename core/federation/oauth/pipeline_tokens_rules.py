@@ -1,7 +1,7 @@
 """The rules of tokens that pipelines present as client assertions (RFC 7521 section 4.2, OpenID Connect Core section 3.1.3.7).
 
-The provider of the pipeline issues them about a job, so issuer and subject are not the client. One may be
-presented several times until it expires, because a pipeline gets it once for all steps of a job.
+The provider of the pipeline issues a token about a job, so its issuer and subject are not the client. The
+pipeline may present it several times until it expires, because it gets one token for all steps of a job.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def check_times(claims: Mapping[str, Any], now: datetime) -> None:
 
 
 def is_trusted(claims: Mapping[str, Any], trust: PipelineTrust) -> bool:
-    """Return whether a token with a signature of the trust's issuer is one of the pipelines that the trust means.
+    """Return whether a token with a signature of the trust's issuer belongs to a pipeline that is trusted.
 
-    A token with several audiences is not, because another server among them could present it here.
+    A token with several audiences is not trusted, because another server among them could present it here.
     """
     subject, audience = claims.get("sub"), claims.get("aud")
     audiences = [audience] if isinstance(audience, str) else audience

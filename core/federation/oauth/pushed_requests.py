@@ -28,7 +28,7 @@ from core.federation.oauth.pushed_requests_rules import (
     StoredRequest,
     is_pushed,
 )
-from core.kernel.errors import ClientInvalid, refuse
+from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationR
     The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
     proof can redeem the code (RFC 9449 section 10.1).
 
-    Raises: ClientInvalid, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names another key than the
-    proof; the errors of `authorization.validate` and `authorization_steps.parse`.
+    Raises: ClientInvalid, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names
+    another key than the proof; the errors of `authorization.validate` and `authorization_steps.parse`.
     """
     if client is None or not client.authenticated:
         raise ClientInvalid
@@ -71,9 +71,9 @@ async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationR
 
 
 async def present(ports: Ports, request: AuthorizationRequest, browser: str | None) -> None:
-    """Bind the request to the browser with this cookie, if it is a pushed one.
+    """Bind a pushed request to the browser with this cookie. Other requests need no binding.
 
-    Raises: RequestUriInvalid if it is unknown, expired or used, or belongs to another client or
+    Raises: RequestUriInvalid if the request is unknown, expired or used, or belongs to another client or
     browser, or if the browser has no cookie.
     """
     if not is_pushed(request.request_uri):
@@ -90,8 +90,11 @@ async def present(ports: Ports, request: AuthorizationRequest, browser: str | No
 
 
 async def finish(ports: Ports, request: AuthorizationRequest) -> None:
-    """Use up the request, because an error goes to the client, if it is a pushed one. Raises: RequestUriInvalid if it was used before."""
+    """Use up a pushed request, because an error goes to its client. Other requests are not stored.
+
+    Raises: RequestUriInvalid if the request was used before.
+    """
     if isinstance(request, PushedRequest):
         async with ports.storage.autocommit() as statements:
             if not await statements.pushed_requests.use(request.hash, ports.clock.now()):
-                refuse(RequestUriInvalid)
+                raise RequestUriInvalid

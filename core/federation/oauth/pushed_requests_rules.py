@@ -44,13 +44,13 @@ class PushedRequestRequired(AuthorizationRefused):
 class PushedRequest(AuthorizationRequest):
     """An authorization request that its client has pushed. `request_uri` is ours.
 
-    In the browser it is only its client id, its request_uri and our own stamp.
+    The URL in the browser contains only the client id, the request_uri and our own stamp.
     """
 
     @property
     def query(self) -> str:
-        shown = {"client_id": self.client_id, "request_uri": self.request_uri, "asked": self.asked}
-        return urlencode({name: value for name, value in shown.items() if value is not None})
+        fields_in_url = {"client_id": self.client_id, "request_uri": self.request_uri, "asked": self.asked}
+        return urlencode({name: value for name, value in fields_in_url.items() if value is not None})
 
     @property
     def parameters(self) -> str:

@@ -381,7 +381,7 @@ async def _as_billing(_: Access) -> None:
 async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> None:
     if isinstance(user, Person):
         await _authorize_user(user, access)
-    else:  # what it may do is checked
+    else:  # `callers` has checked its rights
         request_record().caller = str(user.account_id)
         g.caller = user
 
@@ -436,7 +436,7 @@ platform_page = AccessDecorator(Access("platform_page", "cookie", outlives=True)
 
 
 def member(capability: Capability, *, outlives: bool | None = None, inactive: bool = False, needs_person: bool = False) -> AccessDecorator:
-    """Return the decorator for members and service accounts of the organization `<org_slug>` whose role has the capability."""
+    """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
     access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive, needs_person=needs_person)
     return AccessDecorator(access, _as_member)
 

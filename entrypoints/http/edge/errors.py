@@ -133,8 +133,8 @@ def _headers(refusal: Refusal) -> dict[str, str]:
     if isinstance(refusal, Limited):
         return {"Retry-After": str(refusal.retry_after)}
     view, is_bound = _view(), request.headers.get("Authorization", "")[:5].lower() == "dpop "
-    needed = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url, is_bound=is_bound)
-    headers = {} if needed is None else {"WWW-Authenticate": needed}
+    header = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url, is_bound=is_bound)
+    headers = {} if header is None else {"WWW-Authenticate": header}
     return {**headers, NONCE_HEADER: refusal.nonce} if isinstance(refusal, NonceMissing | NonceRequired) else headers
 
 

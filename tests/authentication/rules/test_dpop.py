@@ -13,8 +13,8 @@ from core.authentication.tokens.dpop_rules import (
     SentProof,
     SignedProof,
     check_claims,
-    is_about_to_change,
     is_nonce_of,
+    is_outdated,
     make_nonce,
     nonce_period,
     normalize_url,
@@ -85,7 +85,7 @@ def test_a_nonce_lives_for_a_minute_from_its_step() -> None:
     assert is_nonce_of(nonce, KEY, step)
     accepted = [seconds for seconds in range(-40, 90) if parse_nonce(nonce, NOW + timedelta(seconds=seconds)) == step]
     assert (accepted[0], accepted[-1]) == (-30, 59)  # the clock of another process can be ahead
-    assert [is_about_to_change(step, NOW + timedelta(seconds=seconds)) for seconds in (0, 29, 30, 59)] == [False, False, True, True]
+    assert [is_outdated(step, NOW + timedelta(seconds=seconds)) for seconds in (0, 29, 30, 59)] == [False, False, True, True]
 
 
 def test_a_nonce_of_another_key_or_time_is_none_of_ours() -> None:

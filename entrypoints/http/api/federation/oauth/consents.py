@@ -91,8 +91,7 @@ async def list_own() -> ConsentListResponse:
 async def withdraw(service_id: str) -> Response:
     """Withdraw your consent to an application.
 
-    Your sessions there end, unless the application asked for nothing. At the next sign-in, it asks you
-    again.
+    Your sessions there that have scopes end. At the next sign-in, the application asks you again.
     """
     await consents.withdraw(ports(), signed_in(), path_id(service_id))
     return no_content()

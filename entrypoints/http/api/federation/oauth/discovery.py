@@ -27,7 +27,9 @@ class ProviderMetadataResponse(ResponseModel):
     issuer: str = Field(description="The issuer, which is also the `iss` of tokens and redirects (RFC 9207).")
     authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
     pushed_authorization_request_endpoint: str = Field(description="The URL to which applications push requests (RFC 9126).")
-    require_pushed_authorization_requests: bool = Field(description="Whether all applications must push. Single ones can be made to.")
+    require_pushed_authorization_requests: bool = Field(
+        description="Whether all applications must push. The settings of an application can require it, too."
+    )
     token_endpoint: str = Field(description="The URL of the token endpoint.")
     token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
     token_endpoint_auth_signing_alg_values_supported: list[str] = Field(description="The algorithms of client assertions there.")

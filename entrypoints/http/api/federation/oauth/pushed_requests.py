@@ -52,7 +52,7 @@ class PushedAuthorizationRequest(ClientRequest):
     id_token_hint: TokenText | None = Field(None, description=_AS_THERE)
     claims: TokenText | None = Field(None, description=_AS_THERE)
     resource: RepeatableText | None = Field(None, description=f"{_AS_THERE} A second one is refused.")
-    dpop_jkt: TokenText | None = Field(None, description=f"{_AS_THERE} A DPoP proof does the same, and must then fit.")
+    dpop_jkt: TokenText | None = Field(None, description=f"{_AS_THERE} With a DPoP proof, it must be the thumbprint of the proof's key.")
     request: TokenText | None = Field(None, description=_AS_THERE)
     registration: TokenText | None = Field(None, description=_AS_THERE)
     request_uri: TokenText | None = Field(None, description="Refused: a pushed request cannot refer to another one.")

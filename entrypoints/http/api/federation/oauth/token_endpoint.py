@@ -101,7 +101,7 @@ class TokenResponse(ResponseModel):
     refresh_token: str | None = Field(
         default=None,
         exclude_if=lambda token: token is None,
-        description="The refresh token. It works once: each refresh returns a new one. Left out for a client itself.",
+        description="The refresh token. It works once: each refresh returns a new one. Left out with `client_credentials`.",
     )
     id_token: str | None = Field(
         default=None,
@@ -111,7 +111,7 @@ class TokenResponse(ResponseModel):
     scope: str | None = Field(
         default=None,
         exclude_if=lambda scope: scope is None,
-        description="The granted scopes. Left out for users without the scope `openid` and a resource.",
+        description="The granted scopes. Left out for a user's token without the scope `openid` and without a resource.",
     )
 
 
