@@ -25,6 +25,7 @@ from actors.logout_notifier import logout_notifier
 from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
+from actors.secret_announcer import secret_announcer
 from actors.siem_forwarder import siem_forwarder
 from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
@@ -396,6 +397,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "housekeeper": partial(housekeeper, ports, holder),
         "invitation_sweeper": partial(invitation_sweeper, ports, mailboxes.invitation_sweeper, holder),
         "subscription_sweeper": partial(subscription_sweeper, ports, mailboxes.subscription_sweeper, holder),
+        "secret_announcer": partial(secret_announcer, ports, holder),
         "billing_reconciler": partial(billing_reconciler, ports, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }

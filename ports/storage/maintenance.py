@@ -1,9 +1,12 @@
-"""Storage of maintenance: leases on jobs, deletion of obsolete rows, and encrypted columns."""
+"""Storage of maintenance: leases on jobs, deletion of obsolete rows, encrypted columns, and secrets that expire soon."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.email_queue_rules import NoticedSecret
+from core.maintenance.expiring_secrets_rules import ExpiringSecret
 from core.maintenance.housekeeping_rules import SealedColumn, Sweep
 
 
@@ -50,12 +53,27 @@ class SealedColumns(Protocol):
         ...
 
 
+class ExpiringSecrets(Protocol):
+    """Secrets of all kinds that work now and expire soon."""
+
+    async def claim(self, kind: NoticedSecret, days: Collection[int], now: datetime, limit: int) -> list[ExpiringSecret]:
+        """Mark at most `limit` secrets whose announcement is due as announced, and return them.
+
+        `days` are the numbers of days before the end. A secret is due at the nearest of them that it was
+        made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows
+        that are locked are skipped.
+        """
+        ...
+
+
 # The repositories of this area, by the kind of access
 
 
 class MaintenanceTransaction(Protocol):
     """The repositories of maintenance in a transaction."""
 
+    @property
+    def expiring_secrets(self) -> ExpiringSecrets: ...
     @property
     def housekeeping(self) -> Housekeeping: ...
     @property

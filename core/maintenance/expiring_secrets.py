@@ -1,0 +1,34 @@
+"""Emails about secrets that expire soon (decision 291)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.accounts.email_queue_rules import EmailKind, NoticedSecret, new_email
+from core.maintenance import housekeeping
+from core.maintenance.expiring_secrets_rules import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def announce(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Queue an email about each secret that expires soon, in batches.
+
+    The mark on the secret and the email are one transaction, so each announcement is queued once.
+    Return the number of emails by kind, or None if another process holds the lease.
+    """
+
+    async def process(kind: NoticedSecret, tx: Transaction, now: datetime) -> int:
+        announced = await tx.expiring_secrets.claim(kind, ANNOUNCED_DAYS, now, BATCH)
+        for secret in announced:
+            await tx.email_queue.add(new_email(EmailKind.SECRET_EXPIRES, secret.recipient, now, secret=secret.to_notice()))
+        return len(announced)
+
+    batches = {kind.value: partial(process, kind) for kind in NoticedSecret}
+    return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, BATCH, batches)
