@@ -76,7 +76,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
-        EmailKind.SECRET_EXPIRES: "{secret.name} expires soon",
+        EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
@@ -164,8 +164,10 @@ class EmailTemplates:
 
     def _secret_variables(self, secret: SecretNotice) -> dict[str, Any]:
         what, reason = SECRET_TEXTS[secret.kind]
+        noun = what.partition(" of ")[0]  # "credential"; the name of the holder says what it belongs to
         return {
             "secret": secret,
+            "secret_title": f"{noun} {secret.name}" if secret.holder is None else f"{noun} {secret.name} of {secret.holder}",
             "what": what,
             "reason": reason,
             "link": f"{self._base_url}{secret.path}",

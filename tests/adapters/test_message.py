@@ -100,22 +100,22 @@ def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind
 
 
 @pytest.mark.parametrize(
-    ("kind", "holder", "text"),
+    ("kind", "holder", "subject", "text"),
     [
-        (NoticedSecret.PERSONAL_TOKEN, None, "The personal access token, named Nightly"),
-        (NoticedSecret.API_KEY, "Shop", "The API key of the application Shop, named Nightly"),
-        (NoticedSecret.SCIM_TOKEN, None, "The SCIM token, named Nightly"),
-        (NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL, "Deploy", "The credential of the service account Deploy, named Nightly"),
-        (NoticedSecret.API_RESOURCE_CREDENTIAL, "Orders API", "The credential of the API resource Orders API, named Nightly"),
+        (NoticedSecret.PERSONAL_TOKEN, None, "personal access token Nightly", "personal access token"),
+        (NoticedSecret.API_KEY, "Shop", "API key Nightly of Shop", "API key of the application Shop"),
+        (NoticedSecret.SCIM_TOKEN, None, "SCIM token Nightly", "SCIM token"),
+        (NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL, "Deploy", "credential Nightly of Deploy", "credential of the service account Deploy"),
+        (NoticedSecret.API_RESOURCE_CREDENTIAL, "Orders", "credential Nightly of Orders", "credential of the API resource Orders"),
     ],
 )
-def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | None, text: str) -> None:
+def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | None, subject: str, text: str) -> None:
     assert MAIL.secret is not None
     secret = replace(MAIL.secret, kind=kind, holder=holder, name="Nightly", label=None, organization=None)
     message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.SECRET_EXPIRES, secret=secret))
-    assert message.subject == "Nightly expires soon - Gatehouse"
+    assert message.subject == f"The {subject} expires soon - Gatehouse"
     for part in (message.text, Page(message.html).visible_text):
-        assert f"{text}, expires on 3 April 2026" in normalize(part)
+        assert f"The {text}, named Nightly, expires on 3 April 2026" in normalize(part)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind is not EmailKind.SECRET_EXPIRES])
