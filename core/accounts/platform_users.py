@@ -1,4 +1,4 @@
-"""Use cases of platform owners for other users: search, deactivation, and the second factor (decisions 241, 242, 243)."""
+"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 242, 243)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from core.accounts.platform_users_rules import (
     MAX_ALERTS,
     METRICS_PERIOD,
     AccountAnonymized,
-    CannotDeactivateSelf,
     CannotRemoveOwnMfa,
     FoundUser,
     MfaAlert,
     MfaMetrics,
-    PlatformOwnerNotDeactivated,
     UserMfaStatus,
 )
 from core.kernel import event_catalog
@@ -106,38 +104,11 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     return True
 
 
-async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
-    """Deactivate a user's account, and end everything that gives access to it. Return whether anything changed (security I-8).
-
-    The user gets an email, the organizations of their confirmed memberships get an event and an audit
-    entry, and the platform's log gets the reason.
-
-    Raises: CannotDeactivateSelf; NotAPlatformOwner; AccountNotFound; PlatformOwnerNotDeactivated; AccountAnonymized.
-    """
-    if user_id == caller.actor_id:
-        raise CannotDeactivateSelf
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_account(tx, caller, user_id)
-        if account.is_platform_owner:
-            raise PlatformOwnerNotDeactivated
-        if account.platform_deactivated_at is not None:
-            return False
-        await tx.accounts.deactivate_by_platform(account.id, now)
-        await tx.email_changes.cancel_pending(account.id, now)  # a thief could prove the address after the reactivation
-        await tx.sessions.end_all(account.id, now)
-        await tx.pre_auths.remove_all(account.id)
-        await tx.devices.distrust(account.id, now)
-        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))
-        record_with_reason(tx, events.account_deactivated(account.id), reason)
-    return True
-
-
 async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> Account:
     """Undo a deactivation by a platform owner, and return the account as it is now (security I-8).
 
     Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the
-    user gets an email. The log entries and events are those of `deactivate`.
+    user gets an email. The log entries and events are those of `authentication.user_access.deactivate`.
 
     Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
     """

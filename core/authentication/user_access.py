@@ -1,16 +1,19 @@
-"""Use cases of platform owners for the access of other users: its details, the end of their sessions, and password resets."""
+"""Use cases of platform owners for the access of other users: its details, its end, and password resets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from core.accounts import events as account_events
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.platform_users import lock_account, record_with_reason
+from core.accounts.platform_users_rules import CannotDeactivateSelf, PlatformOwnerNotDeactivated
 from core.authentication import events
-from core.kernel.errors import Invalid, refuse
-from core.kernel.principals import Person
+from core.kernel.errors import Invalid, Limited, refuse
+from core.kernel.principals import Person, Role
+from core.tenancy import members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from core.kernel.principals import PlatformCaller
     from core.kernel.values import PageResult
     from ports import Ports
+    from ports.storage import Transaction
 
 
 # A user rarely has more. The numbers of all sessions and memberships are still complete.
@@ -86,6 +90,48 @@ async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reas
         await tx.pre_auths.remove_all(account.id)
         await tx.email_sign_ins.void(account.id)
         record_with_reason(tx, events.all_sessions_revoked(account.id), reason)
+
+
+async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
+    """Deactivate a user's account, and end everything that gives access to it. Return whether anything changed (security I-8).
+
+    The service accounts of the user stop, and what they gave above member is void (security R-4). The
+    user gets an email, the organizations of their confirmed memberships get an event and an audit entry,
+    and the platform's log gets the reason.
+
+    Raises: CannotDeactivateSelf; NotAPlatformOwner; AccountNotFound; PlatformOwnerNotDeactivated; AccountAnonymized;
+    Limited if the user has just become the owner of another organization.
+    """
+    if user_id == caller.actor_id:
+        raise CannotDeactivateSelf
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        # Only the service accounts of an organization's owner give roles above member. Lock order:
+        # organizations by id, then the account. With its lock, no other organization gets this owner.
+        org_ids = sorted(await _list_owned_organizations(tx, user_id))
+        for org_id in org_ids:
+            await tx.organizations.lock(org_id)
+        account = await lock_account(tx, caller, user_id)
+        if not set(await _list_owned_organizations(tx, user_id)) <= set(org_ids):
+            raise Limited(1)
+        if account.is_platform_owner:
+            raise PlatformOwnerNotDeactivated
+        if account.platform_deactivated_at is not None:
+            return False
+        await tx.accounts.deactivate_by_platform(account.id, now)
+        await tx.email_changes.cancel_pending(account.id, now)  # a thief could prove the address after the reactivation
+        await tx.sessions.end_all(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.devices.distrust(account.id, now)
+        for org_id in org_ids:
+            await members.void_stopped_accounts(tx, org_id, account.id, now)
+        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))
+        record_with_reason(tx, account_events.account_deactivated(account.id), reason)
+    return True
+
+
+async def _list_owned_organizations(tx: Transaction, user_id: UUID) -> list[UUID]:
+    return [organization.id for organization, membership in await tx.organizations.by_member(user_id) if membership.role is Role.OWNER]
 
 
 async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:

@@ -144,8 +144,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
         if member.role is not Role.MEMBER:  # the role member cannot invite
-            await members.revoke_invitations_from(tx, org_id, member.user_id, None, now)
-            await members.void_stopped_accounts(tx, org_id, member.user_id, now)
+            await members.void_grants(tx, org_id, member.user_id, None, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

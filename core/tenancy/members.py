@@ -129,8 +129,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             promoted_by = None if is_person or new_role is Role.MEMBER else caller.actor_id
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
-            await revoke_invitations_from(tx, organization.id, user_id, new_role, now)
-            await void_stopped_accounts(tx, organization.id, user_id, now)
+            await void_grants(tx, organization.id, user_id, new_role, now)
         elif is_person:  # the person answers for the role now, if a service account had given it
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
@@ -248,8 +247,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     accounts stop, and the roles that they gave are void.
     """
     await tx.sessions.end_in_organization(org_id, [user_id], now)
-    await revoke_invitations_from(tx, org_id, user_id, None, now)
-    await void_stopped_accounts(tx, org_id, user_id, now)
+    await void_grants(tx, org_id, user_id, None, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -274,23 +272,23 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
-        await revoke_invitations_from(tx, organization.id, caller.user_id, Role.ADMIN, now)
-        await void_stopped_accounts(tx, organization.id, caller.user_id, now)
+        await void_grants(tx, organization.id, caller.user_id, Role.ADMIN, now)
 
 
-async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
-    """Revoke the user's pending invitations to roles that they may no longer give (security R-4).
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+    """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
 
-    `role` is the user's new role, or None if the user is no longer a member.
+    `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """
     for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
         tx.record(events.invitation_revoked(invitation))
+    await void_stopped_accounts(tx, org_id, user_id, now)
 
 
 async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
     """Void the invitations and roles of a user's service accounts that have stopped, as `void_promotions` does.
 
-    They have stopped if the user can no longer own them. The caller has changed or removed the user's membership.
+    They have stopped if the user can no longer own them. The caller has changed the user's membership or account.
     """
     for account_id in await tx.service_accounts.stopped_of(org_id, owner_id):
         await void_promotions(tx, org_id, account_id, now)
@@ -305,8 +303,7 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: 
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
         tx.record(events.user_role_updated(org_id, user_id, role, Role.MEMBER))
-        await revoke_invitations_from(tx, org_id, user_id, Role.MEMBER, now)
-        await void_stopped_accounts(tx, org_id, user_id, now)
+        await void_grants(tx, org_id, user_id, Role.MEMBER, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -9,6 +9,7 @@ from quart import Blueprint
 
 from core.accounts import platform, platform_users
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
+from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability, Role
 from entrypoints.http.edge.access import View, platform_owner
@@ -208,10 +209,12 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 
     All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on
     any path, and gets an email. No organization and no directory can reactivate, delete or rename the
-    account. Memberships stay, also that of an owner. Nothing changes if a platform owner has already
-    deactivated it. Platform owners cannot be deactivated.
+    account. Memberships stay, also that of an owner. The user's service accounts stop: their pending
+    invitations to roles above member are canceled, and members to whom they gave such a role are members
+    again, unless a user has set their role since. Nothing changes if a platform owner has already
+    deactivated the account. Platform owners cannot be deactivated.
     """
-    changed = await platform_users.deactivate(ports(), acting_on_platform(), user_id, data.reason)
+    changed = await user_access.deactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account was deactivated, and its sessions were ended." if changed else "The account was already deactivated."
     return AccountStateResponse(message=message, user_id=user_id, is_active=False)
 

@@ -154,7 +154,7 @@ async def remove_second_factor(user_id: str) -> Response:
 @accepts(f"POST {API}/deactivate")
 async def deactivate(user_id: str) -> Response:
     """Deactivate the account of a person."""
-    return await _act(user_id, "deactivate", platform_users.deactivate, "account-deactivated")
+    return await _act(user_id, "deactivate", user_access.deactivate, "account-deactivated")
 
 
 @routes.post(f"{ONE}/reactivate")

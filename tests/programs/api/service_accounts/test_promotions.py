@@ -8,6 +8,7 @@ import pytest
 from core.kernel.principals import Role
 from tests.programs.service_accounts import Robot, add_robot
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
+from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 from tests.tenancy.invitations import accept
 
@@ -36,6 +37,12 @@ async def transfer(robot: Robot) -> None:
     assert (await robot.tenant.transfer("owner", "admin")).status == 200
 
 
+async def set_state(robot: Robot, platform: Platform, action: str) -> None:
+    """Deactivate or reactivate the owner of the account."""
+    path = f"/api/platform/users/{robot.tenant.id('owner')}/{action}"
+    assert (await platform.api.post(path, {"reason": "a stolen account"}, token=platform.token)).status == 200
+
+
 @pytest.mark.parametrize("end", [delete, demote, transfer])
 async def test_invitations_and_roles_above_member_are_void(acme: Tenant, robot: Robot, end: Callable[[Robot], Awaitable[None]]) -> None:
     assert (await robot.invite("ada@example.com", "admin")).status == 200
@@ -55,6 +62,19 @@ async def test_invitations_and_roles_above_member_are_void(acme: Tenant, robot: 
     assert (await acme.check())["member"] == "member"
     [entry] = [entry for entry in await acme.log() if entry["action"] == "user.role_updated" and entry["details"]["new_role"] == "member"]
     assert (entry["target_id"], entry["details"]["old_role"]) == (acme.id("member"), "admin")
+
+
+async def test_a_deactivation_of_the_owner_voids_what_the_account_gave(acme: Tenant, platform: Platform, robot: Robot) -> None:
+    await robot.invite("ada@example.com", "admin")
+    await robot.invite("bob@example.com", "member")
+    await robot.set_role("member", "admin")
+    await acme.invite("eve@example.com", "admin", by="owner")
+    await set_state(robot, platform, "deactivate")
+    assert await acme.statuses() == {"ada@example.com": "cancelled", "bob@example.com": "pending", "eve@example.com": "pending"}
+    assert (await acme.check())["member"] == "member"
+    await set_state(robot, platform, "reactivate")
+    assert (await acme.check())["member"] == "member"
+    assert (await robot.set_role("member", "admin")).status == 200
 
 
 async def test_a_role_that_a_person_has_set_since_stays(acme: Tenant, robot: Robot) -> None:
@@ -111,14 +131,15 @@ async def test_other_organizations_keep_their_roles(acme: Tenant, other_tenant: 
     assert (await other_tenant.check())["admin"] == "admin"
 
 
-async def test_a_deletion_during_promotions_leaves_no_admin(acme: Tenant, robot: Robot) -> None:
+@pytest.mark.parametrize("by_deletion", [True, False])
+async def test_an_end_during_promotions_leaves_no_admin(acme: Tenant, platform: Platform, robot: Robot, by_deletion: bool) -> None:
     names = [f"member-{number}" for number in range(6)]
     for name in names:
         await acme.join(name, await add_account(acme.ports, f"{name}@acme.example", None), Role.MEMBER)
 
     async def act(number: int) -> int:
         if number == 3:
-            await delete(robot)
+            await (delete(robot) if by_deletion else set_state(robot, platform, "deactivate"))
             return 204
         return (await robot.set_role(names[number % 6], "admin")).status
 
