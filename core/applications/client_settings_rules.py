@@ -78,7 +78,7 @@ class ClientSettings:
     required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
-    always_ask_consent: bool = False  # in each sign-in, also users who agreed before or whom `is_trusted` exempts
+    always_ask_consent: bool = False  # in each sign-in, even of users who agreed before or are exempt by `is_trusted`
 
     @property
     def has_keys(self) -> bool:

@@ -367,7 +367,7 @@ async def test_introspection_names_the_key(shop: BoundClient) -> None:
 
 
 async def test_bound_tokens_are_revoked_without_a_proof(phone: BoundClient) -> None:
-    """Whoever has the token can end it, and no more."""
+    """Its holder can end it without a proof, and do nothing else."""
     tokens = await phone.tokens()
     assert (await phone.party.post("/auth/revoke", client_id=str(phone.party.client_id), token=tokens["refresh_token"])).status == 200
     assert (await phone.get(USER, tokens["access_token"])).status == 401

@@ -143,7 +143,7 @@ async def test_a_service_account_acts_in_its_own_organization_only(acme: Tenant,
     assert refused(await acme.api.get("/api/user", token=token)) == FORBIDDEN
 
 
-async def test_a_grant_by_name_opens_routes_whose_effect_outlives_the_account(acme: Tenant) -> None:
+async def test_a_grant_by_name_opens_routes_with_an_effect_that_outlives_the_account(acme: Tenant) -> None:
     body = {"slug": "shop", "name": "Shop", "service_type": "web"}
     plain, granted = await add_robot(acme), await add_robot(acme, granted=["services.create", "organization.own"])
     refusal = await acme.api.post(f"{acme.path}/services", body, token=await plain.token())
@@ -159,7 +159,7 @@ async def test_a_grant_by_name_opens_routes_whose_effect_outlives_the_account(ac
         "kind": "service_account",
         "name": "Robot",
     }
-    assert refused(await acme.api.delete(acme.path, token=token)) == FORBIDDEN, "nobody grants the deletion"
+    assert refused(await acme.api.delete(acme.path, token=token)) == FORBIDDEN, "the deletion cannot be granted"
     for path in ("select", "leave"):
         assert refused(await acme.api.post(f"{acme.path}/{path}", token=token)) == FORBIDDEN
 
@@ -235,7 +235,7 @@ async def test_programs_get_tokens_for_an_api_resource(acme: Tenant, robot: Prog
     resource = await add_api_resource(pool, acme.org, f"urn:gatehouse:{acme.org}:orders", scopes={"read": "Read", "write": "Write"})
     urn = f"urn:gatehouse:{acme.org}:orders"
     for program in (shop, robot):
-        assert error(await program.ask(resource=urn)) == (400, "invalid_target"), "nobody allowed it"
+        assert error(await program.ask(resource=urn)) == (400, "invalid_target"), "no admin allowed it"
     insert = "insert into api_resource_clients values (%s, %s, %s, '{read}', now())"
     await run_sql(pool, insert, acme.org, resource, service)
     insert = "insert into api_resource_service_accounts values (%s, %s, %s, '{read,write}', now())"

@@ -109,7 +109,7 @@ async def test_of_many_thieves_one_gets_tokens(till: RelyingParty) -> None:
 
 
 async def test_a_client_is_never_taken_for_a_person(shop: RelyingParty, user: Account) -> None:
-    """Nobody chooses the id of a client, and tokens of programs have a use of their own (section 4.15)."""
+    """Client ids are random, and tokens of programs have a `token_use` of their own (section 4.15)."""
     async with unchanged(shop.tenant.pool):
         fields = {"grant_type": "client_credentials", "scope": "openid", **credentials(shop)}
         assert (await shop.post("/auth/token", **fields)).json["error"] == "invalid_target", "an application gets none for our API"

@@ -17,7 +17,7 @@ def trust(subject: str) -> PipelineTrust:
     ("manager", "allowed"),
     [(Role.OWNER, {Role.OWNER, Role.ADMIN, Role.MEMBER}), (Role.ADMIN, {Role.ADMIN, Role.MEMBER}), (Role.MEMBER, set())],
 )
-def test_nobody_manages_an_account_above_their_role(manager: Role, allowed: set[Role]) -> None:
+def test_a_member_cannot_manage_an_account_above_their_role(manager: Role, allowed: set[Role]) -> None:
     assert {role for role in Role if may_manage(manager, role)} == allowed
 
 

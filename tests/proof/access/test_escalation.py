@@ -1,6 +1,6 @@
 """Service accounts that try to gain rights over every route that changes something.
 
-Whatever a service account does, no row that it writes gives it or anyone more than it has itself, and no route
+No row that a service account writes gives it or a user more than it has itself, and no route
 changes service accounts, their credentials, owners or platform owners. What may be written at all, and with which
 right, is in RIGHTS.
 """
@@ -66,7 +66,7 @@ def may_invite(robot: Robot, gain: Gain) -> bool:
 
 
 def may_change_user(robot: Robot, gain: Gain) -> bool:
-    """The platform deactivates users and removes second factors. Nobody's password, address or ownership changes."""
+    """The platform deactivates users and removes second factors. No password, address or ownership changes."""
     kept = not gain.changes("password_hash", "email", "is_platform_owner", "email_verified_at")
     return bool(gain.old) and kept and has_grant(robot, Capability.PLATFORM_USERS_MANAGE)
 
@@ -94,7 +94,7 @@ def never(*_: object) -> bool:
     return False
 
 
-# The tables whose rows give rights, and the rule for a row that a service account writes. A rule sees the
+# The tables with rows that give rights, and the rule for a row that a service account writes. A rule sees the
 # old and the new content.
 RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_accounts": never,
@@ -187,7 +187,7 @@ def may_write(robot: Robot, gain: Gain) -> bool:
 
 
 def gains(changes: Changes) -> Iterator[Gain]:
-    """Yield the rows that were written, with their old content. Rows that are only gone give nobody a right."""
+    """Yield the rows that were written, with their old content. Rows that are only gone give no right."""
     lost = {(table, key_of(content)): content for table, content in contents(changes.lost)}
     for table, content in contents(changes.got):
         yield Gain(table, lost.get((table, key_of(content)), {}), content)

@@ -25,7 +25,7 @@ from tests.support.tenants import Tenant
 
 @dataclass(slots=True)
 class World:
-    """An organization whose member has a token there, one elsewhere, and one of their own account."""
+    """An organization with a member who has a token there, one elsewhere, and one for their own account."""
 
     api: Api
     acme: Tenant
@@ -109,7 +109,7 @@ async def revoke_device(world: World) -> None:
 
 
 async def sign_in_again(world: World) -> None:
-    """In the same browser, whose earlier session is replaced."""
+    """In the same browser, where it replaces the earlier session."""
     await set_password(world)
     token = form_token(await world.browser.open(SIGN_IN))
     for _ in range(2):

@@ -55,7 +55,7 @@ class OrdersClient:
         return pair
 
     async def change(self, sql: str) -> None:
-        """Run a statement about the API resource, whose id is the parameter."""
+        """Run a statement about the API resource. Its id is the parameter."""
         await run_sql(self.party.tenant.pool, sql, self.resource)
 
 

@@ -178,7 +178,7 @@ async def test_a_lower_role_takes_capabilities_away_for_good(acme: Tenant) -> No
 # Owners
 
 
-async def test_the_owner_is_a_member_whose_role_allows_it(acme: Tenant) -> None:
+async def test_the_owner_is_a_member_with_a_role_that_allows_it(acme: Tenant) -> None:
     stranger = await add_account(acme.ports, "stranger@example.com", None)
     for owner_id in (acme.id("member"), str(stranger.id), str(uuid4())):
         for role in ("member", "admin"):
