@@ -80,11 +80,16 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
-        # organization is locked, no other transaction removes one of its users.
-        await tx.assignments.assignable(service.org_id, [user_id]) or refuse(AssigneeNotFound)
-        await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+        await lock_assignee(tx, service.org_id, user_id)
         await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
+
+
+async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
+    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound."""
+    # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
+    # organization is locked, no other transaction removes one of its users.
+    await tx.assignments.assignable(org_id, [user_id]) or refuse(AssigneeNotFound)
+    await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:

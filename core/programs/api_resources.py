@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from core.applications import access
 from core.applications.access_rules import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.errors import refuse
@@ -202,10 +203,7 @@ async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, us
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
-        # organization is locked, no other transaction removes one of its users.
-        await tx.assignments.assignable(resource.org_id, [user_id]) or refuse(AssigneeNotFound)
-        await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+        await access.lock_assignee(tx, resource.org_id, user_id)
         if await tx.api_resources.assign(resource.org_id, resource.id, user_id, now):
             tx.record(events.user_assigned_to_resource(resource, user_id))
 

@@ -1,7 +1,4 @@
-"""API resources of an organization: settings, clients, and assigned users.
-
-The module is longer than 400 lines, because the models of these routes belong together.
-"""
+"""API resources of an organization: settings, clients, and assigned users."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -24,11 +21,11 @@ from core.programs.api_resources_rules import (
     ResourceClient,
     ResourceScope,
 )
+from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     Description,
-    EmailAddress,
     Name,
     RequestModel,
     ResponseModel,
@@ -263,12 +260,6 @@ class ResourceAssignmentListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-class ResourceAssignmentsQuery(PageQuery):
-    """A filter for the assigned users."""
-
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
-
-
 def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse:
     return ResourceAssignmentResponse(user_id=assignment.user_id, email=assignment.email, assigned_at=assignment.assigned_at)
 
@@ -276,9 +267,9 @@ def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_VIEW)
 @refuses(400)
-@validate_querystring(ResourceAssignmentsQuery)
+@validate_querystring(AssignmentsQuery)
 @returns(ResourceAssignmentListResponse)
-async def list_assignments(org_slug: str, resource_id: str, query_args: ResourceAssignmentsQuery) -> ResourceAssignmentListResponse:
+async def list_assignments(org_slug: str, resource_id: str, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
     """List the users that are assigned to an API resource."""
     page = query_args.page_request()
     result = await api_resources.list_assignments(ports(), acting(), path_id(resource_id), page, search=query_args.search)
@@ -287,31 +278,19 @@ async def list_assignments(org_slug: str, resource_id: str, query_args: Resource
     )
 
 
-class ResourceAssignmentRequest(RequestModel):
-    """The user to assign."""
-
-    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
-
-
-class AssignedResourceUserResponse(ResponseModel):
-    """The user that is now assigned."""
-
-    user_id: UUID = Field(description="The id of the user.")
-
-
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(ResourceAssignmentRequest)
-@returns(AssignedResourceUserResponse)
-async def assign_by_email(org_slug: str, resource_id: str, data: ResourceAssignmentRequest) -> AssignedResourceUserResponse:
+@validate_request(AssignmentRequest)
+@returns(AssignedUserResponse)
+async def assign_by_email(org_slug: str, resource_id: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to an API resource by email address.
 
     The rules are those of `PUT`. An address without an account is refused like a user who is not
     one of the organization.
     """
     user_id = await api_resources.assign_by_email(ports(), acting(), path_id(resource_id), Email(data.email))
-    return AssignedResourceUserResponse(user_id=user_id)
+    return AssignedUserResponse(user_id=user_id)
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")

@@ -64,7 +64,9 @@ class PlatformServiceAccountResponse(ResponseModel):
     id: UUID = Field(description="The id of the service account, which is also its client id.")
     name: str = Field(description="The name of the service account.")
     owner_id: UUID = Field(description=OWNER)
-    owner_email: str | None = Field(description="The email address of that user, or null if they are neither any longer.")
+    owner_email: str | None = Field(
+        description="The email address of that user. Null if they have left the organization or the platform owners."
+    )
     is_active: bool = Field(description="False if its owner could not create it now. Then all its requests are refused.")
     scopes: list[ApiScope] | None = Field(description=SCOPES)
     granted_capabilities: list[Capability] = Field(description="The capabilities that an owner granted by name.")

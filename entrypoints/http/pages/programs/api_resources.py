@@ -13,12 +13,11 @@ from core.kernel.values import Email
 from core.programs import api_resources
 from core.programs import api_resources_rules as rules
 from core.programs.api_resources_rules import ApiResource, ResourceClient
+from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
     ApiResourceRequest,
     ApiResourceUpdateRequest,
-    ResourceAssignmentRequest,
-    ResourceAssignmentsQuery,
     to_changes,
     to_scopes,
 )
@@ -181,7 +180,7 @@ async def delete(org_slug: str, resource_id: str) -> Response:
 # The users that applications get tokens for
 
 
-class AssignedUsersQuery(ListQuery, ResourceAssignmentsQuery):
+class AssignedUsersQuery(ListQuery, AssignmentsQuery):
     """The search, and the page."""
 
 
@@ -239,7 +238,7 @@ async def assign(org_slug: str, resource_id: str) -> Response:
     form = await read_console_form()
     resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
     try:
-        email = Email(to_model(ResourceAssignmentRequest, form).email)
+        email = Email(to_model(AssignmentRequest, form).email)
         await api_resources.assign_by_email(ports(), acting_member(), resource.id, email)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _access_values(resource, AssignedUsersQuery())}
