@@ -56,25 +56,26 @@ async def create(
     TooManyApiResources; the errors of `check_scopes`, `check_token_seconds` and
     `organizations.lock_organization_for`.
     """
-    parsed = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
+    resource_identifier = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
     checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
         if await tx.api_resources.count(organization.id) >= MAX_RESOURCES:
             raise TooManyApiResources
-        if parsed.host is not None and await tx.domains.verified_owner_of_host(parsed.host) != organization.id:
+        host = resource_identifier.host
+        if host is not None and await tx.domains.verified_owner_of_host(host) != organization.id:
             raise IdentifierHostNotVerified
         resource = ApiResource(
             id=new_id(),
             org_id=organization.id,
-            identifier=parsed.text,
+            identifier=resource_identifier.text,
             name=name,
             scopes=checked_scopes,
             token_seconds=seconds,
             created_at=now,
             updated_at=now,
         )
-        await tx.api_resources.add(resource, parsed)
+        await tx.api_resources.add(resource, resource_identifier)
         tx.record(events.api_resource_created(resource))
     return resource
 
@@ -114,8 +115,8 @@ class ApiResourceChanges:
 async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, changes: ApiResourceChanges) -> ApiResource:
     """Change an API resource. `scopes` replaces all scopes.
 
-    Tokens without a removed scope are issued from the next refresh on. Applications lose a removed
-    scope that they had for themselves.
+    From the next refresh on, tokens do not have a removed scope. Applications and service accounts lose a
+    removed scope that they had for themselves.
 
     Raises: NoApiResourceChanges, ApiResourceNotFound; the errors of `check_scopes`,
     `check_token_seconds` and `organizations.lock_organization_for`.
@@ -277,7 +278,7 @@ async def save_client(
             service_id=service.id,
             slug=service.slug,
             name=service.name,
-            scopes=resource.granted(own_scopes),
+            scopes=resource.known_scopes(own_scopes),
             created_at=ports.clock.now() if old is None else old.created_at,
         )
         if new != old:

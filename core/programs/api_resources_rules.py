@@ -89,7 +89,7 @@ class OwnScopeUnknown(Invalid):
 
 
 class PublicClientHasNoScopes(Invalid):
-    """Applications of the type spa, mobile or desktop cannot keep a secret, so they get no scopes for themselves."""
+    """Applications of the type spa, mobile or desktop cannot keep a secret, so they get no scopes for themselves. Send an empty list."""
 
 
 class NotAssignedToResource(NotFound):
@@ -114,7 +114,7 @@ class ResourceIdentifier:
 
     text: str  # as registered, and the `aud` of tokens
     canonical: str  # the form in which identifiers are compared
-    host: str | None  # that the organization must have verified; None for URNs and the loopback interface
+    host: str | None  # the organization must have verified it; None for URNs and the loopback interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,8 @@ class ApiResource:
         """Return the access that these scopes give."""
         return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
 
-    def granted(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of these scopes that the resource has, in its order."""
+    def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the names among these that are scopes of the resource, in its order."""
         return tuple(name for name in self.scope_names if name in names)
 
 

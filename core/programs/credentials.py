@@ -1,6 +1,6 @@
 """Credentials of service accounts and API resources: creation and revocation.
 
-The callers lock the program that a credential belongs to, and check the rights of their own caller.
+The use cases that call these functions lock the program of the credential, and check the rights of the user.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ MAX_LIFETIME: Final = timedelta(days=3650)
 async def add(
     ports: Ports, tx: Transaction, org_id: UUID | None, client_id: UUID, request: NewCredential, created_by: UUID
 ) -> tuple[Credential, str | None]:
-    """Add a credential to a locked program. Return it, with its text if it is a secret.
+    """Add a credential to a locked program. Return it, with the secret if it is one.
 
     Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, TooManyCredentials, TooManyTrusts; the
     errors of `client_settings_rules.parse_keys` and `ports.crypto.ClientAssertions.check_keys`.
     """
     now, kind = ports.clock.now(), request.kind
-    if (request.public_key is not None) != (kind is CredentialKind.KEY) or (request.trust is not None) != (
-        kind is CredentialKind.FEDERATED
-    ):
+    has_key, has_trust = request.public_key is not None, request.trust is not None
+    if (has_key, has_trust) != (kind is CredentialKind.KEY, kind is CredentialKind.FEDERATED):
         raise CredentialFieldsInvalid
     if request.expires_at is not None and not now < request.expires_at <= now + MAX_LIFETIME:
         raise CredentialExpiryInvalid
     key = None if request.public_key is None else _parse_key(ports, request.public_key)
-    live = [each for each in await tx.credentials.of_client(org_id, client_id) if each.expires_at is None or each.expires_at > now]
-    trusts = sum(each.kind is CredentialKind.FEDERATED for each in live)
-    if kind is CredentialKind.FEDERATED and trusts >= MAX_FEDERATED:
+    credentials = await tx.credentials.of_client(org_id, client_id)
+    live_kinds = [credential.kind for credential in credentials if credential.expires_at is None or credential.expires_at > now]
+    trust_count = live_kinds.count(CredentialKind.FEDERATED)
+    if kind is CredentialKind.FEDERATED and trust_count >= MAX_FEDERATED:
         raise TooManyTrusts
-    if kind is not CredentialKind.FEDERATED and len(live) - trusts >= MAX_STORED:
+    if kind is not CredentialKind.FEDERATED and len(live_kinds) - trust_count >= MAX_STORED:
         raise TooManyCredentials
     secret = scannable_secrets.generate(scannable_secrets.CREDENTIAL_PREFIX) if kind is CredentialKind.SECRET else None
     hint = None if key is None else thumbprint(key)

@@ -159,7 +159,7 @@ class ProgramClient:
 
 
 def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> PipelineTrust:
-    """Return a trust in the tokens of this issuer, which must not be on our own host: tokens of users are no credentials of programs.
+    """Return a trust in the tokens of this issuer. It must not be on our own host, because tokens of users are no credentials of programs.
 
     The first two parts of the subject name its owner. A pattern for them would accept the pipelines
     of strangers at an issuer that all organizations share.

@@ -69,7 +69,7 @@ def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event
 
 
 def account_resource_updated(resource: ApiResource, account: ServiceAccount, scopes: Sequence[str]) -> Event:
-    """A service account has other scopes of an API resource. None: it gets no tokens for it from now on."""
+    """The scopes of a service account at an API resource were changed. Without scopes, it gets no further tokens for the API resource."""
     details = {**_resource_details(resource), "service_account_id": str(account.id), "service_account_name": account.name}
     return _resource_event("api_resource.service_account.updated", resource, {**details, "scopes": list(scopes)})
 
@@ -108,7 +108,7 @@ def _scopes_with_descriptions(resource: ApiResource) -> dict[str, str]:
 
 
 def service_account_created(account: ServiceAccount) -> Event:
-    """A service account was created. One of the platform goes to the platform's log."""
+    """A service account was created. The events of the platform's accounts are in the platform's log."""
     return _account_event("service_account.created", account, _account_fields(account))
 
 

@@ -1,6 +1,6 @@
 """Requests with the access token of a service account.
 
-`reading` is the connection whose first query uses up the DPoP proof of the token, if it has one.
+`reading` is the connection for the query. If the token has a DPoP proof, the query also uses it up.
 """
 
 from __future__ import annotations

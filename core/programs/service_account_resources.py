@@ -42,7 +42,7 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
         if len(set(scopes)) < len(scopes) or not set(scopes) <= set(resource.scope_names):
             raise OwnScopeUnknown
         old = await tx.api_resources.granted_to_account(resource.org_id, resource.id, account_id)
-        new = AccountResource(resource.id, resource.identifier, resource.name, resource.granted(scopes))
+        new = AccountResource(resource.id, resource.identifier, resource.name, resource.known_scopes(scopes))
         if new != old:
             await tx.api_resources.save_account(resource.org_id, account_id, new, ports.clock.now())
             tx.record(events.account_resource_updated(resource, account, new.scopes))

@@ -157,7 +157,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            if new.org_id is not None and role is not Role.OWNER:  # only owners give a role above member
+            if new.org_id is not None and old.role is Role.OWNER and role is not Role.OWNER:  # only owners give a role above member
                 await members.void_promotions(tx, new.org_id, account_id, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 
@@ -205,7 +205,7 @@ async def _lock_rights(tx: Transaction, caller: Person) -> Role:
 
 
 async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
-    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount; OwnerNotPlatformOwner."""
+    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount, OwnerNotPlatformOwner."""
     if account.org_id is None:
         if not await tx.accounts.lock_platform_owner(account.owner_id):
             raise OwnerNotPlatformOwner

@@ -56,7 +56,7 @@ class OwnerCannotOwnServiceAccount(Invalid):
 
 
 class OwnerNotPlatformOwner(Invalid):
-    """The owner of a service account of the platform must be an active platform owner."""
+    """The owner of a service account of the platform must be an active platform owner. Choose one."""
 
 
 class ServiceAccountScopeUnknown(Invalid):
@@ -64,7 +64,7 @@ class ServiceAccountScopeUnknown(Invalid):
 
 
 class CapabilityNotGrantable(Invalid):
-    """One of these capabilities does not exist, is not one of the account's role, or can never be granted."""
+    """One of these capabilities does not exist, is not one of the account's role, or can never be granted. Leave it out."""
 
 
 class ResourceNotGranted(NotFound):
@@ -89,8 +89,8 @@ class AccountResource:
 class ServiceAccount:
     """A program that acts for an organization or for the platform. Times are UTC.
 
-    Its rights are those of its role, narrowed by `scopes`. It can call a route whose effect outlives
-    its caller only with a capability in `granted`, which an owner granted by name.
+    Its rights are those of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
+    the account also needs the capability of the route in `granted`: an owner granted it by name.
     """
 
     id: UUID
@@ -145,7 +145,10 @@ def parse_role(name: str | None, *, of_platform: bool) -> Role | None:
 
 
 def may_manage(manager: Role, role: Role | None) -> bool:
-    """Return whether `manager` may create, change or own a service account with `role`, which is None on the platform (security R-1)."""
+    """Return whether a user with the role `manager` may create, change or own a service account with `role` (security R-1).
+
+    `role` is None on the platform, where platform owners count as owners.
+    """
     return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or _RANKS[role] <= _RANKS[manager])
 
 
@@ -161,10 +164,10 @@ def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> fro
     """
     if scopes is None:
         return None
-    checked = frozenset(scopes)
-    if not checked <= frozenset(possible_scopes(of_platform=of_platform)):
+    distinct_scopes = frozenset(scopes)
+    if not distinct_scopes <= frozenset(possible_scopes(of_platform=of_platform)):
         raise ServiceAccountScopeUnknown
-    return checked
+    return distinct_scopes
 
 
 def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Capability]:

@@ -91,7 +91,7 @@ class ApiResources(ApiResourcesRead, Protocol):
         ...
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Assign a user whose account is locked. Return False if the user is already assigned."""
+        """Assign a user. The caller has locked their account. Return False if the user is already assigned."""
         ...
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
@@ -103,7 +103,7 @@ class ServiceAccountsRead(Protocol):
     """Read access to service accounts. `org_id` is None for those of the platform.
 
     An account is live if the named credential is valid, and if its owner could create it now: an
-    account of an organization needs an owner whose role there allows it, and an account of the
+    account of an organization needs an owner with a role that allows it, and an account of the
     platform needs a platform owner.
     """
 

@@ -279,7 +279,7 @@ def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool)
     Raises: ResourceScopeUnknown if no requested scope is known.
     """
     names = split_scope(text)
-    scope = api.granted(names)
+    scope = api.known_scopes(names)
     if names and not scope and not is_openid:
         raise ResourceScopeUnknown
     return ResourceGrant(api.id, scope, api.token_seconds)

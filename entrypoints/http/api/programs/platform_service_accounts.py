@@ -91,8 +91,8 @@ async def delete(account_id: str) -> Response:
 @returns(CredentialListResponse)
 async def list_credentials(account_id: str) -> CredentialListResponse:
     """List the credentials of a service account of the platform."""
-    found = await service_accounts.list_credentials(ports(), signed_in(), path_id(account_id))
-    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in found])
+    credentials = await service_accounts.list_credentials(ports(), signed_in(), path_id(account_id))
+    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/platform/service-accounts/<account_id>/credentials")

@@ -28,8 +28,8 @@ routes = Blueprint("resource_credentials", __name__)
 @returns(CredentialListResponse)
 async def list_credentials(org_slug: str, resource_id: str) -> CredentialListResponse:
     """List the credentials of an API resource."""
-    found = await resource_credentials.list_credentials(ports(), acting(), path_id(resource_id))
-    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in found])
+    credentials = await resource_credentials.list_credentials(ports(), acting(), path_id(resource_id))
+    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials")

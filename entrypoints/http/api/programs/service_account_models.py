@@ -21,7 +21,7 @@ SCOPES = (
     "Null: all that its role allows, or all scopes of the platform."
 )
 GRANTED = (
-    "Capabilities for routes whose effect outlives the service account, or that need a user, such as `api_keys.manage`, "
+    "Capabilities for routes that need a user, or have an effect that outlives the service account, such as `api_keys.manage`, "
     "or `platform_users.manage` on the platform. Only owners grant them."
 )
 

@@ -51,8 +51,8 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 @returns(AccountResourceListResponse)
 async def list_resources(org_slug: str, account_id: str) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for."""
-    found = await service_account_resources.list_resources(ports(), acting_member(), path_id(account_id))
-    return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in found])
+    resources = await service_account_resources.list_resources(ports(), acting_member(), path_id(account_id))
+    return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in resources])
 
 
 @routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")

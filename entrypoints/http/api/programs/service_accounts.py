@@ -93,8 +93,8 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
     """Change a service account.
 
     The change counts from its next request on. With a lower role, it loses the granted capabilities that
-    the role does not have. Its pending invitations to roles above member are canceled, and members to
-    whom it gave such a role are members again, unless a user has set their role since.
+    the role does not have. Its pending invitations to roles above member are canceled. The users that it
+    gave such a role are members again, unless another user has set their role since.
     """
     return to_response(await service_accounts.update(ports(), acting_member(), path_id(account_id), to_changes(data)))
 
@@ -105,8 +105,8 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
 async def delete(org_slug: str, account_id: str) -> Response:
     """Delete a service account with its credentials.
 
-    Its next request is refused. Its pending invitations to roles above member are canceled, and members
-    to whom it gave such a role are members again, unless a user has set their role since.
+    Its next request is refused. Its pending invitations to roles above member are canceled. The users that
+    it gave such a role are members again, unless another user has set their role since.
     """
     await service_accounts.delete(ports(), acting_member(), path_id(account_id))
     return no_content()
@@ -117,8 +117,8 @@ async def delete(org_slug: str, account_id: str) -> Response:
 @returns(CredentialListResponse)
 async def list_credentials(org_slug: str, account_id: str) -> CredentialListResponse:
     """List the credentials of a service account."""
-    found = await service_accounts.list_credentials(ports(), acting_member(), path_id(account_id))
-    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in found])
+    credentials = await service_accounts.list_credentials(ports(), acting_member(), path_id(account_id))
+    return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")

@@ -1,4 +1,4 @@
-"""The pages of API resources: the list, one with its settings, who gets tokens for it, and the applications that may ask."""
+"""The pages of API resources: the list, one with its settings, its users, and the applications that may ask for it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

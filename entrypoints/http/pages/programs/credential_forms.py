@@ -49,7 +49,7 @@ class NewCredentialQuery(ListQuery):
     kind: CredentialKind = CredentialKind.SECRET
 
 
-def listed(credentials: Sequence[Credential]) -> dict[str, Any]:
+def list_values(credentials: Sequence[Credential]) -> dict[str, Any]:
     """Return the values of a list of credentials."""
     return {"credentials": credentials, "labels": LABELS, "now": ports().clock.now()}
 
@@ -62,8 +62,8 @@ def form_values(kind: CredentialKind, typed: Mapping[str, Any]) -> dict[str, Any
 def refused_values(refusal: Refusal, form: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of a form that was refused."""
     kind = form.get("kind", "")
-    known = CredentialKind(kind) if kind in CredentialKind.__members__.values() else CredentialKind.SECRET
-    return {"wrong": wrong_field(refusal, FIELDS), **form_values(known, form)}
+    credential_kind = CredentialKind(kind) if kind in CredentialKind.__members__.values() else CredentialKind.SECRET
+    return {"wrong": wrong_field(refusal, FIELDS), **form_values(credential_kind, form)}
 
 
 def read_credential(form: Mapping[str, str]) -> NewCredential:

@@ -40,8 +40,8 @@ async def _values(resource_id: str) -> dict[str, Any]:
 async def show_credentials(org_slug: str, resource_id: str) -> Response:
     """List the credentials of an API resource."""
     values = await _values(resource_id)
-    found = await resource_credentials.list_credentials(ports(), acting_member(), path_id(resource_id))
-    return await console_page("programs/api_resource_credentials.html", **values, **credential_forms.listed(found))
+    credentials = await resource_credentials.list_credentials(ports(), acting_member(), path_id(resource_id))
+    return await console_page("programs/api_resource_credentials.html", **values, **credential_forms.list_values(credentials))
 
 
 @routes.get(f"{CREDENTIALS}/new")

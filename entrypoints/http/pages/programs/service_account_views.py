@@ -83,7 +83,7 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
     }
 
 
-def chosen(form: Mapping[str, str], prefix: str) -> list[str]:
+def checked_names(form: Mapping[str, str], prefix: str) -> list[str]:
     """Return the names of the checked boxes that begin with `prefix`, without it."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
 
@@ -95,9 +95,9 @@ def _own_role() -> Role:
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
-    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else chosen(form, SCOPE)}
+    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked_names(form, SCOPE)}
     if _own_role() is Role.OWNER:
-        parsers["granted_capabilities"] = lambda _: chosen(form, GRANT)
+        parsers["granted_capabilities"] = lambda _: checked_names(form, GRANT)
     return parsers
 
 
@@ -115,11 +115,11 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
         owners = [(str(owner.id), str(owner.email)) for owner in await platform_users.list_owners(ports())]
         roles, grantable = [], grantable_capabilities(None)
     # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
-    kept = [] if typed.get("owner_id") in dict(owners) else [("", "No change")]
+    no_change = [] if typed.get("owner_id") in dict(owners) else [("", "No change")]
     return {
         "typed": typed,
         "roles": roles,
-        "owners": kept + owners,
+        "owners": no_change + owners,
         "scopes": possible_scopes(of_platform=not isinstance(caller, Member)),
         "grantable": grantable,
         "list_path": path_of(),
@@ -194,7 +194,7 @@ async def show_credentials(account_id: str) -> Response:
     """Show the credentials of a service account."""
     listed = await find(account_id)
     credentials = await service_accounts.list_credentials(ports(), signed_in(), listed.account.id)
-    values = {**values_of(listed), **credential_forms.listed(credentials)}
+    values = {**values_of(listed), **credential_forms.list_values(credentials)}
     return await console_page("programs/service_account_credentials.html", **values)
 
 

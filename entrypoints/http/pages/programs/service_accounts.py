@@ -26,7 +26,7 @@ from entrypoints.http.pages.console import (
 )
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
-from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, chosen, find, path_of, values_of
+from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, checked_names, find, path_of, values_of
 
 routes = Blueprint("service_account_pages", __name__)
 
@@ -131,8 +131,8 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
 
 
 async def _resource_values(listed: ListedServiceAccount) -> dict[str, Any]:
-    granted = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
-    scopes = {resource.resource_id: resource.scopes for resource in granted}
+    grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
+    scopes = {grant.resource_id: grant.scopes for grant in grants}
     resources = await api_resources.list_resources(ports(), acting_member())
     return {**values_of(listed), "resources": resources, "granted": scopes}
 
@@ -154,7 +154,7 @@ async def save_resource(org_slug: str, account_id: str, resource_id: str) -> Res
     form = await read_console_form()
     listed, resource = await find(account_id), path_id(resource_id)
     try:
-        scopes = AccountResourceRequest(scopes=chosen(form, SCOPE)).scopes
+        scopes = AccountResourceRequest(scopes=checked_names(form, SCOPE)).scopes
         await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "wrong_resource": resource, **await _resource_values(listed)}
