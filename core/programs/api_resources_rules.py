@@ -30,7 +30,6 @@ MAX_SCOPES: Final = 50  # of a resource
 # Characters of all scopes of a resource, separated by spaces. A token can contain all of them, and tokens
 # over 8 KiB are refused (security J-7).
 MAX_SCOPE_TEXT: Final = 1500
-MAX_DESCRIPTION_LENGTH: Final = 200
 MAX_IDENTIFIER_LENGTH: Final = 255
 MIN_TOKEN_SECONDS: Final = 60
 MAX_TOKEN_SECONDS: Final = 3600

@@ -149,7 +149,6 @@ class ProgramClient:
     kind: ProgramKind
     client_id: UUID
     credential_id: UUID
-    name: str
     org_id: UUID | None = None
     org_slug: str | None = None
     status: OrganizationStatus | None = None
@@ -184,6 +183,5 @@ class StoredCredential:
     """A live key or trust of a program, with the program as a client that would authenticate with it."""
 
     client: ProgramClient
-    kind: CredentialKind
     public_key: Mapping[str, str] | None
     trust: PipelineTrust | None

@@ -12,12 +12,13 @@ from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import OrganizationStatus, ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
-from core.programs.credentials_rules import LAST_USED_PRECISION, CredentialKind, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
+from core.programs.credentials_rules import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
 # In the order of `to_program_client`. A service account that is not live is no client.
-PROGRAM: Final = "c.id as credential_id, c.client_id, a.id is not null as is_account, coalesce(a.name, r.name) as name, o.id as org_id, "
-PROGRAM_COLUMNS: Final = PROGRAM + "o.slug, o.status, a.role, a.scopes"
-PROGRAM_WIDTH: Final = 9
+PROGRAM_COLUMNS: Final = (
+    "c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.role, a.scopes"
+)
+PROGRAM_WIDTH: Final = 8
 PROGRAM_TABLES: Final = f"""
     from credentials c
     left join service_accounts a on a.id = c.client_id and {OWNER_MAY_OWN}
@@ -32,12 +33,11 @@ RECORD_USE: Final = """
 
 
 def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
-    credential_id, client_id, is_account, name, org_id, slug, status, role, scopes = row[:PROGRAM_WIDTH]
+    credential_id, client_id, is_account, org_id, slug, status, role, scopes = row[:PROGRAM_WIDTH]
     return ProgramClient(
         kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
         client_id=client_id,
         credential_id=credential_id,
-        name=name,
         org_id=org_id,
         org_slug=slug,
         status=None if status is None else OrganizationStatus(status),
@@ -48,9 +48,9 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
 
 
 def to_stored_credential(row: Row) -> StoredCredential:
-    kind, public_key, issuer, audience, subject = row[PROGRAM_WIDTH:]
+    public_key, issuer, audience, subject = row[PROGRAM_WIDTH:]
     trust = None if issuer is None else PipelineTrust(issuer, audience, subject)
-    return StoredCredential(to_program_client(row), CredentialKind(kind), public_key, trust)
+    return StoredCredential(to_program_client(row), public_key, trust)
 
 
 class ProgramClients(Repository):
@@ -77,7 +77,7 @@ class ProgramClients(Repository):
         return await self._all(
             to_stored_credential,
             f"""
-            select {PROGRAM_COLUMNS}, c.kind, c.public_key, c.issuer, c.audience, c.subject {PROGRAM_TABLES} and c.kind <> 'secret'
+            select {PROGRAM_COLUMNS}, c.public_key, c.issuer, c.audience, c.subject {PROGRAM_TABLES} and c.kind <> 'secret'
             order by c.created_at, c.id""",
             client_id=client_id,
             now=now,

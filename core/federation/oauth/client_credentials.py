@@ -73,7 +73,6 @@ def _to_program(client: OAuthClient) -> ProgramClient:
         kind=ProgramKind.APPLICATION,
         client_id=client.service.client_id,
         credential_id=client.service.client_id,
-        name=client.service.name,
         org_id=client.context.org_id,
         org_slug=client.context.org_slug,
         status=client.context.status,

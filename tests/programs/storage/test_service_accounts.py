@@ -130,12 +130,11 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
     old, new = credential(program, expires_at=NOW + HOUR), credential(program)
     await store(storage, program, twin, old)
     await store(storage, new, secret=OTHER_SECRET)
-    found = await authenticate(storage, program.id, digest("wrong"), SECRET)
-    assert found == ProgramClient(
+    client = await authenticate(storage, program.id, digest("wrong"), SECRET)
+    assert client == ProgramClient(
         kind=ProgramKind.SERVICE_ACCOUNT,
         client_id=program.id,
         credential_id=old.id,
-        name="Robot",
         org_id=acme,
         org_slug="acme",
         status=OrganizationStatus.ACTIVE,
@@ -218,13 +217,13 @@ async def test_a_key_and_a_trust_are_those_of_a_live_program(storage: Postgres, 
     federated = credential(program, kind=CredentialKind.FEDERATED, trust=trust, hint=None, created_at=NOW + HOUR)
     await store(storage, program, key, federated, credential(program))
     async with storage.reading() as read:
-        found = await read.program_clients.credentials(program.id, NOW)
-        later = await read.program_clients.credentials(program.id, NOW + HOUR)
-    assert [(each.client.credential_id, each.public_key, each.trust) for each in found] == [
+        before = await read.program_clients.credentials(program.id, NOW)
+        after = await read.program_clients.credentials(program.id, NOW + HOUR)
+    assert [(each.client.credential_id, each.public_key, each.trust) for each in before] == [
         (key.id, KEY, None),
         (federated.id, None, trust),
     ]
-    assert [each.client.credential_id for each in later] == [federated.id]
+    assert [each.client.credential_id for each in after] == [federated.id]
 
 
 async def test_a_request_keeps_its_account_and_credential(storage: Postgres, pool: Pool, acme: UUID, owner: UUID) -> None:
