@@ -57,8 +57,8 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins, identities and consents. It
-    has no profile, second factors, passkeys, changes of the address and service accounts, because
-    these belong to the account. The privacy log gets an entry.
+    has no profile, second factors, passkeys, changes of the address, service accounts and personal
+    access tokens, because these belong to the account. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).
@@ -91,6 +91,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         passkeys=batches(lambda read, last, count: read.passkeys(user_id, last, count), limit=account_limit),
         consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
         service_accounts=batches(lambda read, last, count: read.service_accounts(user_id, last, count), limit=account_limit),
+        personal_tokens=batches(lambda read, last, count: read.personal_tokens(user_id, last, count), limit=account_limit),
         email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core.accounts.profile_rules import Profile
     from core.authentication.openid_rules import Scope
     from core.eventing.audit_rules import AuditActor
+    from core.kernel.api_scopes import ApiScope
     from core.kernel.principals import Role
     from core.kernel.providers import Provider
     from core.programs.api_resources_rules import ResourceAccess
@@ -157,6 +158,22 @@ class ExportedServiceAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedPersonalToken:
+    """A personal access token without its secret. `ended_at` is when it was ended before it expired."""
+
+    id: UUID
+    name: str
+    prefix: str
+    scopes: tuple[ApiScope, ...]
+    org_id: UUID | None  # the only organization that it acts in; None if it acts on the user's own account
+    org_slug: str | None
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
@@ -178,6 +195,7 @@ class PersonalDataExport:
     email_changes: Batches[ExportedEmailChange]
     consents: Batches[ExportedConsent]
     service_accounts: Batches[ExportedServiceAccount]
+    personal_tokens: Batches[ExportedPersonalToken]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
 from core.authentication.openid_rules import Scope, in_order
+from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
@@ -29,6 +30,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedPersonalToken,
     ExportedServiceAccount,
     MembershipControl,
 )
@@ -233,6 +235,21 @@ def to_passkey(row: Row) -> ExportedPasskey:
     return ExportedPasskey(*row)
 
 
+def to_personal_token(row: Row) -> ExportedPersonalToken:
+    return ExportedPersonalToken(
+        id=row[0],
+        name=row[1],
+        prefix=row[2],
+        scopes=tuple(ApiScope(name) for name in row[3]),
+        org_id=row[4],
+        org_slug=row[5],
+        created_at=row[6],
+        expires_at=row[7],
+        last_used_at=row[8],
+        ended_at=row[9],
+    )
+
+
 class Privacy(Repository):
     """Implements `ports.storage.privacy.Privacy`."""
 
@@ -415,6 +432,20 @@ class Privacy(Repository):
               and case when a.org_id is null then exists (select from users u where u.id = a.owner_id and u.is_platform_owner)
                   else m.id is not null end
             order by a.created_at, a.id limit %(limit)s""",
+            user_id=user_id,
+            at=after and after.created_at,
+            id=after and after.id,
+            limit=limit,
+        )
+
+    async def personal_tokens(self, user_id: UUID, after: ExportedPersonalToken | None, limit: int) -> list[ExportedPersonalToken]:
+        later = "" if after is None else "and (t.created_at, t.session_id) > (%(at)s, %(id)s)"
+        return await self._all(
+            to_personal_token,
+            f"""
+            select t.session_id, t.name, t.prefix, t.scopes, o.id, o.slug, t.created_at, t.expires_at, t.last_used_at, s.ended_at
+            from sessions s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id
+            where s.user_id = %(user_id)s {later} order by t.created_at, t.session_id limit %(limit)s""",
             user_id=user_id,
             at=after and after.created_at,
             id=after and after.id,

@@ -115,7 +115,8 @@ def personal_token_revoked(token: PersonalToken) -> Event:
 
 
 def _about_token(name: str, token: PersonalToken, facts: Mapping[str, Any]) -> Event:
-    details = {"user_id": str(token.user_id), "name": token.name, **facts}
+    # Without the name, which the user chose: entries and events outlive an anonymization (security Y-2).
+    details = {"user_id": str(token.user_id), "prefix": token.prefix, **facts}
     of_person = token.user_id if token.org_id is None else None
     return Event(EVENT_KINDS[name], str(token.id), org_id=token.org_id, of_person=of_person, details=details)
 

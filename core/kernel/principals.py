@@ -209,7 +209,7 @@ class PersonalTokenContext:
     """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""
 
     id: UUID
-    name: str
+    prefix: str
     scopes: frozenset[ApiScope]
     org_id: UUID | None
 

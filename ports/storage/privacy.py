@@ -16,6 +16,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedPersonalToken,
     ExportedServiceAccount,
     MembershipControl,
     MfaLogEntry,
@@ -90,6 +91,10 @@ class PrivacyRead(Protocol):
 
     async def service_accounts(self, user_id: UUID, after: ExportedServiceAccount | None, limit: int) -> list[ExportedServiceAccount]:
         """Return a page of the service accounts that the user owns as a member or a platform owner, oldest first."""
+        ...
+
+    async def personal_tokens(self, user_id: UUID, after: ExportedPersonalToken | None, limit: int) -> list[ExportedPersonalToken]:
+        """Return a page of the stored personal access tokens, oldest first. Ended ones are stored until housekeeping removes them."""
         ...
 
     async def next_user_to_redact(self) -> UUID | None:

@@ -211,7 +211,7 @@ ADDED_FIELDS: Final = {
     },
     "privacy-export": {
         **dict.fromkeys(PROFILE_FIELDS, "decision 247"),
-        **dict.fromkeys(("email_changes", "consents"), "security Y-1"),
+        **dict.fromkeys(("email_changes", "consents", "service_accounts", "personal_tokens"), "security Y-1"),
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},

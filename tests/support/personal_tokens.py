@@ -21,6 +21,7 @@ class AddedToken:
 
     id: UUID
     text: str
+    prefix: str
     scopes: frozenset[ApiScope]
 
 
@@ -53,4 +54,4 @@ async def add_personal_token(
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.personal_tokens.add(token, digest(text), SYSTEM)
-    return AddedToken(token.id, text, frozenset(scopes))
+    return AddedToken(token.id, text, prefix, frozenset(scopes))

@@ -43,13 +43,13 @@ def to_member_token(row: Row) -> MemberPersonalToken:
 
 
 def to_record(row: Row) -> PersonalTokenRecord:
-    token_id, name, scopes, org_id, token_hash, last_used_at, user_id, email, verified_at, is_platform_owner = row[:10]
+    token_id, prefix, scopes, org_id, token_hash, last_used_at, user_id, email, verified_at, is_platform_owner = row[:10]
     id_, slug, status, role, confirmed, is_allowed = row[10:]
     acts_in = None
     if id_ is not None:
         acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
     return PersonalTokenRecord(
-        token=PersonalTokenContext(token_id, name, frozenset(ApiScope(scope) for scope in scopes), org_id),
+        token=PersonalTokenContext(token_id, prefix, frozenset(ApiScope(scope) for scope in scopes), org_id),
         token_hash=token_hash,
         last_used_at=last_used_at,
         session=SessionContext(user_id, Email(email), verified_at, is_platform_owner, organization=None, acts_in=acts_in),
@@ -64,7 +64,7 @@ class PersonalTokens(Repository):
         return await self._one(
             to_record,
             f"""
-            select t.session_id, t.name, t.scopes, t.org_id, t.token_hash, t.last_used_at,
+            select t.session_id, t.prefix, t.scopes, t.org_id, t.token_hash, t.last_used_at,
                    u.id, u.email, u.email_verified_at, u.is_platform_owner,
                    a.id, a.slug, a.status, m.role, m.confirmed_at is not null, a.personal_tokens
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id

@@ -141,9 +141,12 @@ def _row(event: Event, caller: Caller) -> dict[str, object]:
 
 
 def _personal_token(event: Event, caller: Caller) -> dict[str, object]:
-    """Return the personal access token that the actor used, for the details of the audit entry. Its name is stored, because tokens end."""
+    """Return the personal access token that the actor used, for the details of the audit entry.
+
+    The prefix tells tokens apart. The name, which the user chose, could identify the user after an anonymization (security Y-2).
+    """
     token = caller.personal_token if isinstance(caller, Person) and not event.by_time else None
-    return {} if token is None else {"personal_token": {"id": str(token.id), "name": token.name}}
+    return {} if token is None else {"personal_token": {"id": str(token.id), "prefix": token.prefix}}
 
 
 def _actor(event: Event, caller: Caller) -> dict[str, object]:

@@ -10,6 +10,7 @@ from quart_schema import document_response
 
 from core import privacy
 from core.authentication.openid_rules import Scope
+from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
 from core.privacy_rules import (
@@ -20,6 +21,7 @@ from core.privacy_rules import (
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    ExportedPersonalToken,
     ExportedServiceAccount,
     PersonalDataExport,
 )
@@ -126,6 +128,21 @@ class ExportedServiceAccountResponse(ResponseModel):
     created_at: Timestamp = Field(description="When it was created.")
 
 
+class ExportedPersonalTokenResponse(ResponseModel):
+    """A personal access token without its secret."""
+
+    id: UUID = Field(description="The id of the token.")
+    name: str = Field(description="The name that the user gave it.")
+    prefix: str = Field(description="The first characters of the secret.", examples=["gatehouse_pat_live_k2v7qa"])
+    scopes: list[ApiScope] = Field(description="The scopes of the token.", examples=[["members:read"]])
+    organization_id: UUID | None = Field(description="The id of the only organization that it acts in, or null for the user's account.")
+    organization_slug: str | None = Field(description="The slug of that organization, or null.")
+    created_at: Timestamp = Field(description="When it was created.")
+    expires_at: Timestamp = Field(description="When it expires.")
+    last_used_at: Timestamp | None = Field(description="When it was last used, to the minute, or null.")
+    ended_at: Timestamp | None = Field(description="When it was ended before it expired, or null.")
+
+
 class ExportedAccountResponse(ResponseModel):
     """The account of an export, with the basic fields of the profile."""
 
@@ -162,6 +179,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )
+    personal_tokens: list[ExportedPersonalTokenResponse] = Field(description="The personal access tokens, oldest first.")
 
 
 @routes.get("/api/privacy/export/<user_id>")
@@ -192,6 +210,7 @@ async def export_package(data: PersonalDataExport) -> Response:
         Part("email_changes", data.email_changes, _to_email_change_response),
         Part("consents", data.consents, _to_consent_response),
         Part("service_accounts", data.service_accounts, _to_service_account_response),
+        Part("personal_tokens", data.personal_tokens, _to_personal_token_response),
     )
 
 
@@ -270,6 +289,21 @@ def _to_service_account_response(account: ExportedServiceAccount) -> ExportedSer
         organization_id=account.org_id,
         organization_slug=account.org_slug,
         created_at=account.created_at,
+    )
+
+
+def _to_personal_token_response(token: ExportedPersonalToken) -> ExportedPersonalTokenResponse:
+    return ExportedPersonalTokenResponse(
+        id=token.id,
+        name=token.name,
+        prefix=token.prefix,
+        scopes=list(token.scopes),
+        organization_id=token.org_id,
+        organization_slug=token.org_slug,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        ended_at=token.ended_at,
     )
 
 

@@ -70,7 +70,7 @@ async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
 
     The first batch of each list is read before the response starts, so that an outage becomes an
     error response. A later outage breaks the response off. Memory holds only the first batches and
-    the current one.
+    the current one. Lists that are complete with their first batch are sent together.
     """
     first_batches = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
@@ -86,8 +86,11 @@ async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
             unsent += f'"{part.name}":['.encode()
             items, separator = first_batches.pop(part.name), b""
             while items:
-                yield unsent + separator + _joined(items, part.to_response)
-                items, unsent, separator = await part.batches.next_batch(), b"", b","
+                unsent += separator + _joined(items, part.to_response)
+                if not part.batches.has_ended:
+                    yield unsent
+                    unsent = b""
+                items, separator = await part.batches.next_batch(), b","
             unsent += b"]"
         yield unsent + b"}"
 

@@ -71,7 +71,7 @@ async def test_a_user_creates_a_token_for_their_own_account(
     entries = "select org_id, action, target_type, target_id, actor_id, details from audit_log where action like 'personal_token%%'"
     details = {
         "user_id": str(user.id),
-        "name": "Nightly export",
+        "prefix": created["prefix"],
         "scopes": ["account:read"],
         "expires_at": created["expires_at"].replace("+00:00", "Z"),
     }
@@ -289,7 +289,7 @@ async def test_an_admin_ends_a_token_of_any_member(api: Api, acme: Tenant, other
     entry = await acme.entry("personal_token.revoked")
     assert (entry["actor_id"], entry["details"]) == (
         acme.people["admin"].id,
-        {"user_id": acme.id("owner"), "name": "Nightly export"},
+        {"user_id": acme.id("owner"), "prefix": added.prefix},
     )
 
 

@@ -28,9 +28,9 @@ async def test_a_token_acts_as_its_user_in_its_organization(api: Api, acme: Tena
     assert answer.status == 200, answer.text
     entry = await acme.entry("user.invited")
     assert entry["actor_id"] == acme.people["admin"].id
-    assert entry["details"]["personal_token"] == {"id": str(token.id), "name": "Inviter"}
+    assert entry["details"]["personal_token"] == {"id": str(token.id), "prefix": token.prefix}
     [shown] = (await api.get(f"{acme.path}/audit-log?action=user.invited", token=token.text)).json["logs"]
-    assert (shown["actor"]["email"], shown["details"]["personal_token"]["name"]) == (acme.people["admin"].email, "Inviter")
+    assert (shown["actor"]["email"], shown["details"]["personal_token"]["prefix"]) == (acme.people["admin"].email, token.prefix)
     data = await acme.webhook_events()
     assert all("personal_token" not in str(event) for event in data), "organizations tell their receivers what happened, not with what"
 

@@ -14,6 +14,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
+from tests.support.personal_tokens import add_personal_token
 from tests.support.services import add_api_resource, add_plan, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
 
@@ -90,6 +91,8 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
     await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", account.id)
     session = (await sign_in(ports, account)).session_id
     await sign_in_to(ports, pool, service, account)
+    await add_personal_token(ports, account, tenant.org, name="Ada's export")
+    await run_sql(pool, "update sessions set key_thumbprint = 'key of Ada' where service_id = %s", service)
     resource = await add_api_resource(pool, tenant.org, services=(service,))
     statements = {
         "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),

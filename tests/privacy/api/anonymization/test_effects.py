@@ -58,6 +58,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     counts = await count_rows(pool, user.id, *KEPT_TABLES)
     assert 0 not in {**counts, **await count_rows(pool, user.id, *DELETED_TABLES)}.values()
     entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
+    assert await columns_with(pool, "key of Ada") == {"sessions.key_thumbprint"}
     assert await columns_with(pool, EMAIL) >= {
         "users.email",
         "service_users.email",
@@ -86,7 +87,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
     remaining_entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
     assert set(entries) < set(remaining_entries), "entries stay"
-    for text in ("Ada's", "Lovelace", "images.example.com", "en-GB", "London", "ada-at-codehost", "ada-at-websuite"):
+    for text in ("Ada's", "Lovelace", "images.example.com", "en-GB", "London", "ada-at-codehost", "ada-at-websuite", "key of Ada"):
         assert await columns_with(pool, text) == set()
     await check_counts(pool)
     await deliver(ports)
@@ -203,6 +204,28 @@ async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, user:
     await acme.invite("guest@example.com", by="ada")
     await anonymize(api, user.id, acme.token("owner"))
     assert await acme.statuses() == {"guest@example.com": "pending"}
+
+
+async def test_personal_tokens_of_the_user_end(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+    """Their names, which could identify the user, are in no record of what was done with them."""
+    await add_webhook(acme.ports, acme.org, "https://hooks.example.com/")
+    await acme.set_role("owner", "ada", "admin")
+    choices = {"name": "Lovelace", "scopes": ["members:read", "members:write"], "org_slug": "acme"}
+    secrets = []
+    for _ in range(2):
+        answer = await api.post("/api/user/personal-tokens", choices, token=acme.token("ada"))
+        assert answer.status == 200, answer.text
+        secrets.append(answer.json["token"])
+    invitation = {"email": "guest@example.com", "role": "member"}
+    assert (await api.post(f"{acme.path}/invitations", invitation, token=secrets[0])).status == 200
+    assert (await api.delete(f"{acme.path}/personal-tokens/{answer.json['id']}", token=acme.token("owner"))).status == 204
+    exported = (await api.get(f"/api/privacy/export/{user.id}", token=acme.token("ada"))).json["personal_tokens"]
+    assert [(token["name"], token["ended_at"] is None) for token in exported] == [("Lovelace", True), ("Lovelace", False)]
+    assert await columns_with(pool, "Lovelace") == {"personal_tokens.name", "mails.secret"}
+    await anonymize(api, user.id, acme.token("owner"))
+    assert (await api.get(f"{acme.path}/members", token=secrets[0])).status == 401
+    assert await run_sql(pool, "select 1 from personal_tokens") == []
+    assert await columns_with(pool, "Lovelace") == set()
 
 
 async def test_service_accounts_of_the_user_stop(api: Api, acme: Tenant, platform: Platform) -> None:

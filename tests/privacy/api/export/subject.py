@@ -95,6 +95,20 @@ class Subject:
     async def add_consent(self, number: int, service: UUID) -> None:
         await add_consent(self.pool, service, self.account.id, FIRST_LOGIN + timedelta(days=number))
 
+    async def add_personal_token(self, number: int, org: UUID | None = None, **columns: Any) -> str:
+        """Add a token that was created on the day with this number, and acts in the organization, or on the user's own account."""
+        id_, day, end = uuid4(), FIRST_LOGIN + timedelta(days=number), FIRST_LOGIN + timedelta(days=364)
+        session = """
+            insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, ended_at, personal_token)
+            values (%s, %s, %s, %s, %s, %s, %s, true)"""
+        await run_sql(self.pool, session, id_, self.account.id, org, day, end, end, columns.get("ended_at"))
+        token = """
+            insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at, last_used_at)
+            values (%s, %s, %s, %s, 'gatehouse_pat_prefix', '{members:read,members:write}', %s, %s, %s)"""
+        token_hash = b"tokenhash" + id_.bytes
+        await run_sql(self.pool, token, id_, org, token_hash, f"Token {number}", day, end, columns.get("last_used_at"))
+        return str(id_)
+
 
 async def request_export(api: Api, user_id: object, token: str | None = None) -> Answer:
     return await api.get(f"/api/privacy/export/{user_id}", token=token)
@@ -110,3 +124,4 @@ async def add_all_data(subject: Subject, *services: UUID) -> None:
     await subject.add_mfa_event(0)
     await subject.add_passkey(0)
     await subject.add_email_change(0)
+    await subject.add_personal_token(0)

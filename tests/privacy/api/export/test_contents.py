@@ -23,6 +23,11 @@ from tests.support.refusals import refused
 from tests.support.services import add_api_resource, add_service
 from tests.support.tenants import Tenant
 
+LISTS = (
+    *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents"),
+    *("service_accounts", "personal_tokens"),
+)
+
 
 async def on_a_socket(app: QuartTrio, subject: Subject) -> Reply:
     """Request the export over a socket, which receives the response in many pieces."""
@@ -60,6 +65,8 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     robot = await add_service_account(user.pool, acme.org, user.account.id)
     await run_sql(user.pool, "update service_accounts set created_at = %s", FIRST_LOGIN)
     await add_service_account(user.pool, acme.org, acme.people["owner"].id)
+    used = await user.add_personal_token(0, acme.org, last_used_at=FIRST_LOGIN + timedelta(days=1))
+    ended = await user.add_personal_token(1, ended_at=FIRST_LOGIN + timedelta(days=2))
     package = await user.export()
     assert package == {
         "user_id": user.id,
@@ -130,6 +137,32 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
                 "created_at": day[0],
             }
         ],
+        "personal_tokens": [
+            {
+                "id": used,
+                "name": "Token 0",
+                "prefix": "gatehouse_pat_prefix",
+                "scopes": ["members:read", "members:write"],
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "created_at": day[0],
+                "expires_at": "2026-12-31T00:00:00Z",
+                "last_used_at": day[1],
+                "ended_at": None,
+            },
+            {
+                "id": ended,
+                "name": "Token 1",
+                "prefix": "gatehouse_pat_prefix",
+                "scopes": ["members:read", "members:write"],
+                "organization_id": None,
+                "organization_slug": None,
+                "created_at": day[1],
+                "expires_at": "2026-12-31T00:00:00Z",
+                "last_used_at": None,
+                "ended_at": day[2],
+            },
+        ],
     }
     assert list(package) == [
         *(
@@ -146,14 +179,14 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "email_changes",
             "consents",
             "service_accounts",
+            "personal_tokens",
         )
     ]
 
 
 async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents", "service_accounts")
-    assert [package[name] for name in lists] == [[]] * 8
+    assert [package[name] for name in LISTS] == [[]] * len(LISTS)
     assert package["login_events_count"] == 0
 
 
@@ -161,8 +194,7 @@ async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant,
     owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
     await add_all_data(owner, shop)
     package = await user.export()
-    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents", "service_accounts")
-    assert [package[name] for name in lists] == [[]] * 8
+    assert [package[name] for name in LISTS] == [[]] * len(LISTS)
 
 
 async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
@@ -172,7 +204,16 @@ async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
     )
     answer = await request_export(user.api, user.id, await user.token())
     assert user.account.password_hash is not None
-    for secret in (user.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):
+    for secret in (
+        user.account.password_hash,
+        "mfasecret",
+        "access",
+        "refresh",
+        "secret@example.com",
+        "public_key",
+        "credential",
+        "tokenhash",
+    ):
         assert secret not in answer.text
 
 
@@ -214,10 +255,11 @@ async def test_lists_of_several_batches_are_complete(
         await user.add_mfa_event(0, f"event {number}")
         await user.add_passkey(0)
         await user.add_email_change(0, new_email=f"n{number}@example.com")
+        await user.add_personal_token(0)
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
-        "service_accounts": 3,
+        **{"service_accounts": 3, "personal_tokens": 3},
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)
