@@ -132,7 +132,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         raise NoServiceAccountChanges
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old, role_of_caller = await lock_for(tx, caller, account_id)
+        old, role_of_caller = await lock_for(tx, caller, account_id, changes.owner_id)
         of_platform = old.org_id is None
         role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role, of_platform=of_platform)
         if not may_manage(role_of_caller, role):
@@ -175,12 +175,15 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
             await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
 
 
-async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
+async def lock_for(tx: Transaction, caller: Person, account_id: UUID, new_owner_id: UUID | Keep = KEEP) -> tuple[ServiceAccount, Role]:
     """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
 
     Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of `_lock_rights`.
     """
     role_of_caller = await _lock_rights(tx, caller)
+    if not isinstance(caller, Member) and not isinstance(new_owner_id, Keep):
+        # Lock order: users before service accounts. A service account of the platform locks the user on whom it acts, then itself.
+        await tx.accounts.lock_platform_owner(new_owner_id)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
     if not may_manage(role_of_caller, account.role):
         raise ServiceAccountAboveRole
