@@ -101,8 +101,10 @@ class HttpIssuerKeys(FetchedKeys):
         # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3).
         if metadata.get("issuer") != url or not isinstance(keys_url, str):
             return None
-        # `is_web_url` accepts http on the loopback interface. The guard refuses it, unless the operator allows it.
-        return await self._get_keys(keys_url) if len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
+        # Keys that come over http could be exchanged on their way. `is_web_url` accepts http on the loopback
+        # interface, and the guard refuses it, unless the operator allows it.
+        is_downgrade = url.startswith("https://") and not keys_url.startswith("https://")
+        return await self._get_keys(keys_url) if not is_downgrade and len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
 
 
 class _Party:

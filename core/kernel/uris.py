@@ -64,6 +64,11 @@ def is_on_loopback(uri: str) -> bool:
     return host_of(uri) in LOOPBACK
 
 
+def is_same_server(uri: str, other: str) -> bool:
+    """Return whether two URLs have the same host and port. All names of the loopback interface are one host."""
+    return _server_of(uri) == _server_of(other) is not None
+
+
 def add_parameters(uri: str, parameters: Mapping[str, str]) -> str:
     """Return the URI or path, which has no fragment, with these parameters added to its query."""
     return f"{uri}{'&' if '?' in uri else '?'}{urlencode(parameters)}"
@@ -114,6 +119,13 @@ def csp_source(uri: str) -> str:
     parts = urlsplit(uri)
     has_origin = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
     return f"{parts.scheme}:{f'//{parts.netloc.lower()}' if has_origin else ''}"
+
+
+def _server_of(uri: str) -> tuple[str, int | None] | None:
+    match _parts(uri):
+        case (scheme, str(host), port, _):
+            return "localhost" if host.lower() in LOOPBACK else host.lower(), port or _DEFAULT_PORTS.get(scheme)
+    return None
 
 
 def _without_loopback_port(uri: str) -> tuple[str, str] | None:

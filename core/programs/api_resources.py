@@ -52,9 +52,8 @@ async def create(
 ) -> ApiResource:
     """Create an API resource. No application may ask for it yet, and its policy admits anyone.
 
-    Raises: IdentifierInvalid, IdentifierReserved, IdentifierHostNotVerified, IdentifierTaken,
-    TooManyApiResources; the errors of `check_scopes`, `check_token_seconds` and
-    `organizations.lock_organization_for`.
+    Raises: IdentifierHostNotVerified, IdentifierTaken, TooManyApiResources; the errors of
+    `parse_identifier`, `check_scopes`, `check_token_seconds` and `organizations.lock_organization_for`.
     """
     resource_identifier = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
     checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()

@@ -44,7 +44,11 @@ class ApiResourceNotFound(NotFound):
 
 
 class IdentifierInvalid(Invalid):
-    """The identifier must start with https:// and have no user name, fragment or asterisk, or be urn:gatehouse:<organization id>:<name>."""
+    """Use an https:// URL of at most 255 characters with a valid host and port, and no user name, fragment or asterisk, or use a URN."""
+
+
+class IdentifierUrnInvalid(Invalid):
+    """A URN must be urn:gatehouse:<id of your organization, in lower case>:<name>. Names have 1 to 63 letters, digits, dots, - and _."""
 
 
 class IdentifierHostNotVerified(Invalid):
@@ -183,7 +187,7 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
 
     `issuer` is our base URL. Only an issuer on the loopback interface accepts APIs on it.
 
-    Raises: IdentifierInvalid, IdentifierReserved.
+    Raises: IdentifierInvalid, IdentifierUrnInvalid, IdentifierReserved.
     """
     canonical = uris.normalize(text)
     if canonical is None or len(text) > MAX_IDENTIFIER_LENGTH:
@@ -191,10 +195,12 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
     prefix = f"urn:gatehouse:{org_id}:"
     if canonical.startswith(prefix) and _URN_NAME.fullmatch(canonical.removeprefix(prefix)):
         return ResourceIdentifier(text, canonical, None)
+    if canonical.startswith("urn:"):
+        raise IdentifierUrnInvalid
     host = uris.host_of(text)
     if host is None or not uris.is_web_url(text):
         raise IdentifierInvalid
-    if uris.origin_of(canonical) == uris.origin_of(uris.normalize(issuer) or issuer):
+    if uris.is_same_server(text, issuer):
         raise IdentifierReserved
     if uris.is_on_loopback(text):
         if not uris.is_on_loopback(issuer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.applications.client_settings_rules import parse_keys, thumbprint
+from core.applications.client_settings_rules import ClientKeysInvalid, parse_keys, thumbprint
 from core.kernel import scannable_secrets
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
@@ -18,6 +18,7 @@ from core.programs.credentials_rules import (
     Credential,
     CredentialExpiryInvalid,
     CredentialFieldsInvalid,
+    CredentialKeyInvalid,
     CredentialKind,
     CredentialNotFound,
     TooManyCredentials,
@@ -40,8 +41,8 @@ async def add(
 ) -> tuple[Credential, str | None]:
     """Add a credential to a locked program. Return it, with the secret if it is one.
 
-    Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, TooManyCredentials, TooManyTrusts; the
-    errors of `client_settings_rules.parse_keys` and `ports.crypto.ClientAssertions.check_keys`.
+    Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, CredentialKeyInvalid, PrivateKeySent, TooManyCredentials,
+    TooManyTrusts.
     """
     now, kind = ports.clock.now(), request.kind
     has_key, has_trust = request.public_key is not None, request.trust is not None
@@ -77,8 +78,11 @@ async def add(
 
 
 def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
-    [parsed] = parse_keys([key])
-    ports.client_assertions.check_keys([parsed])
+    try:
+        [parsed] = parse_keys([key])
+        ports.client_assertions.check_keys([parsed])
+    except ClientKeysInvalid:
+        raise CredentialKeyInvalid from None
     return parsed
 
 

@@ -59,8 +59,12 @@ class CredentialFieldsInvalid(Invalid):
     """Send `public_key` for a key, `issuer` and `subject` for a pipeline, and neither for a secret."""
 
 
+class CredentialKeyInvalid(Invalid):
+    """The public key must be one JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519."""
+
+
 class IssuerInvalid(Invalid):
-    """The issuer must start with https:// and have a public host, and no user name, query or fragment. Gatehouse itself is not one."""
+    """The issuer must start with https:// and have no user name, query or fragment. Gatehouse must reach its host, and have another one."""
 
 
 class AudienceInvalid(Invalid):

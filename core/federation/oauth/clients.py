@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,9 @@ async def _authenticate_program(
     trusts = [credential for credential in stored if credential.trust is not None and credential.trust.issuer == issuer]
     if trusts and issuer is not None and issuer != base_url:
         return await _authenticate_pipeline(ports, trusts, issuer, assertion, limit)
+    is_own_assertion = issuer in (None, str(stored[0].client.client_id))
+    if not is_own_assertion and any(credential.trust is not None for credential in stored):
+        raise pipelines.PipelineTokenRefused("has another issuer than the credentials of this service account")
     return await _authenticate_by_key(ports, stored, assertion, base_url, limit)
 
 
@@ -153,13 +157,13 @@ async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping
     Raises: ClientAssertionInvalid.
     """
     keys, is_new = await ports.issuer_keys.get(issuer)
-    try:
+    with suppress(AssertionKeyUnknown):
         return ports.pipeline_tokens.read(token, keys)
-    except AssertionKeyUnknown:
-        newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys)
-        if newer is None:
-            raise
-        return ports.pipeline_tokens.read(token, newer)
+    newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys)
+    if newer is not None:
+        with suppress(AssertionKeyUnknown):
+            return ports.pipeline_tokens.read(token, newer)
+    raise pipelines.PipelineTokenRefused("is not signed with a key that its issuer publishes")
 
 
 async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:

@@ -13,6 +13,7 @@ from core.programs.api_resources_rules import (
     RESERVED_SCOPES,
     IdentifierInvalid,
     IdentifierReserved,
+    IdentifierUrnInvalid,
     ResourceIdentifier,
     ResourceScope,
     ResourceScopeReserved,
@@ -87,6 +88,17 @@ def test_an_identifier_is_an_https_url_or_a_urn_of_the_organization() -> None:
         "https:api.example.com",
         "https:///orders",
         "com.example.app:/orders",
+        f"https://api.example.com/{'a' * MAX_IDENTIFIER_LENGTH}",
+    ],
+)
+def test_other_uris_are_refused(text: str) -> None:
+    with pytest.raises(IdentifierInvalid):
+        parse_identifier(text, ORG, ISSUER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         f"urn:gatehouse:{UUID(int=1)}:orders",  # of another organization
         f"urn:gatehouse:{str(ORG).upper()}:orders",
         f"urn:gatehouse:{ORG}:",
@@ -94,11 +106,10 @@ def test_an_identifier_is_an_https_url_or_a_urn_of_the_organization() -> None:
         f"urn:gatehouse:{ORG}:a/b",
         f"urn:gatehouse:{ORG}:{'a' * 64}",
         f"urn:example:{ORG}:orders",
-        f"https://api.example.com/{'a' * MAX_IDENTIFIER_LENGTH}",
     ],
 )
-def test_other_uris_are_refused(text: str) -> None:
-    with pytest.raises(IdentifierInvalid):
+def test_other_urns_are_refused(text: str) -> None:
+    with pytest.raises(IdentifierUrnInvalid):
         parse_identifier(text, ORG, ISSUER)
 
 
@@ -117,8 +128,9 @@ def test_apis_on_the_loopback_interface_need_an_issuer_on_it(text: str) -> None:
     with pytest.raises(IdentifierInvalid):
         parse_identifier(text, ORG, ISSUER)
     assert parse_identifier(text, ORG, LOCAL).host is None
-    with pytest.raises(IdentifierReserved):
-        parse_identifier(f"{LOCAL}/api", ORG, LOCAL)
+    for own in (f"{LOCAL}/api", "http://localhost:8080/", "https://[::1]:8080/api"):
+        with pytest.raises(IdentifierReserved):
+            parse_identifier(own, ORG, LOCAL)
 
 
 def scopes(*names: str) -> list[ResourceScope]:

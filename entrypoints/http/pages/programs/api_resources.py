@@ -52,6 +52,7 @@ API: Final = "/api/organizations/<org_slug>/api-resources"
 API_OF_ONE: Final = f"{API}/<resource_id>"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.IdentifierInvalid: "identifier",
+    rules.IdentifierUrnInvalid: "identifier",
     rules.IdentifierReserved: "identifier",
     rules.IdentifierHostNotVerified: "identifier",
     rules.IdentifierTaken: "identifier",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from quart import Response
 
-from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent
+from core.applications.client_settings_rules import PrivateKeySent
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import rfc3339
 from core.programs import credentials_rules as rules
@@ -37,7 +37,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.IssuerInvalid: "issuer",
     rules.AudienceInvalid: "audience",
     rules.SubjectPatternInvalid: "subject",
-    ClientKeysInvalid: "public_key",
+    rules.CredentialKeyInvalid: "public_key",
     PrivateKeySent: "public_key",
 }
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]

@@ -127,6 +127,16 @@ async def test_a_token_of_one_issuer_never_passes_for_another(acme: Tenant, issu
         assert [(await ask(acme, account, token)).status for token in crossed] == [401] * len(crossed)
 
 
+async def test_the_reason_names_what_does_not_fit(acme: Tenant, issuer: Issuer, account: str, clock: FakeClock) -> None:
+    reasons = {
+        issuer.token(clock, iss=f"{issuer.address}/"): "has another issuer than the credentials of this service account",
+        issuer.token(clock, client_key("RS256", "stranger")): "is not signed with a key that its issuer publishes",
+        issuer.token(clock, sub="repo:evil/shop"): "has another audience or subject than the credentials of this service account",
+    }
+    for token, reason in reasons.items():
+        assert f"the pipeline's token {reason}." in (await ask(acme, account, token)).json["error_description"]
+
+
 async def test_metadata_of_one_issuer_never_stands_for_another(acme: Tenant, issuer: Issuer, account: str, clock: FakeClock) -> None:
     """Each failure is remembered for a minute, so that forged tokens cause no requests."""
     with Issuer() as other:

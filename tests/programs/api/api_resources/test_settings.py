@@ -12,6 +12,7 @@ from core.programs.api_resources_rules import (
     IdentifierHostNotVerified,
     IdentifierInvalid,
     IdentifierTaken,
+    IdentifierUrnInvalid,
     NoApiResourceChanges,
     ResourceScopeReserved,
     ResourceScopesInvalid,
@@ -102,7 +103,7 @@ async def test_defaults(acme: Tenant) -> None:
     ("changes", "refusal"),
     [
         ({"identifier": "http://api.example.com/"}, IdentifierInvalid),
-        ({"identifier": f"urn:gatehouse:{uuid4()}:orders"}, IdentifierInvalid),
+        ({"identifier": f"urn:gatehouse:{uuid4()}:orders"}, IdentifierUrnInvalid),
         ({"identifier": f"{BASE_URL.replace('http', 'https')}/api"}, IdentifierHostNotVerified),
         ({"identifier": f"{BASE_URL}/api"}, IdentifierInvalid),
         ({"identifier": "https://elsewhere.example/"}, IdentifierHostNotVerified),
@@ -140,7 +141,7 @@ async def test_fields_have_limits(acme: Tenant, changes: dict[str, Any]) -> None
 async def test_a_urn_of_the_organization_needs_no_domain(acme: Tenant, other_tenant: Tenant) -> None:
     urn = f"urn:gatehouse:{other_tenant.org}:orders"
     assert (await create(other_tenant, identifier=urn)).status == 201
-    assert message(await create(acme, identifier=urn)) == (400, IdentifierInvalid.__doc__)
+    assert message(await create(acme, identifier=urn)) == (400, IdentifierUrnInvalid.__doc__)
 
 
 @pytest.mark.parametrize("again", ["https://api.example.com", "https://api.example.com/", "https://API.EXAMPLE.com:443/"])

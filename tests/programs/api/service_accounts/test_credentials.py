@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent, thumbprint
+from core.applications.client_settings_rules import PrivateKeySent, thumbprint
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
 from core.kernel.values import digest, rfc3339
 from core.programs.credentials_rules import (
@@ -14,6 +14,7 @@ from core.programs.credentials_rules import (
     AudienceInvalid,
     CredentialExpiryInvalid,
     CredentialFieldsInvalid,
+    CredentialKeyInvalid,
     CredentialNotFound,
     IssuerInvalid,
     SubjectPatternInvalid,
@@ -143,8 +144,8 @@ async def test_the_number_of_trusts_is_limited(acme: Tenant) -> None:
         ({"kind": "federated"}, CredentialFieldsInvalid),
         ({**KEY, "public_key": {**PEM_KEY, "d": "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"}}, PrivateKeySent),
         ({**KEY, "public_key": {"kty": "oct", "k": "c2VjcmV0"}}, PrivateKeySent),
-        ({**KEY, "public_key": {"kty": "OKP", "crv": "Ed25519"}}, ClientKeysInvalid),
-        ({**KEY, "public_key": {"kty": "OKP", "crv": "Ed25519", "x": "short"}}, ClientKeysInvalid),
+        ({**KEY, "public_key": {"kty": "OKP", "crv": "Ed25519"}}, CredentialKeyInvalid),
+        ({**KEY, "public_key": {"kty": "OKP", "crv": "Ed25519", "x": "short"}}, CredentialKeyInvalid),
         ({"expires_at": "2026-03-14T15:09:26Z"}, CredentialExpiryInvalid),
         ({"expires_at": "2036-03-14T15:09:26Z"}, CredentialExpiryInvalid),
         ({**PIPELINE, "issuer": "http://issuer.example"}, IssuerInvalid),
