@@ -7,14 +7,12 @@ without a setting, is an error.
 """
 
 import argparse
-import ast
 import importlib
 import pkgutil
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -37,6 +35,7 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.http.pages.curl import operations_of
 from entrypoints.installation import read_meanings
 from entrypoints.settings import Settings
+from ops.docs.events import described_events, sentences
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ROOT / "docs/reference"
@@ -77,12 +76,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def sentences(text: str | None) -> str:
-    """Return the first paragraph of a docstring in one line, without references to the specification."""
-    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
-    return re.sub(r" \((?:security|decisions?|docs/)[^)]*\)", "", paragraph)
 
 
 # Settings
@@ -189,7 +182,7 @@ def error_messages() -> str:
 
 def events() -> str:
     """Return the table of events of each category, with the fields of their data."""
-    described = _described_events()
+    described = described_events()
     if missing := sorted(EVENT_KINDS.keys() - described.keys()):
         raise SystemExit(f"no function in core/*/events.py makes the events: {', '.join(missing)}")
     parts = []
@@ -203,111 +196,6 @@ def events() -> str:
             rows.append((f"`{kind.name}`", kind.target.value, where, "<br>or: ".join(texts), ", ".join(fields)))
         parts.append(f"## {category}\n\n{table(('event', 'target', 'where', 'when', 'fields of data'), rows)}")
     return "\n\n".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """A function that makes events, the functions that it can call, and the arguments that its caller passes, with the scope of each."""
-
-    function: ast.FunctionDef
-    functions: Mapping[str, ast.FunctionDef]
-    arguments: Mapping[str, tuple[ast.expr, "_Scope"]] = field(default_factory=dict)
-
-    def of_call(self, call: ast.Call, name: str) -> "_Scope":
-        """Return the scope of a function that this one calls."""
-        called = self.functions[name]
-        arguments = {parameter.arg: (value, self) for parameter, value in zip(called.args.args, call.args, strict=False)}
-        return _Scope(called, self.functions, arguments | {each.arg: (each.value, self) for each in call.keywords if each.arg})
-
-
-def _described_events() -> dict[str, tuple[list[str], list[str]]]:
-    """Return the docstrings and the fields of data by event name, read from the functions that make events."""
-    described: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    trees = [ast.parse(page.read_text("utf-8")) for page in sorted((ROOT / "core").rglob("events.py"))]
-    modules = [{node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)} for tree in trees]
-    imported = {name: function for module in modules for name, function in module.items()}
-    for module in modules:
-        for function in module.values():
-            for name, fields in _made_events(_Scope(function, imported | module)):
-                texts, known = described[name]
-                texts.extend(text for text in [sentences(ast.get_docstring(function))] if text not in texts)
-                known.extend(each for each in fields if each not in known)
-    return described
-
-
-def _made_events(scope: _Scope) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the fields of each event that a function makes, itself or by a function that it gives the name."""
-    for node in ast.walk(scope.function):
-        match node:
-            case ast.Call(func=ast.Name(id="Event"), args=[kind, *_]):
-                options = {option.arg: option.value for option in node.keywords}
-                fields = list(_fields(options.get("data") or options.get("details"), scope))
-                yield from ((name, fields) for name in _event_names(kind, scope))
-            case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str(name)), *_]) if (
-                called in scope.functions and name in EVENT_KINDS
-            ):
-                yield from _made_events(scope.of_call(node, called))
-            case _:
-                pass
-
-
-def _event_names(kind: ast.expr, scope: _Scope) -> list[str]:
-    arguments = [scope.arguments[node.id][0] for node in ast.walk(kind) if isinstance(node, ast.Name) and node.id in scope.arguments]
-    named = [name for node in (kind, *arguments) for name in _known_names(node)]
-    return named or _known_names(scope.function)  # of a function that makes several events, all names
-
-
-def _known_names(node: ast.AST) -> list[str]:
-    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return [text for text in texts if text in EVENT_KINDS]
-
-
-def _fields(value: ast.expr | None, scope: _Scope) -> Iterator[str]:
-    """Yield the keys of a dictionary expression in Markdown, following names, arguments and helper functions."""
-    match value:
-        case ast.Dict(keys=keys, values=values):
-            for key, item in zip(keys, values, strict=True):
-                if key is None:
-                    yield from _fields(item, scope)
-                elif isinstance(key, ast.Constant):
-                    yield f"`{key.value!s}`"
-        case ast.DictComp():
-            yield "changed fields"
-        case ast.BinOp(left=left, right=right):
-            yield from _fields(left, scope)
-            yield from _fields(right, scope)
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from _fields(body, scope)
-            yield from _fields(orelse, scope)
-        case ast.Name(id=name) if name in scope.arguments:
-            yield from _fields(*scope.arguments[name])
-        case ast.Name(id=name):
-            yield from _assigned(name, scope)
-        case ast.Call(func=ast.Name(id="field_changes"), args=arguments):
-            yield from (f"`{argument.value!s}`" for argument in arguments if isinstance(argument, ast.Constant))
-        case ast.Call(func=ast.Name(id=name)) if name in scope.functions:
-            helper = scope.of_call(value, name)
-            for node in ast.walk(helper.function):
-                if isinstance(node, ast.Return):
-                    yield from _fields(node.value, helper)
-        case _:
-            pass
-
-
-def _assigned(name: str, scope: _Scope) -> Iterator[str]:
-    for node in ast.walk(scope.function):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        for target in targets:
-            match target:
-                case ast.Name(id=found) if found == name:
-                    yield from _fields(node.value, scope)  # type: ignore[attr-defined]
-                case ast.Subscript(value=ast.Name(id=found), slice=ast.Constant(value=str(key))) if found == name:
-                    yield f"`{key}`"
-                case ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)]) if name in (first, second):
-                    items = getattr(node.value, "elts", [None, None])  # type: ignore[attr-defined]
-                    yield from _fields(items[0 if name == first else 1], scope)
-                case _:
-                    pass
 
 
 # Command line
