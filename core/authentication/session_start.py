@@ -13,6 +13,7 @@ from core.authentication.sessions_rules import NO_ENTITLEMENT, OpenIdSubject, Se
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from core.accounts.accounts_rules import Account
@@ -86,11 +87,11 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
 
 
-def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
-    """Return the first token pair of a session that is not a browser session."""
+def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str] | None = None) -> TokenPair:
+    """Return the first token pair of a session that is not a browser session. `scope` narrows the scopes of these tokens."""
     session, openid = signed_in.session, None
     if session.openid is not None:
-        openid = OpenIdSubject(session.openid, signed_in.user_facts.value if signed_in.user_facts else None, signed_in.nonce)
+        openid = OpenIdSubject(session.openid.narrow(scope), signed_in.user_facts.value if signed_in.user_facts else None, signed_in.nonce)
     subject = TokenSubject(
         session_id=session.id,
         user_id=session.user_id,

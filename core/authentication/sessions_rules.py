@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.authentication.openid_rules import OpenIdGrant, UserFacts
+    from core.authentication.tokens.dpop_rules import KeyBinding
     from core.kernel.principals import Caller, OrganizationStatus, Role, ServiceContext
     from core.kernel.values import Email
 
@@ -114,7 +115,7 @@ class Presenter:
     is_named: bool = False
     service_id: UUID | None = None  # None for the platform itself
     is_authenticated: bool = False
-    key_thumbprint: str | None = None  # of the key of its DPoP proof
+    key: KeyBinding | None = None  # of its DPoP proof
 
 
 UNNAMED_PRESENTER: Final = Presenter()

@@ -90,7 +90,7 @@ class PreAuthExpired(TokenExpired):
 
 
 class WrongToken(Unauthenticated):
-    """This is the wrong kind of token. Use a pre-auth token to continue a sign-in, and an access token for everything else."""
+    """This is the wrong kind of token. Use a pre-auth token to continue a sign-in, or an access token that was issued for this API."""
 
     token_sent = True
 

@@ -273,6 +273,16 @@ def rfc3339(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
+def read_time(value: object) -> datetime | None:
+    """Return the time (UTC) of a NumericDate (RFC 7519 section 2), or None if the value is not one."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 def new_id() -> uuid.UUID:
     """Return a random UUID (version 4, from the operating system's generator)."""
     return uuid.uuid4()

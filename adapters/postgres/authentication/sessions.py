@@ -271,7 +271,8 @@ def _presenter_values(presenter: Presenter) -> dict[str, object]:
         "is_named": presenter.is_named,
         "named_service_id": presenter.service_id,
         "is_authenticated": presenter.is_authenticated,
-        "key_thumbprint": presenter.key_thumbprint,
+        "key_thumbprint": None if presenter.key is None else presenter.key.thumbprint,
+        "binds_refresh_token": presenter.key is not None and presenter.key.binds_refresh_token,
     }
 
 
@@ -530,7 +531,8 @@ class Sessions(Repository):
                 returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug),
             extended as (
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at, (
-                    select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id))
+                    select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id)),
+                    key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
                           s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,

@@ -6,7 +6,6 @@ Sources: RFC 9449, RFC 3986 section 6.2, RFC 7638 (thumbprints of keys).
 from __future__ import annotations
 
 import hmac
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.errors import Invalid, Unauthenticated
-from core.kernel.values import base64url, digest, is_printable
+from core.kernel.values import base64url, digest, is_printable, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -276,10 +275,10 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
     target = get("htu")
     if not isinstance(target, str) or (normalized := normalize_url(target)) is None or normalized != normalize_url(sent.url):
         raise ProofInvalid("its htu must be the URL of the request")
-    issued_at = get("iat")
-    if not isinstance(issued_at, int | float) or isinstance(issued_at, bool) or not math.isfinite(issued_at):
+    issued_at = read_time(get("iat"))
+    if issued_at is None:
         raise ProofInvalid("its iat must be a number of seconds")
-    if abs(issued_at - now.timestamp()) > MAX_CLOCK_DIFFERENCE.total_seconds():
+    if abs(issued_at - now) > MAX_CLOCK_DIFFERENCE:
         raise ProofInvalid("its iat must be the present time")
     if access_token is not None:
         token_hash = get("ath")
@@ -288,10 +287,7 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
 
 
 def normalize_url(url: str) -> str | None:
-    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2).
-
-    A slash at the end does not count, as for our routes.
-    """
+    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2)."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -303,7 +299,7 @@ def normalize_url(url: str) -> str | None:
     if ":" in host:
         host = f"[{host}]"
     authority = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
-    path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)).rstrip("/")
+    path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)) or "/"
     return f"{scheme}://{authority}{path}"
 
 

@@ -19,7 +19,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT, split_scope
+from core.authentication.openid_rules import NO_GRANT
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -41,10 +41,11 @@ from core.federation.oauth.authorization_rules import (
     ClientIdMismatch,
     OrgOrServiceMissing,
     RedirectUriNotRegistered,
+    RequestedAccess,
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import AccessDenied, ResourceUnknown, ScopeNotGranted
+from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotGranted
 from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
 from core.kernel import principals, uris
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
@@ -201,7 +202,7 @@ async def exchange_code(
     code: str,
     redirect_uri: str | None,
     verifier: str | None,
-    resource: str | None,
+    requested: RequestedAccess,
     proof: ProofUse | None = None,
 ) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
@@ -212,12 +213,12 @@ async def exchange_code(
     those of the application's server say nothing about the user. If a code is presented a second
     time, the session that it started ends.
 
-    `resource` is None, or must be that of the authorization request (RFC 8707 section 2.2). With a
-    `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
+    `requested` must not go beyond the authorization request, and narrows the tokens that are returned.
+    With a `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
 
     Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
-    ResourceUnknown, NoAccessToResource.
+    ResourceNotGranted, ScopeNotGranted, NoAccessToResource.
     """
     if not client.authenticated:
         raise ClientInvalid
@@ -225,7 +226,7 @@ async def exchange_code(
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, resource, key)
+        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, requested, key)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
@@ -238,7 +239,7 @@ async def _redeem(
     code_hash: bytes,
     redirect_uri: str | None,
     verifier: str | None,
-    resource: str | None,
+    requested: RequestedAccess,
     key: KeyBinding | None,
 ) -> TokenPair:
     challenge = None
@@ -268,7 +269,7 @@ async def _redeem(
             if redeemed is not None:
                 if client.service is not None and client.service.client.required_acr is not None and not redeemed.browser.second_factor:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
-                require_granted(ports, redeemed.openid or NO_GRANT, resource)
+                require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
@@ -281,29 +282,33 @@ async def _redeem(
         raise AuthorizationCodeInvalid from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
-    return issue_first_tokens(ports, signed_in)
+    return issue_first_tokens(ports, signed_in, requested.scope)
 
 
-def require_granted(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
-    """Check that a token request names no other resource than the granted one, which must be usable now.
+def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
+    """Check that a token request does not go beyond the grant, and that the granted API resource is usable now.
 
-    Two spellings of an identifier are equal (RFC 3986 section 6.2).
-
-    Raises: ResourceUnknown, NoAccessToResource.
+    Raises: NoAccessToResource; the errors of `require_within`.
     """
-    require_same_resource(ports, grant, resource)
+    require_within(ports, grant, requested)
     if grant.api is not None and grant.api.token_seconds is None:
         raise NoAccessToResource
 
 
-def require_same_resource(ports: Ports, grant: OpenIdGrant, resource: str | None) -> None:
-    """Check that a token request names no other resource than the granted one. Raises: ResourceUnknown."""
-    if resource is None:
-        return
-    granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
-    canonical = uris.normalize(resource)
-    if granted is None or canonical is None or canonical != uris.normalize(granted):
-        raise ResourceUnknown
+def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
+    """Check that a token request names no other resource than the granted one, and not only scopes that were not granted.
+
+    Two spellings of an identifier are equal (RFC 3986 section 6.2).
+
+    Raises: ResourceNotGranted, ScopeNotGranted.
+    """
+    if requested.resource is not None:
+        granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
+        canonical = uris.normalize(requested.resource)
+        if granted is None or canonical is None or canonical != uris.normalize(granted):
+            raise ResourceNotGranted
+    if grant.names and not grant.narrow(requested.scope).names:
+        raise ScopeNotGranted
 
 
 def _grant_of(
@@ -347,31 +352,28 @@ async def refresh_tokens(
     caller: Caller,
     client: OAuthClient | None,
     refresh_token: str,
-    scope: str | None,
-    resource: str | None,
+    requested: RequestedAccess,
     proof: ProofUse | None = None,
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
-    `client` is None if the request names no client. `scope` narrows the scopes of these tokens (RFC
-    6749 section 6): scopes that were not granted are left out. `resource` must be the granted one.
-    With a `proof`, which was used up, the new access token is bound to its key. A refresh token that is
+    `client` is None if the request names no client. `requested` must not go beyond the grant, and narrows
+    the tokens that are returned. With a `proof`, which was used up, the new access token is bound to
+    its key, and so is the new refresh token unless the client proved who it is. A refresh token that is
     bound needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ResourceUnknown; ScopeNotGranted if no scope remains.
+    MembershipEnded, ResourceNotGranted, ScopeNotGranted.
     """
-    presenter = replace(_presenter(client), key_thumbprint=None if proof is None else proof.thumbprint)
-    narrower = None if scope is None else split_scope(scope)
-    if resource is not None or narrower is not None:  # checked before the token is used up
+    key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
+    presenter = replace(_presenter(client), key=key)
+    if requested != RequestedAccess():  # checked before the token is used up
         async with ports.storage.reading() as read:
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
-            require_same_resource(ports, grant, resource)
-            if grant.names and not grant.narrow(narrower).names:
-                raise ScopeNotGranted
+            require_within(ports, grant, requested)
     try:
-        return await sessions.refresh(ports, caller, refresh_token, presenter, narrower)
+        return await sessions.refresh(ports, caller, refresh_token, presenter, requested.scope)
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
             raise ClientInvalid from None

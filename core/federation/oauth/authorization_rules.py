@@ -52,7 +52,7 @@ class ClientIdMismatch(Invalid):
 
 
 class AuthorizationCodeInvalid(GrantInvalid):
-    """The code is unknown, expired or used, or was issued for another client, redirect_uri or code_challenge. Request a new code."""
+    """The code is unknown, expired or used, or is for another client, redirect_uri, code_challenge or DPoP key. Request a new code."""
 
 
 class RedirectUriMissing(Invalid):
@@ -182,6 +182,17 @@ class AuthorizationCode:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedAccess:
+    """The part of a grant that a token request asks for: its resource (RFC 8707 section 2.2), and fewer scopes (RFC 6749 section 6).
+
+    None stands for all that was granted. Scopes that were not granted are left out.
+    """
+
+    resource: str | None = None
+    scope: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RedeemedAuthorizationCode:
     """The browser session that a redeemed code was issued to, with its IP address and user agent, and the grant."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from core.kernel.errors import ClientInvalid
-from core.kernel.values import is_printable
+from core.kernel.values import is_printable, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from datetime import datetime
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2
 MAX_LIFETIME: Final = timedelta(minutes=10)
@@ -63,13 +63,3 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
     if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
         raise ClientAssertionInvalid(f"its jti must be a text with 1 to {MAX_ID_LENGTH} characters")
     return token_id, expires_at + LEEWAY
-
-
-def read_time(value: object) -> datetime | None:
-    """Return the time of a NumericDate (RFC 7519 section 2), or None if the value is not one."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return None
-    try:
-        return datetime.fromtimestamp(value, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from core.authentication.openid_rules import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, ProgramToken, ScopeNotAllowed
-from core.federation.oauth.openid_requests import ResourceUnknown
+from core.federation.oauth.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import principals, uris
 from core.kernel.api_scopes import ApiScope, in_order
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
@@ -38,7 +38,7 @@ async def issue(
     API, which only service accounts may call. A `proof` binds it to a key.
 
     Raises: ClientInvalid without credentials; ClientCredentialsRefused, OrganizationNotActive,
-    ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
+    ResourceMissing, ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
     """
     if client is None:
         raise ClientInvalid
@@ -52,7 +52,7 @@ async def issue(
     requested = None if scope is None else split_scope(scope)
     if resource is None or uris.normalize(resource) == uris.normalize(ports.tokens.api_audience):
         if program.kind is not ProgramKind.SERVICE_ACCOUNT:
-            raise ResourceUnknown
+            raise ResourceMissing if resource is None else ResourceUnknown
         scopes, lifetime = _narrow(_api_scopes(program), requested), ports.policy.access_token_ttl
         return _sign(ports, program, ports.tokens.api_audience, scopes, lifetime, binding)
     canonical = uris.normalize(resource) or refuse(ResourceUnknown)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from core.authentication.login_rules import SignedIn
     from core.authentication.sessions_rules import TokenPair
     from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
-    from core.federation.oauth.authorization_rules import AuthorizationRequest
+    from core.federation.oauth.authorization_rules import AuthorizationRequest, RequestedAccess
     from core.federation.oauth.device_flow_rules import DevicePoll
     from core.kernel.principals import Caller, ServiceContext
     from ports import Ports
@@ -133,7 +133,7 @@ async def redeem(
     device_code: str,
     client_id: UUID | None,
     code_verifier: str | None,
-    resource: str | None,
+    requested: RequestedAccess,
     proof: ProofUse | None = None,
 ) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
@@ -141,18 +141,19 @@ async def redeem(
     No client secret is needed. If the device sends a client id, it must be the one of the request.
     The code verifier must match the request's challenge, and be absent if there was none. `caller`
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
-    answered. With a `proof`, which was used up, all tokens are bound to its key.
+    answered. `requested` must not go beyond the approved request, and narrows the tokens that are
+    returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ResourceUnknown, NoAccessToResource, ProofMissing.
+    OrganizationNotActive, ResourceNotGranted, ScopeNotGranted, NoAccessToResource, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
-    oauth.require_same_resource(ports, poll.openid or NO_GRANT, resource)
+    oauth.require_within(ports, poll.openid or NO_GRANT, requested)
     account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
-    oauth.require_granted(ports, poll.openid or NO_GRANT, resource)
+    oauth.require_granted(ports, poll.openid or NO_GRANT, requested)
     key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
     person = Person(
         user_id=account.id,
@@ -167,7 +168,7 @@ async def redeem(
         signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
-    return issue_first_tokens(ports, signed_in)
+    return issue_first_tokens(ports, signed_in, requested.scope)
 
 
 def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: bool) -> tuple[Account, UUID]:

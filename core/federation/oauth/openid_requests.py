@@ -91,9 +91,17 @@ class IdTokenHintInvalid(AuthorizationRefused):
 
 
 class ResourceUnknown(AuthorizationRefused):
-    """The resource is unknown, or not one that this application may ask for. Leave it out, or send one that the documentation names."""
+    """This client may not ask for this resource, or there are several. Send one that an admin has allowed for it, and only one."""
 
     oauth_error = "invalid_target"
+
+
+class ResourceNotGranted(ResourceUnknown):
+    """This resource is not the granted one. Leave the resource out, or send the one of the authorization request."""
+
+
+class ResourceMissing(ResourceUnknown):
+    """Send the API resource in the parameter resource. Applications get no tokens of their own for the API of Gatehouse."""
 
 
 class ResourceScopeUnknown(AuthorizationRefused):
@@ -103,7 +111,7 @@ class ResourceScopeUnknown(AuthorizationRefused):
 
 
 class ScopeNotGranted(Invalid):
-    """These scopes were not granted with this refresh token. Leave the scope out, or send granted ones."""
+    """These scopes were not granted. Leave the scope out, or send granted ones."""
 
     oauth_error = "invalid_scope"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from core.federation.oauth.client_assertions_rules import LEEWAY, ClientAssertionInvalid, read_time
+from core.federation.oauth.client_assertions_rules import LEEWAY, ClientAssertionInvalid
+from core.kernel.values import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

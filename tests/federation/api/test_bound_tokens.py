@@ -102,6 +102,9 @@ async def test_wrong_proofs_are_refused_before_the_code_is_used(shop: BoundClien
         {"htu": f"{BASE_URL}/auth/par"},
         {"jti": ""},
         {"iat": LEFT_OUT},
+        {"iat": 10**400},
+        {"iat": float("nan")},
+        {"htu": f"{BASE_URL}{TOKEN}/"},
         {"headers": {"typ": "JWT"}},
     ]
     for changes in wrong:
@@ -128,6 +131,16 @@ async def test_the_refresh_tokens_of_a_public_client_need_its_key(phone: BoundCl
     assert (refreshed.status, refreshed.json["token_type"], claims(refreshed.json)["cnf"]) == (200, "DPoP", {"jkt": phone.key.thumbprint})
     # The family is still whole, and a second use with the key ends it.
     assert (await phone.refresh(refreshed.json["refresh_token"])).status == 200
+
+
+async def test_a_refresh_with_a_proof_binds_the_refresh_tokens_of_a_public_client(phone: BoundClient) -> None:
+    """RFC 9449 section 5."""
+    await phone.learn_nonce()
+    bearer = (await phone.party.exchange(await phone.party.code())).json
+    bound = (await phone.refresh(bearer["refresh_token"])).json
+    assert (bearer["token_type"], bound["token_type"]) == ("Bearer", "DPoP")
+    assert error(await phone.party.refresh(bound["refresh_token"])) == (400, "invalid_grant")
+    assert (await phone.refresh(bound["refresh_token"])).status == 200
 
 
 async def test_a_second_use_of_a_bound_refresh_token_ends_the_session_only_with_the_key(phone: BoundClient, clock: FakeClock) -> None:

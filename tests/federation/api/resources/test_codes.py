@@ -114,6 +114,14 @@ async def test_a_refresh_can_narrow_the_scopes(orders: OrdersClient) -> None:
     assert seen(await orders.refreshed(only_openid))[:3] == (ORDERS, f"{READ} {WRITE}", f"openid {READ} {WRITE}"), "the grant itself stays"
 
 
+async def test_a_token_request_can_narrow_the_scopes(orders: OrdersClient) -> None:
+    code = await orders.code(scope=f"openid {READ} {WRITE}")
+    assert error(await orders.party.exchange(code, scope="unknown email")) == "invalid_scope"
+    tokens = (await orders.party.exchange(code, scope=READ)).json
+    assert (seen(tokens)[:3], "id_token" in tokens) == ((ORDERS, READ, READ), False)
+    assert seen(await orders.refreshed(tokens))[:3] == (ORDERS, f"{READ} {WRITE}", f"openid {READ} {WRITE}"), "the grant itself stays"
+
+
 async def test_a_removed_scope_leaves_codes_and_refreshed_tokens(orders: OrdersClient) -> None:
     code = await orders.code(scope=f"{READ} {WRITE}")
     tokens = await orders.tokens(scope=f"{READ} {WRITE}")

@@ -8,11 +8,13 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.authentication.openid_rules import split_scope
 from core.authentication.sessions_rules import TokenPair
 from core.authentication.tokens import dpop
 from core.authentication.tokens.dpop_rules import ProofUse
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
+from core.federation.oauth.authorization_rules import RequestedAccess
 from core.federation.oauth.client_credentials_rules import ProgramToken
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
@@ -84,7 +86,7 @@ class TokenRequest(ClientRequest):
     device_code: Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
     redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
-    scope: Text | None = Field(None, description="With `refresh_token`: fewer scopes than were granted. Other scopes are left out.")
+    scope: Text | None = Field(None, description="Fewer scopes than were granted. Other scopes are left out.")
     resource: RepeatableText | None = Field(
         None, description="The granted resource, or none (RFC 8707). Another one is refused, and so are two."
     )
@@ -169,16 +171,17 @@ def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, 
 
 
 async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    requested = RequestedAccess(body.resource, None if body.scope is None else split_scope(body.scope))
     match grant:
         case "code":
             client = client or refuse(ClientInvalid)
             return await oauth.exchange_code(
-                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, body.resource, proof
+                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, requested, proof
             )
         case "refresh_token":
-            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", body.scope, body.resource, proof)
+            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", requested, proof)
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, body.resource, proof)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, requested, proof)
 
 
 @routes.post(REVOKE)
