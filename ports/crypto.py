@@ -136,18 +136,10 @@ class Tokens(Protocol):
         """Return the claims that `sign_id_token` signs."""
         ...
 
-    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
-        """Verify an access token of a user and return its claims (security J-1, J-2, J-3, J-7).
+    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+        """Verify an access token of a user or a program and return its claims (security J-1, J-2, J-3, J-7).
 
         A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
-        The token of a program is refused with WrongToken.
-
-        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
-        """
-        ...
-
-    def read_any(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
-        """Verify an access token of a user or a program and return its claims, as `read` does.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """

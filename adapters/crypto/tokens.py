@@ -236,17 +236,7 @@ class JwtTokens:
         }
         return self._sign(payload, LOGOUT_TOKEN)
 
-    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims:
-        """Verify an access token of a user and return its claims.
-
-        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
-        """
-        claims = self.read_any(token, now, for_any_audience=for_any_audience)
-        if not isinstance(claims, Claims):
-            raise WrongToken
-        return claims
-
-    def read_any(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.

@@ -36,11 +36,11 @@ async def authenticate(
     `allow_former_users` accepts users who have left the organization or the service of the token.
 
     Raises: NeedsPerson for a service account; the errors of `personal_tokens.authenticate`,
-    `dpop.read_any_token` and `sessions.load_person`.
+    `dpop.read_token` and `sessions.load_person`.
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate(ports, token, requirement, address=address, agent=agent)
-    claims = await dpop.read_any_token(ports, presented)
+    claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
     return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=allow_former_users)
@@ -55,7 +55,7 @@ async def authenticate_with_profile(
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_with_profile(ports, token, requirement, address=address, agent=agent)
-    claims = await dpop.read_any_token(ports, presented)
+    claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
     return await sessions.load_person_with_profile(ports, claims, presented.proof, address=address, agent=agent)
@@ -66,12 +66,12 @@ async def authenticate_member(
 ) -> OrganizationCaller:
     """Return the user or the service account that presents this access token, acting in the organization of `slug`.
 
-    Raises: the errors of `dpop.read_any_token`, `sessions.load_member`,
+    Raises: the errors of `dpop.read_token`, `sessions.load_member`,
     `personal_tokens.authenticate_member` and `service_account_callers.authenticate_member`.
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_member(ports, token, slug, requirement, address=address, agent=agent)
-    claims = await dpop.read_any_token(ports, presented)
+    claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_member(
             ports, claims, dpop.reading(ports, presented.proof), slug, requirement, address=address, agent=agent
@@ -93,7 +93,7 @@ async def authenticate_on_platform(
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.refuse_on_platform(ports, token)
-    claims = await dpop.read_any_token(ports, presented)
+    claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_on_platform(
             ports, claims, dpop.reading(ports, presented.proof), requirement, address=address, agent=agent

@@ -342,7 +342,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     Return whether it may, or None if the token has no live session.
     """
     try:
-        claims = await signing_keys.read_any_token(ports, token, for_any_audience=True)
+        claims = await signing_keys.read_token(ports, token, for_any_audience=True)
         session_id = claims.session_id if isinstance(claims, Claims) else None
     except (TokenExpired, TokenInvalid, WrongToken):  # a token that cannot be revoked is no error (RFC 7009 section 2.2)
         session_id = None

@@ -63,6 +63,7 @@ from core.tenancy.mail_server_rules import MailServer
 from core.tenancy.organizations_rules import Tier
 from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports
+from ports.crypto import Tokens
 from ports.observe import Clock, Metrics
 from ports.outside import EmailMessage, MailTransport
 from tests.fakes.installation import FakeInstallation
@@ -371,6 +372,13 @@ async def sign_in(
         impersonator_id=session.impersonator_id,
     )
     return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
+
+
+def user_claims(tokens: Tokens, token: str, now: datetime) -> Claims:
+    """Return the claims of the access token of a user."""
+    claims = tokens.read(token, now)
+    assert isinstance(claims, Claims)
+    return claims
 
 
 async def log_in(

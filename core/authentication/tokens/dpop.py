@@ -31,15 +31,14 @@ from core.authentication.tokens.dpop_rules import (
     parse_nonce,
     period_of_step,
 )
-from core.kernel.errors import WrongToken, refuse
-from core.kernel.principals import Claims
+from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from core.authentication.tokens.dpop_rules import NonceKey, PresentedToken, SentProof
-    from core.kernel.principals import ProgramClaims
+    from core.kernel.principals import Claims, ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 
@@ -111,18 +110,12 @@ async def _nonce_after_crash(ports: Ports) -> str:
     return await current_nonce(ports)
 
 
-async def read_token(ports: Ports, presented: PresentedToken) -> Claims:
-    """Return the claims of an access token of a user, as `read_any_token` does. Raises: WrongToken for a program's; its errors."""
-    claims = await read_any_token(ports, presented)
-    return claims if isinstance(claims, Claims) else refuse(WrongToken)
-
-
-async def read_any_token(ports: Ports, presented: PresentedToken) -> Claims | ProgramClaims:
+async def read_token(ports: Ports, presented: PresentedToken) -> Claims | ProgramClaims:
     """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
 
-    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_any_token`.
+    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
     """
-    claims = await signing_keys.read_any_token(ports, presented.text)
+    claims = await signing_keys.read_token(ports, presented.text)
     if presented.proof is None:
         if claims.key_thumbprint is not None:
             raise BoundTokenAsBearer

@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from core.authentication.tokens.signing_keys_rules import UnknownKey
-from core.kernel.errors import WrongToken, refuse
-from core.kernel.principals import SYSTEM, Claims
+from core.kernel.principals import SYSTEM
 from core.programs.api_resources_rules import MAX_TOKEN_SECONDS
 
 if TYPE_CHECKING:
-    from core.kernel.principals import PreAuthClaims, ProgramClaims
+    from core.kernel.principals import Claims, PreAuthClaims, ProgramClaims
     from ports import Ports
 
 
@@ -46,13 +45,7 @@ async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
     return key.kid
 
 
-async def read_token(ports: Ports, token: str) -> Claims:
-    """Return the claims of a user's access token. Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
-    claims = await read_any_token(ports, token)
-    return claims if isinstance(claims, Claims) else refuse(WrongToken)
-
-
-async def read_any_token(ports: Ports, token: str, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+async def read_token(ports: Ports, token: str, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
     """Return the claims of an access token of a user or a program.
 
     A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
@@ -61,10 +54,10 @@ async def read_any_token(ports: Ports, token: str, *, for_any_audience: bool = F
     """
     now = ports.clock.now()
     try:
-        return ports.tokens.read_any(token, now, for_any_audience=for_any_audience)
+        return ports.tokens.read(token, now, for_any_audience=for_any_audience)
     except UnknownKey:
         await _reload(ports, now)
-        return ports.tokens.read_any(token, now, for_any_audience=for_any_audience)
+        return ports.tokens.read(token, now, for_any_audience=for_any_audience)
 
 
 async def read_pre_auth(ports: Ports, token: str) -> PreAuthClaims:

@@ -108,6 +108,6 @@ async def _describe_program_token(ports: Ports, claims: ProgramClaims, base_url:
 async def _read(ports: Ports, token: str) -> Claims | ProgramClaims | None:
     """Return the claims of an access token, or None for any other text, which can be a refresh token."""
     try:
-        return await signing_keys.read_any_token(ports, token, for_any_audience=True)
+        return await signing_keys.read_token(ports, token, for_any_audience=True)
     except Unauthenticated:
         return None

@@ -8,8 +8,8 @@ from core.authentication.openid_rules import Scope
 from core.authentication.tokens import dpop
 from core.kernel import principals
 from core.kernel.api_scopes import ScopeInsufficient
-from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, refuse
-from core.kernel.principals import OrganizationStatus
+from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
+from core.kernel.principals import Claims, OrganizationStatus
 
 if TYPE_CHECKING:
     from core.authentication.tokens.dpop_rules import PresentedToken
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 async def load(ports: Ports, presented: PresentedToken) -> dict[str, Any]:
     """Return the claims that the application with this access token may see, as they are now.
 
-    Raises: SessionEnded, NotAnEndUser, OrganizationNotActive, ScopeInsufficient; the errors of
-    `dpop.read_token` and `dpop.reading`.
+    Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
+    ScopeInsufficient; the errors of `dpop.read_token` and `dpop.reading`.
     """
     claims, now = await dpop.read_token(ports, presented), ports.clock.now()
+    if not isinstance(claims, Claims):
+        raise WrongToken
     if Scope.OPENID not in claims.scope:
         raise ScopeInsufficient(Scope.OPENID)
     # The tokens of the platform's own frontend are for the API, and userinfo takes them too.

@@ -17,7 +17,7 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.dpop import BoundClient
 from tests.federation.api.relying import AUTHORIZE, TOKEN, RelyingParty, claims, give_consent, openid_tokens
 from tests.support.browser import FakeBrowser
-from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql
+from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql, user_claims
 from tests.support.direct import ask
 from tests.support.dpop import LEFT_OUT, proof_key
 from tests.support.tenants import Tenant
@@ -353,14 +353,16 @@ async def test_other_refusals_name_the_scheme_too(shop: BoundClient, pool: Pool,
 async def test_routes_of_an_organization_take_bound_tokens(acme: Tenant, ports: Ports, api: Api, shop: BoundClient) -> None:
     await shop.learn_nonce()
     for role in ("owner", "admin", "member"):
-        bound = ports.tokens.sign(replace(ports.tokens.read(acme.token(role), ports.clock.now()), key_thumbprint=shop.key.thumbprint))
+        unbound = user_claims(ports.tokens, acme.token(role), ports.clock.now())
+        bound = ports.tokens.sign(replace(unbound, key_thumbprint=shop.key.thumbprint))
         assert (await shop.get(acme.path, bound)).status == 200
         assert (await api.get(acme.path, token=bound)).status == 401
 
 
 async def test_selecting_an_organization_keeps_the_key(acme: Tenant, ports: Ports, shop: BoundClient) -> None:
     await shop.learn_nonce()
-    bound = ports.tokens.sign(replace(ports.tokens.read(acme.token("admin"), ports.clock.now()), key_thumbprint=shop.key.thumbprint))
+    unbound = user_claims(ports.tokens, acme.token("admin"), ports.clock.now())
+    bound = ports.tokens.sign(replace(unbound, key_thumbprint=shop.key.thumbprint))
     answer = await shop.get(f"{acme.path}/select", bound, method="POST")
     assert answer.status == 200, answer.text
     assert claims(answer.json)["cnf"] == {"jkt": shop.key.thumbprint}

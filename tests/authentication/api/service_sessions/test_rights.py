@@ -11,7 +11,7 @@ from entrypoints.http.edge.access import access_of
 from tests.accounts.profiles import NO_FIELDS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.proof.access.calls import routes
-from tests.support.builders import EMAIL, add_member, sign_in
+from tests.support.builders import EMAIL, add_member, sign_in, user_claims
 from tests.support.paths import PATH_VALUES, add_ruler, filled
 from tests.support.refusals import FORBIDDEN, UNAUTHORIZED, refused
 from tests.support.services import add_service, sign_in_to
@@ -29,7 +29,7 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
     in_shop, in_wiki, in_theirs = [await sign_in_to(ports, pool, service, shop.user) for service in (shop.id, wiki, twin_service)]
     own_session, org_session = await sign_in(ports, shop.user), await sign_in(ports, shop.user, shop.tenant.org)
     of_shop, of_wiki, of_plain, of_org = [
-        ports.tokens.read(session.access_token, ports.clock.now()) for session in (in_shop, in_wiki, own_session, org_session)
+        user_claims(ports.tokens, session.access_token, ports.clock.now()) for session in (in_shop, in_wiki, own_session, org_session)
     ]
     assert refused(await shop.profile({"access_token": in_shop.access_token + "x"})) == (401, "JWT_ERROR")
     for payload in (
@@ -61,7 +61,7 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
 
 async def test_organization_and_plan_claims_give_no_rights(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
     session = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
-    payload = tenants.ports.tokens.read(session.access_token, tenants.ports.clock.now())
+    payload = user_claims(tenants.ports.tokens, session.access_token, tenants.ports.clock.now())
     token = tenants.ports.tokens.sign(replace(payload, org="twin", org_id=other_tenant.org, service="other", plan="Gold"))
     profile = {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop", **NO_FIELDS, "pending_email": None}
     assert (await shop.profile({"access_token": token})).json == profile
