@@ -90,8 +90,23 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
         Role.MEMBER: _VIEWED_BY_MEMBERS,
     }
 )
-# An owner can grant a service account all capabilities by name, except these.
-NEVER_GRANTED: Final = frozenset({Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN})
+# The capabilities that an owner can grant a service account by name, with what they then allow: effects
+# that remain when the account is gone. No other one is ever granted.
+GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
+    {
+        Capability.MEMBERS_MANAGE: "Remove members, unblock users, send password resets, accept invitations, and revoke personal tokens.",
+        Capability.ROLES_MANAGE: "Change the roles of members.",
+        Capability.SERVICES_CREATE: "Create applications.",
+        Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
+        Capability.API_KEYS_MANAGE: "Create and delete API keys.",
+        Capability.END_USERS_MANAGE: "Assign users to applications.",
+        Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
+        Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
+        Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
+        Capability.PLATFORM_ORGANIZATIONS_MANAGE: "Approve, reject, suspend and activate organizations, and change their tiers.",
+        Capability.PLATFORM_USERS_MANAGE: "Deactivate users, end their sessions, send password resets, and remove second factors.",
+    }
+)
 
 
 # See security K-2.
@@ -605,11 +620,13 @@ def check_service_account(account: ServiceAccountCaller, requirement: Requiremen
 
     Raises: NeedsPerson, NotForServiceAccounts, ScopeInsufficient, checked in this order.
     """
-    is_granted = requirement.capability in account.granted - NEVER_GRANTED
+    capability = requirement.capability
+    is_grantable = capability is not None and capability in GRANTABLE
+    is_granted = is_grantable and capability in account.granted
     if requirement.scope is None or (requirement.needs_person and not is_granted):
         raise NeedsPerson
     if requirement.outlives and not is_granted:
-        raise NotForServiceAccounts(requirement.capability) if requirement.capability is not None else NeedsPerson()
+        raise NotForServiceAccounts(capability) if is_grantable and capability is not None else NeedsPerson()
     if requirement.scope not in account.scopes:
         raise ScopeInsufficient(requirement.scope)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.principals import CAPABILITIES, NEVER_GRANTED, Capability, Role, has_capability
+from core.kernel.principals import GRANTABLE, Capability, Role, has_capability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import datetime
     from uuid import UUID
 
@@ -181,10 +181,9 @@ def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Cap
     return frozenset(Capability(name) for name in distinct_names)
 
 
-def grantable_capabilities(role: Role | None) -> Sequence[Capability]:
+def grantable_capabilities(role: Role | None) -> list[Capability]:
     """Return the capabilities that can be granted to a service account with this role, or to one of the platform."""
-    of_role = CAPABILITIES[role] if role is not None else frozenset(right for right in Capability if right.is_of_platform)
-    return [capability for capability in Capability if capability in of_role - NEVER_GRANTED]
+    return [each for each in GRANTABLE if (each.is_of_platform if role is None else has_capability(role, each))]
 
 
 def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:

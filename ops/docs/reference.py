@@ -25,7 +25,7 @@ import core
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
-from core.kernel.principals import NEVER_GRANTED
+from core.kernel.principals import GRANTABLE
 from entrypoints.cli import main as command_line
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import access_of
@@ -234,10 +234,7 @@ def commands() -> str:
 # They act on the user who calls, so no grant opens them. The access matrix tests this.
 ONLY_FOR_USERS: Final = frozenset(
     {
-        "POST /api/organizations/<org_slug>/select",
-        "POST /api/organizations/<org_slug>/leave",
         "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview",
-        "POST /api/organizations/<org_slug>/services/<service_slug>/checkout",
         "POST /api/organizations/<org_slug>/smtp/test",
     }
 )
@@ -246,6 +243,11 @@ ONLY_FOR_USERS: Final = frozenset(
 def scopes() -> str:
     """Return the scopes of our own API."""
     return table(["scope", "allows"], [[f"`{scope}`", DESCRIPTIONS[scope].rstrip(".")] for scope in ApiScope])
+
+
+def capabilities_by_name() -> str:
+    """Return the capabilities that owners grant to service accounts by name."""
+    return table(["capability", "allows"], [[f"`{capability}`", allows.rstrip(".")] for capability, allows in GRANTABLE.items()])
 
 
 def routes_with_scopes() -> str:
@@ -258,10 +260,11 @@ def routes_with_scopes() -> str:
             continue
         required = access.requirement(method)
         capability = f"`{access.capability}`"
-        if required.scope is None or access.capability in NEVER_GRANTED or operation in ONLY_FOR_USERS:
+        by_name = required.needs_person or required.outlives
+        if required.scope is None or (by_name and access.capability not in GRANTABLE) or operation in ONLY_FOR_USERS:
             rows.append([f"`{method} {_shown(path)}`", "", capability, "no"])
         else:
-            how = "granted by name" if required.needs_person or required.outlives else "yes"
+            how = "granted by name" if by_name else "yes"
             rows.append([f"`{method} {_shown(path)}`", f"`{required.scope}`", capability, how])
     return table(["operation", "scope", "capability of the role", "service accounts"], rows)
 
@@ -277,7 +280,7 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "errors.md": {"error codes": error_codes, "error messages": error_messages},
     "events.md": {"events": events},
     "command-line.md": {"commands": commands},
-    "scopes.md": {"scopes": scopes, "routes": routes_with_scopes},
+    "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name, "routes": routes_with_scopes},
 }
 
 

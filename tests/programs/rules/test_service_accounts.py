@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.principals import CAPABILITIES, NEVER_GRANTED, Capability, Role
+from core.kernel.principals import CAPABILITIES, GRANTABLE, Capability, Role
 from core.programs.credentials_rules import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.service_accounts_rules import grantable_capabilities, may_manage
 
@@ -21,13 +21,11 @@ def test_a_member_cannot_manage_an_account_above_their_role(manager: Role, allow
     assert {role for role in Role if may_manage(manager, role)} == allowed
 
 
-def test_some_capabilities_are_never_granted() -> None:
+def test_a_capability_is_granted_only_within_the_role_or_the_platform() -> None:
     for role in Role:
-        assert set(grantable_capabilities(role)) == CAPABILITIES[role] - NEVER_GRANTED
-    of_platform = set(grantable_capabilities(None))
-    assert of_platform
-    assert all(capability.is_of_platform for capability in of_platform)
-    assert Capability.PLATFORM_OWN not in of_platform
+        assert set(grantable_capabilities(role)) == CAPABILITIES[role] & GRANTABLE.keys()
+    assert grantable_capabilities(Role.MEMBER) == []
+    assert grantable_capabilities(None) == [Capability.PLATFORM_ORGANIZATIONS_MANAGE, Capability.PLATFORM_USERS_MANAGE]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import NEVER_GRANTED, Capability, Permission, Role, has_capability
+from core.kernel.principals import GRANTABLE, Capability, Permission, Role, has_capability
 from core.tenancy.members_rules import grantable_roles
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -47,7 +47,7 @@ class Gain:
 
 def has_grant(robot: Robot, capability: Capability) -> bool:
     """Return whether an owner granted this capability by name. Without it, no effect outlives the account."""
-    return capability in robot.granted - NEVER_GRANTED
+    return capability in robot.granted & GRANTABLE.keys()
 
 
 def may_set_role(robot: Robot, gain: Gain) -> bool:

@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
-from core.kernel.principals import NEVER_GRANTED, OrganizationStatus, Permission, Role, has_capability
+from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
 from entrypoints.http.edge.access import Access, access_of
 from ops.docs.reference import ONLY_FOR_USERS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -154,10 +154,7 @@ REFUSES_INSIDE = {
 
 # Routes that refuse service accounts even if they are granted the capability.
 ACTS_ON_THE_USER = {
-    "POST /api/organizations/<org_slug>/select": "changes the session of the user",
-    "POST /api/organizations/<org_slug>/leave": "ends the membership of the user",
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
-    "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "begins a subscription of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
 }
 
@@ -171,6 +168,14 @@ REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 def test_the_reference_names_the_routes_that_no_grant_opens() -> None:
     assert ACTS_ON_THE_USER.keys() == ONLY_FOR_USERS
+
+
+async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:
+    of_owners = {Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN}
+    to_leave = {Capability.ORGANIZATION_VIEW}  # ends the membership of the user
+    rules = [access_of(view) for _, view in routes(app)]
+    needed = {rule.capability for rule in rules if rule.is_of_api and rule.outlives and rule.capability is not None}
+    assert needed - of_owners - to_leave == set(GRANTABLE)
 
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
@@ -265,7 +270,7 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
         return "403"
     elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
         return "403*"
-    if (access.needs_person or access.outlives) and capability not in robot.granted - NEVER_GRANTED:
+    if (access.needs_person or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
         return "403"
     return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
 

@@ -9,6 +9,7 @@ from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.authentication.tokens import personal_tokens
 from core.authentication.tokens import personal_tokens_rules as rules
 from core.authentication.tokens.personal_tokens_rules import NewPersonalToken
+from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, OrganizationStatus
 from core.tenancy import organizations
@@ -75,7 +76,7 @@ async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[s
         "typed": {"expires_in_days": str(rules.DEFAULT_DAYS), **typed},
         "org_slug": org_slug if role is not None else None,
         "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
-        "scopes": personal_tokens.available_scopes(role),
+        "scopes": {scope: DESCRIPTIONS[scope] for scope in personal_tokens.available_scopes(role)},
         "lifetimes": LIFETIMES,
     }
 

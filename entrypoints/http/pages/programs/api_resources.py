@@ -88,12 +88,19 @@ def _to_scopes(text: str) -> list[dict[str, str]]:
     return scopes
 
 
+def _lifetimes(seconds: str) -> list[tuple[str, str]]:
+    """Return the options for the lifetime of tokens, also for one that the API has set."""
+    if seconds in dict(LIFETIMES) or not isinstance(to_number(seconds), int):
+        return LIFETIMES
+    minutes, rest = divmod(int(seconds), 60)
+    return [*LIFETIMES, (seconds, f"{seconds} seconds" if rest else f"{minutes} minutes")]
+
+
 def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     seconds = str(typed.get("token_seconds") or rules.DEFAULT_TOKEN_SECONDS)
-    lifetimes = LIFETIMES if seconds in dict(LIFETIMES) else [*LIFETIMES, (seconds, f"{seconds} seconds")]
     return {
         "typed": {**typed, "token_seconds": seconds},
-        "lifetimes": lifetimes,
+        "lifetimes": _lifetimes(seconds),
         "list_path": organization_path("/api-resources"),
         "org_id": acting_member().acts_in.id,
     }

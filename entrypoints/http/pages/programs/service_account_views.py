@@ -9,8 +9,9 @@ from typing import Any, Final
 from quart import Response
 
 from core.accounts import platform_users
+from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.errors import Refusal
-from core.kernel.principals import Member, Role
+from core.kernel.principals import GRANTABLE, Member, Role
 from core.kernel.values import Page
 from core.programs import service_accounts
 from core.programs import service_accounts_rules as rules
@@ -120,8 +121,8 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
         "typed": typed,
         "roles": roles,
         "owners": no_change + owners,
-        "scopes": possible_scopes(of_platform=not isinstance(caller, Member)),
-        "grantable": grantable,
+        "scopes": {scope: DESCRIPTIONS[scope] for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
+        "grantable": {capability: GRANTABLE[capability] for capability in grantable},
         "list_path": path_of(),
     }
 
