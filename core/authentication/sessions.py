@@ -322,11 +322,11 @@ def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refus
         return RefreshTokenInvalid()
     if not token.fits:
         return RefreshTokenNotYours()
-    if not token.has_key:
-        return RefreshTokenBound()
-    if token.rotated_at is not None:
+    if token.rotated_at is not None:  # counts without the key too: the first user may have bound the session to their own key
         is_race = token.is_previous and token.rotated_at >= grace_start
         return RefreshTokenInvalid() if is_race else RefreshTokenReused()
+    if not token.has_key:
+        return RefreshTokenBound()
     if token.service_id is not None and not token.may_use_service:
         return RefreshTokenInvalid()
     if token.service_id is None and token.org_id is not None and token.role is None:

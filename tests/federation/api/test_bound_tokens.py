@@ -143,14 +143,25 @@ async def test_a_refresh_with_a_proof_binds_the_refresh_tokens_of_a_public_clien
     assert (await phone.refresh(bound["refresh_token"])).status == 200
 
 
-async def test_a_second_use_of_a_bound_refresh_token_ends_the_session_only_with_the_key(phone: BoundClient, clock: FakeClock) -> None:
+@pytest.mark.parametrize("with_key", [True, False])
+async def test_a_second_use_of_a_bound_refresh_token_ends_the_session(phone: BoundClient, clock: FakeClock, *, with_key: bool) -> None:
     tokens = await phone.tokens()
     newer = (await phone.refresh(tokens["refresh_token"])).json
     clock.advance(timedelta(seconds=20))
-    assert error(await phone.party.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
-    assert (await phone.get(USER, newer["access_token"])).status == 200
-    assert error(await phone.refresh(tokens["refresh_token"])) == (400, "invalid_grant")
+    again = await (phone if with_key else phone.party).refresh(tokens["refresh_token"])
+    assert error(again) == (400, "invalid_grant")
     assert (await phone.get(USER, newer["access_token"])).status == 401
+
+
+async def test_a_thief_cannot_take_a_session_over_with_a_key_of_their_own(phone: BoundClient, clock: FakeClock) -> None:
+    await phone.learn_nonce()
+    bearer = await phone.party.tokens()
+    stolen = (await phone.refresh(bearer["refresh_token"])).json
+    assert (await phone.get(USER, stolen["access_token"])).status == 200
+    clock.advance(timedelta(seconds=20))
+    assert error(await phone.party.refresh(bearer["refresh_token"])) == (400, "invalid_grant")
+    assert (await phone.get(USER, stolen["access_token"])).status == 401
+    assert error(await phone.refresh(stolen["refresh_token"])) == (400, "invalid_grant")
 
 
 async def test_a_confidential_client_can_change_its_key(shop: BoundClient) -> None:
