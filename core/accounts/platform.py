@@ -20,7 +20,7 @@ from core.accounts.platform_rules import (
     PlatformFigures,
     PlatformOwnerExists,
 )
-from core.kernel.errors import SessionEnded, refuse
+from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
 from core.kernel.values import digest
 
@@ -125,13 +125,13 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
 async def lock_rights(tx: Transaction, caller: PlatformCaller) -> None:
     """Keep the caller a platform owner, or a live service account of the platform, until the transaction ends (security Z-5).
 
-    Raises: NotAPlatformOwner; SessionEnded if the service account is no longer live.
+    Raises: NotAPlatformOwner; ProgramStopped if the service account is no longer live.
     """
     if isinstance(caller, Person):
         if not await tx.accounts.lock_platform_owner(caller.user_id):
             raise NotAPlatformOwner
     else:
-        await tx.service_accounts.lock_live(None, caller.account_id, caller.credential_id) or refuse(SessionEnded)
+        await tx.service_accounts.lock_live(None, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
 
 
 async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> tuple[Account | None, bool]:
@@ -139,7 +139,7 @@ async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: 
 
     Lock order: accounts by id, then service accounts. Two platform owners who act on each other lock the same two rows (security Z-6).
 
-    Raises: SessionEnded if the caller is a service account that is no longer live.
+    Raises: ProgramStopped if the caller is a service account that is no longer live.
     """
     if not isinstance(caller, Person):
         account = await tx.accounts.lock(user_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL
-from core.kernel.values import base64url, digest
+from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # client could be made to take a public key for it (RFC 8725 section 3.1).
 ASSERTION_ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 MAX_KEYS: Final = 20
+MAX_KID_LENGTH: Final = 255
 MAX_SECRET_OVERLAP: Final = 7 * 86400  # seconds
 MIN_TOKEN_SECONDS: Final = 60  # shorter ones would expire on their way
 # By key type: the members that make up the public key (RFC 7518 section 6, RFC 8037), and the algorithms.
@@ -34,7 +35,7 @@ _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"
 
 
 class ClientKeysInvalid(Invalid):
-    """The keys must be 1 to 20 public keys (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, each with its own kid."""
+    """The keys must be 1 to 20 public keys (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, each with its own printable kid."""
 
 
 class PrivateKeySent(Invalid):
@@ -108,6 +109,9 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
     members = {name: key[name] for name in (*_PUBLIC_MEMBERS[type_], "kid", "use", "alg") if name in key}
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
+    kid = texts.get("kid", "")
+    if len(kid) > MAX_KID_LENGTH or not is_printable(kid):
+        raise ClientKeysInvalid
     if not is_complete or texts.get("use", "sig") != "sig" or texts.get("alg", _ALGORITHMS[type_][0]) not in _ALGORITHMS[type_]:
         raise ClientKeysInvalid
     return texts

@@ -101,6 +101,12 @@ class SessionEnded(Unauthenticated):
     token_sent = True
 
 
+class ProgramStopped(Unauthenticated):
+    """The credential of this token has ended, or its service account has stopped. Ask an admin of the organization, or a platform owner."""
+
+    token_sent = True
+
+
 class ClientInvalid(Unauthenticated):
     """The client id is unknown, or the client secret is missing or wrong. Check the credentials of the application."""
 

@@ -60,7 +60,7 @@ class CredentialFieldsInvalid(Invalid):
 
 
 class CredentialKeyInvalid(Invalid):
-    """The public key must be one JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519."""
+    """The public key must be one JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, with a printable kid or none."""
 
 
 class IssuerInvalid(Invalid):

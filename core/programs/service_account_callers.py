@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from core.kernel import principals
 from core.kernel.api_scopes import ApiScope
-from core.kernel.errors import SessionEnded, refuse
+from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, RoleInsufficient, ServiceAccountCaller
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ async def authenticate_member(
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
-    Raises: SessionEnded if the account is not live; the errors of `principals.require_capability` and
+    Raises: ProgramStopped if the account is not live; the errors of `principals.require_capability` and
     `principals.check_service_account`.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
-            SessionEnded
+            ProgramStopped
         )
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     account = _to_caller(claims, context, address=address, agent=agent)
@@ -64,12 +64,12 @@ async def authenticate_on_platform(
 ) -> ServiceAccountCaller:
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
-    Raises: SessionEnded if the account is not live; NotAPlatformOwner for an account of an
+    Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
     organization; the errors of `principals.check_service_account`.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
-            SessionEnded
+            ProgramStopped
         )
     if context.org_id is not None:
         raise NotAPlatformOwner
@@ -81,10 +81,10 @@ async def authenticate_on_platform(
 async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading]) -> NoReturn:
     """Refuse a service account on a route about the caller's own user account.
 
-    Raises: SessionEnded if the account is not live, or else NeedsPerson.
+    Raises: ProgramStopped if the account is not live, or else NeedsPerson.
     """
     async with reading as read:
-        await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(SessionEnded)
+        await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(ProgramStopped)
     raise NeedsPerson
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core.accounts import own_account
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import principals
-from core.kernel.errors import SessionEnded, refuse
+from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import AddressNotVerified, Capability, Member, OrganizationNotFound, OrganizationStatus, Role
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
@@ -44,7 +44,7 @@ async def lock_organization_for(
     starts here, because the organization comes first in the lock order. With `inactive`, the
     organization may have any status.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; SessionEnded
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; ProgramStopped
     if the service account is no longer live.
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
@@ -52,7 +52,7 @@ async def lock_organization_for(
         membership = await tx.members.lock(organization.id, caller.user_id)
         role = None if membership is None else membership.role
     else:
-        role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(SessionEnded)
+        role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
     context = principals.require_capability(to_membership_state(organization, role), capability, inactive=inactive)
     return organization, context.role
 

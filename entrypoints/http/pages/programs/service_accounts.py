@@ -22,6 +22,7 @@ from entrypoints.http.pages.console import (
     redirect_with_notice,
     refused_console_page,
     shows,
+    to_model,
     wrong_field,
 )
 from entrypoints.http.pages.programs import credential_forms, service_account_views
@@ -154,7 +155,7 @@ async def save_resource(org_slug: str, account_id: str, resource_id: str) -> Res
     form = await read_console_form()
     listed, resource = await find(account_id), path_id(resource_id)
     try:
-        scopes = AccountResourceRequest(scopes=checked_names(form, SCOPE)).scopes
+        scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked_names(form, SCOPE)}).scopes
         await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "wrong_resource": resource, **await _resource_values(listed)}

@@ -78,6 +78,13 @@ async def test_a_refused_form_keeps_its_values(owner: FakeBrowser, pool: Pool) -
     assert not re.search(r'name="all_scopes"[^>]* checked', answer.text)
 
 
+async def test_a_scope_with_a_control_character_is_refused(owner: FakeBrowser, pool: Pool) -> None:
+    fields = {"name": "Robot", "role": "admin", "owner_id": await id_of(pool, "grace@example.com"), "all_scopes": "yes"}
+    one = leads_to(await owner.submit(f"{ORGANIZATION}/new", f"{ORGANIZATION}/new", **fields)).removesuffix("/credentials")
+    for path in (one, f"{one}/api-resources/{UUID(int=1)}"):
+        assert (await owner.submit(path, one, **{"scope:\0": "yes"})).status == 400
+
+
 async def test_an_admin_keeps_what_only_the_owner_can_grant(app: QuartTrio, owner: FakeBrowser, pool: Pool) -> None:
     fields = {"owner_id": await id_of(pool, "grace@example.com"), "all_scopes": "yes", "grant:members.manage": "yes"}
     forms = [{"name": role, "role": role, **fields} for role in ("admin", "owner")]
