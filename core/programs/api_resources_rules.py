@@ -44,7 +44,7 @@ class ApiResourceNotFound(NotFound):
 
 
 class IdentifierInvalid(Invalid):
-    """Use an https:// URL of at most 255 ASCII characters with a valid host and port, without user name, fragment and asterisk, or a URN."""
+    """Use an https:// URL of at most 255 ASCII characters with a valid host and port, without user name, fragment and *, or a URN."""
 
 
 class IdentifierUrnInvalid(Invalid):
