@@ -231,15 +231,6 @@ def commands() -> str:
 # Scopes
 
 
-# They act on the user who calls, so no grant opens them. The access matrix tests this.
-ONLY_FOR_USERS: Final = frozenset(
-    {
-        "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview",
-        "POST /api/organizations/<org_slug>/smtp/test",
-    }
-)
-
-
 def scopes() -> str:
     """Return the scopes of our own API."""
     return table(["scope", "allows"], [[f"`{scope}`", DESCRIPTIONS[scope].rstrip(".")] for scope in ApiScope])
@@ -251,22 +242,27 @@ def capabilities_by_name() -> str:
 
 
 def routes_with_scopes() -> str:
-    """Return the routes of organizations and of the platform, with the scope and the rights that a token needs."""
+    """Return the routes of organizations and of the platform, and those that personal access tokens can use, with what a token needs."""
     rows = []
     for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
         method, path = operation.split()
         access = access_of(view)
-        if access.capability is None or not access.is_of_api or method in ("HEAD", "OPTIONS"):
+        if not access.is_of_api or method in ("HEAD", "OPTIONS"):
             continue
         required = access.requirement(method)
-        capability = f"`{access.capability}`"
+        if access.capability is None and required.scope is None:
+            continue
         by_name = required.needs_person or required.outlives
-        if required.scope is None or (by_name and access.capability not in GRANTABLE) or operation in ONLY_FOR_USERS:
-            rows.append([f"`{method} {_shown(path)}`", "", capability, "no"])
-        else:
-            how = "granted by name" if by_name else "yes"
-            rows.append([f"`{method} {_shown(path)}`", f"`{required.scope}`", capability, how])
-    return table(["operation", "scope", "capability of the role", "service accounts"], rows)
+        rows.append(
+            [
+                f"`{method} {_shown(path)}`",
+                f"`{required.scope}`" if required.scope else "",
+                f"`{access.capability}`" if access.capability else "",
+                "no" if required.scope is None or not access.opens_to_service_accounts else "granted by name" if by_name else "yes",
+                "yes" if required.scope is not None and access.opens_to_personal_tokens else "no",
+            ]
+        )
+    return table(["operation", "scope", "capability of the role", "service accounts", "personal access tokens"], rows)
 
 
 def _shown(path: str) -> str:

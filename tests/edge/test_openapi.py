@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from quart_trio import QuartTrio
 
+from core.kernel.api_scopes import DESCRIPTIONS
 from entrypoints.cli import main
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import BLUEPRINTS
@@ -140,6 +141,14 @@ def test_every_error_has_the_standard_body() -> None:
     assert findings == []
 
 
+# Routes that read the credentials of OAuth clients and the token for the claims about a user themselves.
+OF_CLIENTS: Final[list[dict[str, list[str]]]] = [{"client": []}, {}]
+AUTHENTICATES_ITSELF: Final[dict[str, list[dict[str, list[str]]]]] = {
+    **dict.fromkeys(("/auth/token", "/auth/revoke", "/auth/introspect", "/auth/par"), OF_CLIENTS),
+    "/auth/userinfo": [{"bearer": ["openid"]}, {"dpop": ["openid"]}],
+}
+
+
 @pytest.mark.slow
 async def test_the_security_of_an_operation_is_that_of_its_decorators(app: QuartTrio) -> None:
     document = interface_description(app)
@@ -149,19 +158,34 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
         optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
-            scope = access.requirement(method).scope if access.is_of_api and not access.needs_person else None
-            expected = [{access.security: [scope] if scope else []}, *optional] if access.security else []
+            scope = access.requirement(method).scope if access.is_of_api else None
+            schemes = [access.security] if access.security else []
+            schemes += ["dpop"] if access.is_of_api else []
+            schemes += ["service_account"] if scope is not None and access.opens_to_service_accounts else []
+            schemes += ["personal_token"] if scope is not None and access.opens_to_personal_tokens else []
+            scopes = [scope.value] if scope else []
+            expected = AUTHENTICATES_ITSELF.get(path) or ([*({scheme: scopes} for scheme in schemes), *optional] if schemes else [])
             security = document["paths"][path][method.lower()].get("security", [])
             if security != expected:
                 findings.append(f"{method} {path}: {security}, not {expected}")
     assert findings == []
-    assert document["components"]["securitySchemes"] == {
+    schemes = document["components"]["securitySchemes"]
+    of_programs = {name: text for name, text in DESCRIPTIONS.items() if not name.startswith("account:")}
+    assert {name: {key: value for key, value in scheme.items() if key != "description"} for name, scheme in schemes.items()} == {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "dpop": {"type": "http", "scheme": "DPoP"},
+        "service_account": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/auth/token", "scopes": of_programs}}},
+        "personal_token": {"type": "http", "scheme": "bearer"},
+        "client": {"type": "http", "scheme": "basic"},
         "scim_token": {"type": "http", "scheme": "bearer"},
         "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header"},
         "cookie": {"type": "apiKey", "name": "gatehouse-session", "in": "cookie"},
         "billing_signature": {"type": "apiKey", "name": "billing-signature", "in": "header"},
     }
+    declared = [
+        (name, scope) for _, _, each in operations() for alternative in each.get("security", []) for name, scope in alternative.items()
+    ]
+    assert {scope for name, scopes in declared if name == "service_account" for scope in scopes} == of_programs.keys()
 
 
 # The errors of an operation: those that follow from its kind, and those of its use case.
@@ -366,7 +390,8 @@ def test_every_operation_describes_the_errors_that_it_can_give() -> None:
         expected = {"500"} | own.pop(f"{method} {path}", set())
         if "requestBody" in operation:
             expected |= BODY_ERRORS
-        if operation.get("security", [{"cookie": []}]) != [{"cookie": []}]:  # pages redirect to the sign-in page instead
+        # Pages redirect to the sign-in page instead, and clients of OAuth have errors of their own.
+        if operation.get("security", [{"cookie": []}]) not in ([{"cookie": []}], OF_CLIENTS):
             expected |= CALLER_ERRORS
         if missing := expected - operation["responses"].keys():
             findings.append(f"{method} {path}: {sorted(missing)}")

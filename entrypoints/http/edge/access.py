@@ -28,6 +28,7 @@ from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.principals import (
+    GRANTABLE,
     Capability,
     NotAPlatformOwner,
     OwnMembershipNotConfirmed,
@@ -69,6 +70,7 @@ class Access:
     applications: bool = False  # allowed with the token of an application (security J-9)
     permission: Permission | None = None  # required of an API key
     needs_person: bool = False  # a user with a session, and not a service account or a personal access token
+    only_users: bool = False  # needs a person because it acts on the user who calls, so that no grant opens it
     area: Area | None = None  # of the scope that tokens with scopes need, if no capability names the area
 
     @property
@@ -81,18 +83,35 @@ class Access:
         """Return whether the route is part of our own API, which is a protected resource (RFC 9728)."""
         return self.security == "bearer" and self.name != "pre_auth"
 
+    @property
+    def opens_to_service_accounts(self) -> bool:
+        """Return whether a service account can use the route, at least if an owner granted it the capability by name."""
+        if self.capability is None or self.only_users:
+            return False
+        return self.capability in GRANTABLE or not (self.needs_person or self.outlives)
+
+    @property
+    def opens_to_personal_tokens(self) -> bool:
+        """Return whether a personal access token can use the route."""
+        is_of_platform = self.capability is not None and self.capability.is_of_platform
+        return not (self.needs_person or is_of_platform)
+
     def requirement(self, method: str) -> Requirement:
-        """Return the requirement on a caller who sends a request with this method."""
+        """Return the requirement on a caller who sends a request with this method.
+
+        Its scope is that of the challenge, of the API description and of docs/reference/scopes.md.
+        """
         return _requirement(self, method not in SAFE_METHODS)
 
 
 @cache
 def _requirement(access: Access, changes: bool) -> Requirement:
     scope = None
-    if access.area is not None:
-        scope = find_scope(access.area, changes=changes)
-    elif access.capability is not None:
-        scope = scope_of(access.capability, changes=changes)
+    if access.opens_to_service_accounts or access.opens_to_personal_tokens:
+        if access.area is not None:
+            scope = find_scope(access.area, changes=changes)
+        elif access.capability is not None:
+            scope = scope_of(access.capability, changes=changes)
     return Requirement(
         capability=access.capability,
         scope=scope,
@@ -435,9 +454,24 @@ page_session = AccessDecorator(Access("page_session", "cookie"), _as_console_use
 platform_page = AccessDecorator(Access("platform_page", "cookie", outlives=True), _as_browser_of_platform_owner)
 
 
-def member(capability: Capability, *, outlives: bool | None = None, inactive: bool = False, needs_person: bool = False) -> AccessDecorator:
+def member(
+    capability: Capability,
+    *,
+    outlives: bool | None = None,
+    inactive: bool = False,
+    needs_person: bool = False,
+    only_users: bool = False,
+) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
-    access = Access("member", "bearer", capability=capability, outlives=outlives, inactive=inactive, needs_person=needs_person)
+    access = Access(
+        "member",
+        "bearer",
+        capability=capability,
+        outlives=outlives,
+        inactive=inactive,
+        needs_person=needs_person or only_users,
+        only_users=only_users,
+    )
     return AccessDecorator(access, _as_member)
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel
 from quart import Quart
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
-from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
 from core.kernel.display import PRODUCT
@@ -22,6 +21,7 @@ from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, scim_body, share_models
+from entrypoints.http.edge.openapi_security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.version import VERSION
 
@@ -34,7 +34,10 @@ _PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
 
 Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. Errors have one format outside of SCIM: `error` is a
-message for people, `error_code` is a stable code for programs."""
+message for people, `error_code` is a stable code for programs.
+
+Programs use service accounts or personal access tokens. Their tokens need the scope that an operation lists. The access token of a user's
+own session has no scopes, and needs none."""
 
 
 class Details(TypedDict, total=False):
@@ -66,6 +69,7 @@ class RouteDocs:
     api: Sequence[str] = ()
     form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
     errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
+    security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
     for_oauth: bool = False
     any_origin: bool = False
     for_both: bool = False  # programs and browsers
@@ -123,6 +127,11 @@ def succeeds_with_page(view: V) -> V:
 def speaks_oauth(view: V) -> V:
     """Mark a route for OAuth clients, which get errors in the format of OAuth (decision 94)."""
     return _document(for_oauth=True)(view)
+
+
+def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V]:
+    """Document the security schemes of a route that authenticates its callers itself, with the scopes that it needs."""
+    return _document(security=alternatives)
 
 
 def any_origin(view: V) -> V:
@@ -232,6 +241,7 @@ class Provider(OpenAPIProvider):
 
     def schema(self) -> dict[str, Any]:
         schema = super().schema()
+        schema["components"]["securitySchemes"] = SECURITY_SCHEMES
         schema["components"]["schemas"] |= ERROR_SCHEMAS
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
@@ -255,8 +265,8 @@ class Provider(OpenAPIProvider):
         operation["operationId"] = operation_id(rule)
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
         _complete_body(operation, docs)
-        if access.security is not None:
-            operation["security"] = _security(access, access.security, method)
+        if docs.security or access.security is not None:
+            operation["security"] = list(docs.security) or alternatives_of(access, method)
         errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
 
@@ -308,20 +318,6 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
             }
         },
     }
-
-
-def _security(access: Access, scheme: str, method: str) -> list[dict[str, list[str]]]:
-    """Return the alternatives that authenticate a caller, with the scope that tokens with scopes need.
-
-    An empty one stands for a caller without credentials.
-    """
-    scope = access.requirement(method.upper()).scope if access.is_of_api and not access.needs_person else None
-    alternatives: list[dict[str, list[str]]] = [{scheme: [] if scope is None else [scope.value]}]
-    if access.or_cookie:
-        alternatives.append({"cookie": []})
-    elif access.optional:
-        alternatives.append({})
-    return alternatives
 
 
 def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:
@@ -389,15 +385,6 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
         info=Info(title=PRODUCT, version=VERSION, description=ABOUT),
         servers=[{"url": "/"}],  # relative, so that the page calls the host it was loaded from
         tags=[Tag(name=name, description=description) for name, description in tags.items()],
-        security_schemes={
-            "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
-            "scim_token": HttpSecurityScheme(scheme="bearer"),
-            "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
-            "billing_signature": APIKeySecurityScheme(name="billing-signature", in_="header"),
-            # With https the name starts with `__Host-` (security G-2). The description is the same
-            # for all installations.
-            "cookie": APIKeySecurityScheme(name="gatehouse-session", in_="cookie"),
-        },
         conversion_preference="pydantic",
         openapi_provider_class=Provider,
     )

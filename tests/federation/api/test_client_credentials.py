@@ -284,7 +284,7 @@ async def test_every_scope_is_described_and_needed_by_a_route(app: QuartTrio) ->
         access_of(app.view_functions[rule.endpoint]).requirement(method).scope
         for rule in app.url_map.iter_rules()
         for method in rule.methods or ()
-        if access_of(app.view_functions[rule.endpoint]).is_of_api and not access_of(app.view_functions[rule.endpoint]).needs_person
+        if access_of(app.view_functions[rule.endpoint]).is_of_api
     }
     assert needed - {None} == set(ApiScope)
 

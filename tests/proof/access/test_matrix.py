@@ -13,7 +13,6 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
 from entrypoints.http.edge.access import Access, access_of
-from ops.docs.reference import ONLY_FOR_USERS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
 from tests.proof.access.robots import Robot
@@ -166,8 +165,8 @@ BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 17
 REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 
-def test_the_reference_names_the_routes_that_no_grant_opens() -> None:
-    assert ACTS_ON_THE_USER.keys() == ONLY_FOR_USERS
+async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> None:
+    assert ACTS_ON_THE_USER.keys() == {route for route, view in routes(app) if access_of(view).only_users}
 
 
 async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:

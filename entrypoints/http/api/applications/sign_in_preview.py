@@ -92,7 +92,7 @@ def _to_saml(preview: SamlPreview) -> SamlPreviewResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
-@member(Capability.SERVICES_MANAGE, needs_person=True)
+@member(Capability.SERVICES_MANAGE, only_users=True)
 @refuses(400)
 @validate_querystring(SignInPreviewQuery)
 @returns(SignInPreviewResponse)

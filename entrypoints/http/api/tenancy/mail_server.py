@@ -121,7 +121,7 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False, needs_person=True)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False, only_users=True)
 @returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.

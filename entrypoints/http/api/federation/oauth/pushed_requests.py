@@ -19,7 +19,8 @@ from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, TokenText
 from entrypoints.http.edge.context import app_context, ports
 from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.openapi import any_origin, refuses, speaks_oauth, takes
+from entrypoints.http.edge.openapi import any_origin, authenticates, refuses, speaks_oauth, takes
+from entrypoints.http.edge.openapi_security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.responses import returns
 
@@ -67,6 +68,7 @@ class PushedRequestResponse(ResponseModel):
 
 @routes.post(PAR_PATH)
 @application
+@authenticates(*CLIENT_SECURITY)
 @refuses(400, 401, 403, 404, 415, 429)
 @any_origin
 @speaks_oauth

@@ -30,7 +30,8 @@ from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, Res
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import take_poll_token
-from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth, takes
+from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
+from entrypoints.http.edge.openapi_security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.responses import returns
 
@@ -126,6 +127,7 @@ class RevocationRequest(ClientRequest):
 
 @routes.post(TOKEN)
 @application
+@authenticates(*CLIENT_SECURITY)
 @refuses(400, 401, 403, 415, 429)
 @any_origin
 @speaks_oauth
@@ -186,6 +188,7 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None, 
 
 @routes.post(REVOKE)
 @application
+@authenticates(*CLIENT_SECURITY)
 @refuses(400, 401, 415, 429)
 @any_origin
 @speaks_oauth
@@ -238,6 +241,7 @@ class IntrospectionResponse(ResponseModel):
 
 @routes.post(INTROSPECT)
 @application
+@authenticates(*CLIENT_SECURITY)
 @refuses(400, 401, 415, 429)
 @speaks_oauth
 @takes(IntrospectionRequest)

@@ -11,7 +11,7 @@ from core.kernel.errors import Invalid, Unauthenticated, refuse
 from entrypoints.http.edge.access import anyone, presented_token
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.openapi import any_origin, describes, refuses, speaks_oauth
+from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth
 
 routes = Blueprint("userinfo", __name__)
 
@@ -22,6 +22,7 @@ class TokenRepeated(Invalid):
 
 @routes.get(USERINFO_PATH)
 @anyone
+@authenticates({"bearer": ["openid"]}, {"dpop": ["openid"]})
 @any_origin
 @refuses(401, 403, 429)
 @speaks_oauth
@@ -37,6 +38,7 @@ async def get_userinfo() -> Response:
 
 @routes.post(USERINFO_PATH)
 @anyone
+@authenticates({"bearer": ["openid"]}, {"dpop": ["openid"]})
 @any_origin
 @refuses(400, 401, 403, 429)
 @speaks_oauth

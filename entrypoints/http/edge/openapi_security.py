@@ -1,0 +1,76 @@
+"""The security schemes of the API description, and those of a route. They follow from its access decorator."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from core.federation.oauth.clients_rules import TOKEN_PATH
+from core.kernel.api_scopes import DESCRIPTIONS, Area
+from entrypoints.http.edge.access import Access
+
+SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "An access token that is bound to no key.",
+    },
+    "dpop": {
+        "type": "http",
+        "scheme": "DPoP",
+        "description": "An access token that is bound to a key (RFC 9449). The header `DPoP` has a proof of the key for this request.",
+    },
+    "service_account": {
+        "type": "oauth2",
+        "description": "An access token that a service account gets with its credentials.",
+        "flows": {
+            "clientCredentials": {
+                "tokenUrl": TOKEN_PATH,
+                # The scopes of accounts are for personal access tokens only.
+                "scopes": {scope.value: text for scope, text in DESCRIPTIONS.items() if scope.area is not Area.ACCOUNT},
+            }
+        },
+    },
+    "personal_token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A personal access token, with which a program acts as a user.",
+    },
+    "client": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "The client id and a secret of an application, a service account or an API resource. They can also be in the body: "
+        "`client_id` with `client_secret`, or `client_assertion` (RFC 7523).",
+    },
+    "scim_token": {"type": "http", "scheme": "bearer", "description": "A SCIM token, with which a directory calls."},
+    "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header", "description": "An API key of a service."},
+    "billing_signature": {
+        "type": "apiKey",
+        "name": "billing-signature",
+        "in": "header",
+        "description": "The payment provider's signature over the body.",
+    },
+    # With https the name starts with `__Host-` (security G-2). The description is the same for all
+    # installations.
+    "cookie": {"type": "apiKey", "name": "gatehouse-session", "in": "cookie", "description": "A session on our own pages."},
+}
+# An OAuth client has its credentials in the header or in the body. A public client has none.
+CLIENT_SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = ({"client": []}, {})
+
+
+def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
+    """Return the alternatives that authenticate a caller, with the scope that tokens with scopes need.
+
+    An empty one stands for a caller without credentials.
+    """
+    if access.security is None:
+        return []
+    schemes, scopes = [access.security], []
+    if access.is_of_api:
+        schemes.append("dpop")
+        scope = access.requirement(method.upper()).scope
+        if scope is not None:
+            scopes.append(scope.value)
+            schemes += ["service_account"] if access.opens_to_service_accounts else []
+            schemes += ["personal_token"] if access.opens_to_personal_tokens else []
+    optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
+    return [*({scheme: scopes} for scheme in schemes), *optional]
