@@ -12,7 +12,7 @@ from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.profile_rules import NO_PROFILE
-from core.authentication.recent_sign_in_rules import SignInNotRecent
+from core.authentication.recent_sign_in_rules import require_recent
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
@@ -163,8 +163,7 @@ async def _check_own_deletion(read: Reading | Transaction, caller: Person, accou
     if owned := await read.privacy.list_owned_organizations(account.id):
         raise OwnerCannotDelete(owned)
     sign_in = await read.sessions.load_sign_in(caller.session_id, account.id)
-    if sign_in is None or not sign_in.is_recent(account, now):
-        raise SignInNotRecent
+    require_recent(sign_in, account, now)
     return account
 
 

@@ -19,6 +19,7 @@ from core.accounts.platform_rules import (
     NotPlatformOwner,
     PlatformFigures,
     PlatformOwnerExists,
+    PlatformOwnerNeedsPerson,
 )
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
@@ -139,11 +140,13 @@ async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: 
 
     Lock order: accounts by id, then service accounts. Two platform owners who act on each other lock the same two rows (security Z-6).
 
-    Raises: ProgramStopped if the caller is a service account that is no longer live.
+    Raises: PlatformOwnerNeedsPerson; ProgramStopped if the caller is a service account that is no longer live.
     """
     if not isinstance(caller, Person):
         account = await tx.accounts.lock(user_id)
         await lock_rights(tx, caller)
+        if account is not None and account.is_platform_owner:
+            raise PlatformOwnerNeedsPerson
         return account, True
     if caller.user_id < user_id:
         caller_is_owner = await tx.accounts.lock_platform_owner(caller.user_id)

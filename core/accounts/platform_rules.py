@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import Forbidden, Invalid, NotFound
 
 
 class PlatformOwnerExists(Invalid):
@@ -21,6 +21,10 @@ class AccountNotFound(NotFound):
 
 class AccountNotVerified(Invalid):
     """The email address of this account is not verified. Ask the user to open the link in the verification email first."""
+
+
+class PlatformOwnerNeedsPerson(Forbidden):
+    """This user is a platform owner. Only another platform owner can do this, and no service account."""
 
 
 class NotPlatformOwner(NotFound):

@@ -87,6 +87,7 @@ async def create(
         name=name,
         service_type=service_type,
         client_id=new_id(),
+        credential_id=new_id(),
         client_secret_hash=None,
         codehost_scopes=None,
         websuite_scopes=None,
@@ -184,9 +185,12 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
 async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
     """Save a changed service of a locked organization. Nothing is written if `new` equals `old`.
 
-    Sessions of OpenID Connect without a second factor that the service now requires end.
+    Sessions of OpenID Connect without a second factor that the service now requires end. Other keys, or
+    the loss of the secret, end the tokens that the service got for itself.
     """
     if new != old:
+        if _credentials(new) != _credentials(old):
+            new = replace(new, credential_id=new_id())
         new = replace(new, updated_at=now)
         await tx.services.save(new)
         if new.client.required_acr is not None and old.client.required_acr is None:
@@ -195,11 +199,16 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
+def _credentials(service: Service) -> tuple[object, ...]:
+    return service.client.jwks, service.client.jwks_uri, service.client_secret_hash
+
+
 async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0) -> str:
     """Replace the client secret of a confidential client and return it (decision 92).
 
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
-    working immediately. The secret before it always does.
+    working immediately, and so do the tokens that the application got for itself. The secret before it
+    always does.
 
     Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret; the errors of
     `organizations.lock_organization_for`.
@@ -215,7 +224,8 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
         former_hash, expires_at = None, None
         if overlap_seconds:
             former_hash, expires_at = service.client_secret_hash, now + timedelta(seconds=overlap_seconds)
-        service = replace(service, former_secret_hash=former_hash, former_secret_expires_at=expires_at)
+        credential_id = service.credential_id if overlap_seconds else new_id()
+        service = replace(service, credential_id=credential_id, former_secret_hash=former_hash, former_secret_expires_at=expires_at)
         await tx.services.save(replace(service, client_secret_hash=digest(secret), updated_at=now))
         tx.record(events.client_secret_rotated(service))
     return secret

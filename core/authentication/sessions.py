@@ -26,6 +26,7 @@ from core.authentication.sessions_rules import (
     RefreshTokenState,
     Session,
     SessionStart,
+    TokenNotRevocable,
     TokenPair,
     TokenSubject,
 )
@@ -340,12 +341,15 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     """End the session of a refresh or access token if the presenter may use the token (RFC 7009 section 2).
 
     Return whether it may, or None if the token has no live session.
+
+    Raises: TokenNotRevocable for the token of a program, which has no session.
     """
     try:
         claims = await signing_keys.read_token(ports, token, for_any_audience=True)
-        session_id = claims.session_id if isinstance(claims, Claims) else None
-    except (TokenExpired, TokenInvalid, WrongToken):  # a token that cannot be revoked is no error (RFC 7009 section 2.2)
+    except (TokenExpired, TokenInvalid, WrongToken):  # an invalid token is no error (RFC 7009 section 2.2)
         session_id = None
+    else:
+        session_id = claims.session_id if isinstance(claims, Claims) else refuse(TokenNotRevocable)
     async with ports.storage.transaction(by=caller) as tx:
         return await tx.sessions.revoke(session_id, digest(token), presenter, ports.clock.now())
 

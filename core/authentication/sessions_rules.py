@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from core.authentication.openid_rules import Authentication
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel import principals
-from core.kernel.errors import Unauthenticated
+from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
@@ -106,6 +106,12 @@ class Session:
     @property
     def authentication(self) -> Authentication:
         return Authentication(self.authenticated_at or self.created_at, self.provider, self.second_factor)
+
+
+class TokenNotRevocable(Invalid):
+    """The token of a program cannot be revoked by itself. Revoke the credential that it was issued for, or replace the client secret."""
+
+    oauth_error = "unsupported_token_type"
 
 
 @dataclass(frozen=True, slots=True)

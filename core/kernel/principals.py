@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Final
 from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
@@ -518,13 +518,13 @@ class AuthenticationInsufficient(Unauthenticated):
 
     oauth_error = "insufficient_user_authentication"  # RFC 9470 section 3
     token_sent = True
-    needed: ClassVar[Mapping[str, str]] = {}  # the parameters `acr_values` and `max_age` of the challenge
+    needed: Mapping[str, str] = {}  # the parameters `acr_values` and `max_age` of the challenge
 
 
 class MfaMissing(AuthenticationInsufficient):
     """You have enabled two-factor authentication since you signed in here. Sign in again to do this."""
 
-    needed: ClassVar[Mapping[str, str]] = {"acr_values": "mfa"}
+    needed: Mapping[str, str] = {"acr_values": "mfa"}
 
 
 class AddressNotVerified(Forbidden):

@@ -14,7 +14,7 @@ from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.access_rules import AccessPolicy, AccessSettings
 from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext
@@ -36,9 +36,9 @@ COLUMNS: Final = (
     "v.is_trusted, v.id_token_claims, v.post_logout_redirect_uris, v.backchannel_logout_uri, "
     "v.former_secret_hash, v.former_secret_expires_at, v.jwks, v.jwks_uri, v.accepts_token_endpoint_audience, "
     "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr, "
-    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens, v.always_ask_consent"
+    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens, v.always_ask_consent, v.credential_id"
 )
-COLUMN_COUNT: Final = 36
+COLUMN_COUNT: Final = 37
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 PROVEN_CLIENT: Final = """
     from client where client_secret_hash = any(%(secret_hashes)s)
@@ -79,6 +79,7 @@ def to_service(row: Row) -> Service:
         name=row[3],
         service_type=ServiceType(row[4]),
         client_id=row[5],
+        credential_id=row[36],
         client_secret_hash=row[6],
         codehost_scopes=_scopes(row[7]),
         websuite_scopes=_scopes(row[8]),
@@ -255,14 +256,14 @@ class Services(Repository):
                                   is_trusted, id_token_claims, post_logout_redirect_uris, backchannel_logout_uri, former_secret_hash,
                                   former_secret_expires_at, jwks, jwks_uri, accepts_token_endpoint_audience, access_token_seconds,
                                   refresh_token_seconds, enterprise, required_acr, require_pushed_authorization_requests,
-                                  dpop_bound_access_tokens, always_ask_consent)
+                                  dpop_bound_access_tokens, always_ask_consent, credential_id)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
                     %(updated_at)s, %(pkce_without_secret)s, %(access_policy)s, %(saml_self_enrolled)s, %(launch_url)s,
                     %(email_sign_in)s, %(is_trusted)s, %(id_token_claims)s, %(post_logout_redirect_uris)s, %(backchannel_logout_uri)s,
                     %(former_secret_hash)s, %(former_secret_expires_at)s, %(jwks)s, %(jwks_uri)s, %(accepts_token_endpoint_audience)s,
                     %(access_token_seconds)s, %(refresh_token_seconds)s, %(enterprise)s, %(required_acr)s,
-                    %(require_pushed_authorization_requests)s, %(dpop_bound_access_tokens)s, %(always_ask_consent)s)""",
+                    %(require_pushed_authorization_requests)s, %(dpop_bound_access_tokens)s, %(always_ask_consent)s, %(credential_id)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -283,7 +284,7 @@ class Services(Repository):
                 former_secret_hash = %(former_secret_hash)s, former_secret_expires_at = %(former_secret_expires_at)s,
                 jwks = %(jwks)s, jwks_uri = %(jwks_uri)s, accepts_token_endpoint_audience = %(accepts_token_endpoint_audience)s,
                 access_token_seconds = %(access_token_seconds)s, refresh_token_seconds = %(refresh_token_seconds)s,
-                enterprise = %(enterprise)s, required_acr = %(required_acr)s,
+                enterprise = %(enterprise)s, required_acr = %(required_acr)s, credential_id = %(credential_id)s,
                 require_pushed_authorization_requests = %(require_pushed_authorization_requests)s,
                 dpop_bound_access_tokens = %(dpop_bound_access_tokens)s, always_ask_consent = %(always_ask_consent)s
             where org_id = %(org_id)s and id = %(id)s""",
@@ -366,6 +367,7 @@ def _changeable(service: Service) -> dict[str, object]:
         "name": service.name,
         "service_type": service.service_type,
         "client_secret_hash": service.client_secret_hash,
+        "credential_id": service.credential_id,
         "codehost_scopes": _array(service.codehost_scopes),
         "websuite_scopes": _array(service.websuite_scopes),
         "officesuite_scopes": _array(service.officesuite_scopes),
@@ -383,16 +385,8 @@ def _changeable(service: Service) -> dict[str, object]:
         "backchannel_logout_uri": service.backchannel_logout_uri,
         "former_secret_hash": service.former_secret_hash,
         "former_secret_expires_at": service.former_secret_expires_at,
+        **{name: getattr(service.client, name) for name in CLIENT_SETTINGS},
         "jwks": None if service.client.jwks is None else Jsonb(service.client.jwks),
-        "jwks_uri": service.client.jwks_uri,
-        "accepts_token_endpoint_audience": service.client.accepts_token_endpoint_audience,
-        "access_token_seconds": service.client.access_token_seconds,
-        "refresh_token_seconds": service.client.refresh_token_seconds,
-        "enterprise": service.client.enterprise,
-        "required_acr": service.client.required_acr,
-        "require_pushed_authorization_requests": service.client.require_pushed_authorization_requests,
-        "dpop_bound_access_tokens": service.client.dpop_bound_access_tokens,
-        "always_ask_consent": service.client.always_ask_consent,
     }
 
 

@@ -92,7 +92,7 @@ class ProgramClients(Repository):
                 where a.id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and {OWNER_MAY_OWN}
                 union all
                 select client_id, org_id from services
-                where client_id = %(client_id)s and client_id = %(credential_id)s and client_secret_hash is not null)
+                where client_id = %(client_id)s and credential_id = %(credential_id)s and client_secret_hash is not null)
             select 1
             from program p left join organizations o on o.id = p.org_id
             left join (api_resources r join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id)

@@ -15,7 +15,7 @@ from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNoti
 from core.accounts.own_account import lock_own_account
 from core.applications.api_keys_rules import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.recent_sign_in_rules import SignInNotRecent
+from core.authentication.recent_sign_in_rules import require_recent
 from core.authentication.tokens.personal_tokens_rules import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
@@ -153,9 +153,7 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
 
 
 async def _require_recent_sign_in(read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
-    sign_in = await read.sessions.load_sign_in(caller.session_id, account.id)
-    if sign_in is None or not sign_in.is_recent(account, now):
-        raise SignInNotRecent
+    require_recent(await read.sessions.load_sign_in(caller.session_id, account.id), account, now)
 
 
 def _check_scopes(scopes: frozenset[ApiScope], role: Role | None) -> None:

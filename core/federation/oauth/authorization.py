@@ -385,7 +385,7 @@ async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None,
 
     Tokens of other clients are not revoked.
 
-    Raises: ClientInvalid if nothing was revoked because a client secret was missing: the secret of
+    Raises: TokenNotRevocable; ClientInvalid if nothing was revoked because a client secret was missing: the secret of
     the client in the request or, if the request names none, of the client that got the token.
     """
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))

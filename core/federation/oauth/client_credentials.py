@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.authentication.openid_rules import split_scope
 from core.authentication.tokens import dpop
-from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, ProgramToken, ScopeNotAllowed
+from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
 from core.federation.oauth.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import principals, uris
 from core.kernel.api_scopes import ApiScope, in_order
@@ -63,7 +63,7 @@ async def issue(
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:
-    """Return an application as a program. Its client id stands for its secret and its keys, which have no ids.
+    """Return an application as a program.
 
     Raises: ClientCredentialsRefused if it has not proven who it is.
     """
@@ -72,7 +72,7 @@ def _to_program(client: OAuthClient) -> ProgramClient:
     return ProgramClient(
         kind=ProgramKind.APPLICATION,
         client_id=client.service.client_id,
-        credential_id=client.service.client_id,
+        credential_id=client.service.credential_id,
         org_id=client.context.org_id,
         org_slug=client.context.org_slug,
         status=client.context.status,
@@ -87,12 +87,12 @@ def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
 
 
 def _narrow(allowed: Iterable[str], requested: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the requested scopes, or all allowed ones, in their order. Raises: ScopeNotAllowed."""
+    """Return the requested scopes, or all allowed ones, in their order. Raises: ScopeNotAllowed, NoScope."""
     names = tuple(allowed)
     if requested is not None and not set(requested) <= set(names):
         raise ScopeNotAllowed
     scope = names if requested is None else tuple(name for name in names if name in requested)
-    return scope or refuse(ScopeNotAllowed)
+    return scope or refuse(NoScope)
 
 
 def _sign(

@@ -19,6 +19,10 @@ class ScopeNotAllowed(Invalid):
     oauth_error = "invalid_scope"
 
 
+class NoScope(ScopeNotAllowed):
+    """This client has no scopes there. Ask an admin to grant some, or send an API resource where it has some in the parameter resource."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramToken:
     """An access token of a program, its lifetime in seconds and its scopes. With `is_bound`, each use needs a DPoP proof (RFC 9449)."""

@@ -20,6 +20,7 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         name="Shop",
         service_type=ServiceType.WEB,
         client_id=uuid4(),
+        credential_id=uuid4(),
         client_secret_hash=digest("secret"),
         codehost_scopes=("read:user", "user:email"),
         websuite_scopes=("openid",),

@@ -189,6 +189,11 @@ async def test_a_service_account_of_the_platform_calls_platform_routes(platform:
     await run_sql(pool, "update service_accounts set granted = '{platform_organizations.manage}'")
     assert (await api.post(suspend, {"reason": "x"}, token=token)).status == 200
     assert refused(await api.get(f"{acme.path}/members", token=token)) == FORBIDDEN
+    await run_sql(pool, "update service_accounts set granted = '{platform_users.manage}', scopes = null")
+    manager = await robot.token()
+    for method, path in (("DELETE", "mfa"), ("POST", "end-sessions"), ("POST", "password-reset"), ("POST", "deactivate")):
+        answer = await api.call(method, f"/api/platform/users/{platform.account.id}/{path}", {"reason": "x"}, token=manager)
+        assert refused(answer) == FORBIDDEN, f"{path}: it manages no platform owners"
     await run_sql(pool, "update users set is_platform_owner = false")
     assert refused(await api.get("/api/platform/users/search?email=a", token=token)) == UNAUTHORIZED
 
@@ -251,6 +256,44 @@ async def test_programs_get_tokens_for_an_api_resource(acme: Tenant, robot: Prog
     assert error(await shop.ask()) == (400, "invalid_target"), "our own API is for service accounts"
     await run_sql(pool, "update services set service_type = 'spa', client_secret_hash = null")
     assert error(await shop.ask(resource=urn, client_secret=None)) == (400, "unauthorized_client")
+
+
+async def test_the_tokens_of_an_application_end_with_its_secret_and_its_keys(acme: Tenant, pool: Pool) -> None:
+    service = await add_service(pool, acme.org)
+    [(client_id,)] = await run_sql(pool, "select client_id from services")
+    urn = f"urn:gatehouse:{acme.org}:orders"
+    resource = await add_api_resource(pool, acme.org, urn, scopes={"read": "Read"})
+    await run_sql(pool, "insert into api_resource_clients values (%s, %s, %s, '{read}', now())", acme.org, resource, service)
+    orders = await add_credential(pool, acme.api, resource, acme.org)
+    path, secret = f"{acme.path}/services/shop", "a client secret"
+
+    async def change(method: str, suffix: str, body: dict[str, Any]) -> Answer:
+        answer = await acme.api.call(method, path + suffix, body, token=acme.token("admin"))
+        assert answer.status == 200, answer.text
+        return answer
+
+    async def token() -> str:
+        return await Program(acme.api, client_id, secret, client_id).token(resource=urn)
+
+    for suffix, body, ends in (
+        ("/rotate-secret", {"overlap_seconds": 60}, False),
+        ("/rotate-secret", {}, True),
+        ("", {"jwks": {"keys": [client_key("ES256").jwk]}}, True),
+        ("", {"name": "Store"}, False),
+        ("", {"jwks": None}, True),
+    ):
+        text = await token()
+        assert (await introspect(orders, text))["active"]
+        answer = await change("POST" if suffix else "PATCH", suffix, body)
+        secret = answer.json.get("client_secret", secret)
+        assert (await introspect(orders, text))["active"] != ends, (suffix, body)
+    answer = await acme.api.call(
+        "POST",
+        "/auth/revoke",
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+        raw=urlencode({"token": await token(), "client_id": str(client_id), "client_secret": secret}).encode(),
+    )
+    assert error(answer) == (400, "unsupported_token_type")
 
 
 async def test_an_api_resource_gets_no_token_for_itself(acme: Tenant, pool: Pool) -> None:

@@ -708,6 +708,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
             name=f"{slug.title()} {kind.title()}",
             service_type=ServiceType.WEB,
             client_id=new_id(),
+            credential_id=new_id(),
             client_secret_hash=digest(f"{secret} {kind}"),
             codehost_scopes=(f"{slug}:read",),
             websuite_scopes=(f"{slug}:mail",),

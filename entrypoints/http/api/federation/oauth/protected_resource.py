@@ -4,6 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication.openid_rules import API_PATH
+from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
 from core.kernel.api_scopes import ApiScope
 from core.kernel.display import PRODUCT
 from entrypoints.http.edge.access import operations
@@ -23,6 +24,7 @@ class ProtectedResourceResponse(ResponseModel):
     authorization_servers: list[str] = Field(description="The issuer of its access tokens.")
     scopes_supported: list[str] = Field(description="The scopes of the API.")
     bearer_methods_supported: list[str] = Field(description="Tokens are accepted in the header `Authorization` only.")
+    dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs, which bound tokens need (RFC 9449).")
     resource_name: str = Field(description="The name of the API.")
     resource_documentation: str = Field(description="The URL of its documentation.")
 
@@ -42,6 +44,7 @@ async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]
         authorization_servers=[base],
         scopes_supported=[*ApiScope],
         bearer_methods_supported=["header"],
+        dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         resource_name=PRODUCT,
         resource_documentation=f"{base}/docs",
     )
