@@ -96,6 +96,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
     with_token = {kind.__name__ for kind in REFUSALS if issubclass(kind, Unauthenticated) and kind.token_sent}
     assert with_token == {
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
+        "ProgramStopped",
         *("ScimTokenInvalid", "PersonalTokenInvalid"),
         *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
