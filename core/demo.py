@@ -1,4 +1,4 @@
-"""Demo data to try Gatehouse with: two organizations with members, services, a plan, an API key and end users (`gatehouse demo`).
+"""Demo data to try Gatehouse with: two organizations with members, services, programs and end users (`gatehouse demo`).
 
 Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot
 be shown again are replaced. All changes are one transaction. If the demo data cannot be created,
@@ -24,7 +24,7 @@ from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.authentication.sessions_rules import SessionStart
 from core.billing import subscriptions
-from core.demo_rules import Application, Demo, DemoRefused, DemoServiceAccount, DemoUser, Tenant
+from core.demo_rules import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
@@ -35,7 +35,8 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Refusal
 from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
-from core.programs import service_accounts
+from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
+from core.programs.api_resources_rules import ResourceScope
 from core.programs.credentials_rules import CredentialKind, NewCredential
 from core.programs.service_accounts import NewServiceAccount
 from core.programs.service_accounts_rules import MAX_ACCOUNTS
@@ -65,6 +66,10 @@ WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY_NAME: Final = "Demo"
 PLAN_NAME: Final = "Professional"
 ROBOT_NAME: Final = "Member report"
+RESOURCE_NAME: Final = "Orders API"
+RESOURCE_URN: Final = "urn:gatehouse:{org_id}:orders"
+READ_ORDERS: Final = "orders:read"
+RESOURCE_SCOPES: Final = (ResourceScope(READ_ORDERS, "Read orders."), ResourceScope("orders:write", "Create and change orders."))
 # The webhook has a URL in a reserved domain. The user may change it.
 WEBHOOK_NAME: Final = "Demo"
 WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"
@@ -240,7 +245,8 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
     plan = await _ensure_plan(seeding, caller, web.service, f"price_{slug}_professional")
     key_id, key = await _replace_api_key(seeding, caller, web.service)
-    robot = await _replace_service_account(seeding, caller)
+    resource = await _ensure_api_resource(seeding, caller)
+    robot = await _replace_service_account(seeding, caller, resource.resource.id)
     directory = await _replace_scim_token(seeding, caller)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
@@ -255,6 +261,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
         saml=saml_configuration,
         plan=plan,
         api_key=key,
+        api_resource=resource,
         service_account=robot,
         scim_token=directory,
         webhook=webhook,
@@ -330,8 +337,28 @@ async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, pric
     return await plans.create(seeding.ports, caller, service.slug, terms)
 
 
-async def _replace_service_account(seeding: _Seeding, caller: Member) -> DemoServiceAccount:
-    """Return the service account that reads the members, with a new secret. Create it if necessary."""
+async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiResource:
+    """Return the API resource, with a new secret. Create it if necessary."""
+    ports, tx, org_id = seeding.ports, seeding.tx, caller.acts_in.id
+    identifier = RESOURCE_URN.format(org_id=org_id)
+    existing = [resource for resource in await tx.api_resources.of_org(org_id) if resource.identifier == identifier]
+    if existing:
+        resource = existing[0]
+        for credential in await tx.credentials.of_client(org_id, resource.id):
+            await resource_credentials.revoke(ports, caller, resource.id, credential.id)
+        if READ_ORDERS not in resource.scope_names:
+            changes = api_resources.ApiResourceChanges(scopes=RESOURCE_SCOPES)
+            resource = await api_resources.update(ports, caller, resource.id, changes)
+    else:
+        resource = await api_resources.create(ports, caller, identifier, RESOURCE_NAME, RESOURCE_SCOPES)
+    secret = NewCredential(CredentialKind.SECRET, KEY_NAME)
+    _, text = await resource_credentials.create(ports, caller, resource.id, secret)
+    assert text is not None, "a secret has a text"
+    return DemoApiResource(resource, text)
+
+
+async def _replace_service_account(seeding: _Seeding, caller: Member, resource_id: UUID) -> DemoServiceAccount:
+    """Return the service account that reads members and orders, with a new secret. Create it if necessary."""
     accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS))
     existing = [listed.account.id for listed in accounts_found.items if listed.account.name == ROBOT_NAME]
     if existing:
@@ -341,6 +368,7 @@ async def _replace_service_account(seeding: _Seeding, caller: Member) -> DemoSer
     else:
         request = NewServiceAccount(name=ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
         account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
+    await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [READ_ORDERS])
     secret = NewCredential(CredentialKind.SECRET, KEY_NAME)
     _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, secret)
     assert text is not None, "a secret has a text"

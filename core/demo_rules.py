@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core.eventing.webhooks_rules import Webhook
     from core.federation.saml.configuration_rules import SamlConfiguration
     from core.kernel.values import Email
+    from core.programs.api_resources_rules import ApiResource
     from core.tenancy.organizations_rules import Organization
 
 
@@ -46,9 +47,17 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class DemoServiceAccount:
-    """A service account that may read the members, and its secret."""
+    """A service account that may read the members and the orders of the API resource, and its secret."""
 
     client_id: UUID
+    client_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoApiResource:
+    """An API resource, and the secret with which it introspects tokens."""
+
+    resource: ApiResource
     client_secret: str = field(repr=False)
 
 
@@ -69,6 +78,7 @@ class Tenant:
     saml: SamlConfiguration
     plan: Plan
     api_key: str = field(repr=False)
+    api_resource: DemoApiResource
     service_account: DemoServiceAccount
     scim_token: str = field(repr=False)
     webhook: Webhook

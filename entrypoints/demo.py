@@ -36,6 +36,11 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         },
         "plan": {"id": str(tenant.plan.id), "billing_price_id": tenant.plan.billing_price_id},
         "api_key": tenant.api_key,
+        "api_resource": {
+            "identifier": tenant.api_resource.resource.identifier,
+            "client_id": str(tenant.api_resource.resource.id),
+            "client_secret": tenant.api_resource.client_secret,
+        },
         "service_account": {
             "client_id": str(tenant.service_account.client_id),
             "client_secret": tenant.service_account.client_secret,
@@ -137,10 +142,18 @@ curl -s $api/api/service/subscriptions/{end_user_id} -H "$key"
 curl -s $api/api/service/analytics -H "$key"
 
 # A service account calls this API for the organization, without a user. It may only read members.
-robot() {{
-    echo "Authorization: Bearer $(curl -s $api/auth/token -u {robot_id}:{robot_secret} -d grant_type=client_credentials | get access_token)"
-}}
-curl -s $api/api/organizations/{slug}/members -H "$(robot)"
+robot() {{ curl -s $api/auth/token -u {robot_id}:{robot_secret} -d grant_type=client_credentials "$@" | get access_token; }}
+curl -s $api/api/organizations/{slug}/members -H "Authorization: Bearer $(robot)"
+
+# It also gets tokens for the organization's own API, an API resource. That API checks the signature of a token, or asks about it.
+orders=$(robot -d resource={resource} -d scope=orders:read)
+curl -s $api/auth/introspect -u {resource_id}:{resource_secret} -d token=$orders
+
+# A script acts as the owner with a personal access token, within its scopes. To create one, the owner must have signed in recently.
+rm -f "$tokens/owner"
+script="Authorization: Bearer $(curl -s $api/api/user/personal-tokens -H "$(owner)" -H "$json" \\
+    -d '{{"name": "Member list", "org_slug": "{slug}", "scopes": ["members:read"], "expires_in_days": 1}}' | get token)"
+curl -s $api/api/organizations/{slug}/members -H "$script"
 
 # A directory provisions users of the organization over SCIM.
 scim='Authorization: Bearer {scim_token}'
@@ -227,6 +240,9 @@ def as_walk(demo: Demo, base_url: str) -> str:
         owner=tenant.owner.email,
         owner_password=tenant.owner.password,
         api_key=tenant.api_key,
+        resource=tenant.api_resource.resource.identifier,
+        resource_id=tenant.api_resource.resource.id,
+        resource_secret=tenant.api_resource.client_secret,
         robot_id=tenant.service_account.client_id,
         robot_secret=tenant.service_account.client_secret,
         scim_token=tenant.scim_token,

@@ -89,6 +89,13 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         robot = await api.post("/auth/token", {"grant_type": "client_credentials", **tenant["service_account"]})
         assert robot.json["scope"] == "members:read"
         assert (await api.get(f"/api/organizations/{org}/members", token=robot.json["access_token"])).json["members"] == members
+        resource = tenant["api_resource"]
+        asked = {"grant_type": "client_credentials", "resource": resource["identifier"], **tenant["service_account"]}
+        of_resource = (await api.post("/auth/token", asked)).json
+        assert of_resource["scope"] == "orders:read"
+        api_client = {name: resource[name] for name in ("client_id", "client_secret")}
+        state = (await api.post("/auth/introspect", {**api_client, "token": of_resource["access_token"]})).json
+        assert (state["active"], state["aud"], state["scope"]) == (True, resource["identifier"], "orders:read")
         known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
         assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
         both = {"org_slug": org, "service_slug": service}
@@ -204,6 +211,9 @@ async def test_a_second_run_adds_nothing_and_replaces_secrets(api: Api, ports: P
     assert (await api.get("/api/service/info", headers=new)).status == 200
     grant = {"grant_type": "client_credentials"}
     statuses = [(await api.post("/auth/token", {**grant, **shown["service_account"]})).status for shown in (before, after)]
+    assert statuses == [401, 200]
+    api_clients = [{name: shown["api_resource"][name] for name in ("client_id", "client_secret")} for shown in (before, after)]
+    statuses = [(await api.post("/auth/introspect", {**client, "token": "unknown"})).status for client in api_clients]
     assert statuses == [401, 200]
     assert (await api.get("/scim/v2/Groups", token=before["scim_token"])).status == 401
     assert (await api.get("/scim/v2/Groups", token=after["scim_token"])).status == 200
@@ -406,4 +416,4 @@ async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> No
     assert "/saml/demo/web-shop/metadata" in walk
     # Braces remain only where a shell function begins and in JSON bodies: every placeholder was
     # replaced.
-    assert "{" not in re.sub(r'\(\) \{|\'\{"(email|code|user_code|schemas)"', "", walk)
+    assert "{" not in re.sub(r'\(\) \{|\'\{"(email|code|user_code|schemas|name)"', "", walk)
