@@ -182,7 +182,7 @@ async def lock_for(tx: Transaction, caller: Person, account_id: UUID, new_owner_
     """
     role_of_caller = await _lock_rights(tx, caller)
     if not isinstance(caller, Member) and not isinstance(new_owner_id, Keep):
-        # Lock order: users before service accounts. A service account of the platform locks the user on whom it acts, then itself.
+        # Lock order: users before service accounts. A service account of the platform locks the user that it acts on, then itself.
         await tx.accounts.lock_platform_owner(new_owner_id)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
     if not may_manage(role_of_caller, account.role):

@@ -29,24 +29,24 @@ class _Scope:
 
     def of_call(self, call: ast.Call, name: str) -> "_Scope":
         """Return the scope of a function that this one calls."""
-        called = self.functions[name]
-        arguments = {parameter.arg: (value, self) for parameter, value in zip(called.args.args, call.args, strict=False)}
-        return _Scope(called, self.functions, arguments | {each.arg: (each.value, self) for each in call.keywords if each.arg})
+        function = self.functions[name]
+        arguments = {parameter.arg: (value, self) for parameter, value in zip(function.args.args, call.args, strict=False)}
+        return _Scope(function, self.functions, arguments | {each.arg: (each.value, self) for each in call.keywords if each.arg})
 
 
 def described_events() -> dict[str, tuple[list[str], list[str]]]:
     """Return the docstrings and the fields of data by event name, read from the functions that make events."""
-    described: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    descriptions: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     trees = [ast.parse(page.read_text("utf-8")) for page in sorted(CORE.rglob("events.py"))]
     modules = [{node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)} for tree in trees]
-    imported = {name: function for module in modules for name, function in module.items()}
+    functions = {name: function for module in modules for name, function in module.items()}
     for module in modules:
         for function in module.values():
-            for name, fields in _made_events(_Scope(function, imported | module)):
-                texts, known = described[name]
+            for name, fields in _made_events(_Scope(function, functions | module)):
+                texts, all_fields = descriptions[name]
                 texts.extend(text for text in [sentences(ast.get_docstring(function))] if text not in texts)
-                known.extend(each for each in fields if each not in known)
-    return described
+                all_fields.extend(each for each in fields if each not in all_fields)
+    return descriptions
 
 
 def _made_events(scope: _Scope) -> Iterator[tuple[str, list[str]]]:
@@ -57,18 +57,18 @@ def _made_events(scope: _Scope) -> Iterator[tuple[str, list[str]]]:
                 options = {option.arg: option.value for option in node.keywords}
                 fields = list(_fields(options.get("data") or options.get("details"), scope))
                 yield from ((name, fields) for name in _event_names(kind, scope))
-            case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str(name)), *_]) if (
-                called in scope.functions and name in EVENT_KINDS
+            case ast.Call(func=ast.Name(id=helper), args=[ast.Constant(value=str(name)), *_]) if (
+                helper in scope.functions and name in EVENT_KINDS
             ):
-                yield from _made_events(scope.of_call(node, called))
+                yield from _made_events(scope.of_call(node, helper))
             case _:
                 pass
 
 
 def _event_names(kind: ast.expr, scope: _Scope) -> list[str]:
     arguments = [scope.arguments[node.id][0] for node in ast.walk(kind) if isinstance(node, ast.Name) and node.id in scope.arguments]
-    named = [name for node in (kind, *arguments) for name in _known_names(node)]
-    return named or _known_names(scope.function)  # of a function that makes several events, all names
+    names = [name for node in (kind, *arguments) for name in _known_names(node)]
+    return names or _known_names(scope.function)  # of a function that makes several events, all names
 
 
 def _known_names(node: ast.AST) -> list[str]:
@@ -113,9 +113,9 @@ def _assigned(name: str, scope: _Scope) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         for target in targets:
             match target:
-                case ast.Name(id=found) if found == name:
+                case ast.Name(id=variable) if variable == name:
                     yield from _fields(node.value, scope)  # type: ignore[attr-defined]
-                case ast.Subscript(value=ast.Name(id=found), slice=ast.Constant(value=str(key))) if found == name:
+                case ast.Subscript(value=ast.Name(id=variable), slice=ast.Constant(value=str(key))) if variable == name:
                     yield f"`{key}`"
                 case ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)]) if name in (first, second):
                     items = getattr(node.value, "elts", [None, None])  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ class IdTokenHintInvalid(AuthorizationRefused):
 
 
 class ResourceUnknown(AuthorizationRefused):
-    """This client may not ask for this resource, or there are several. Send one that an admin has allowed for it, and only one."""
+    """This client may not ask for this resource, or the request names several. Send one that an admin has allowed for it."""
 
     oauth_error = "invalid_target"
 
