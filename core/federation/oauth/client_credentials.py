@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from core.authentication.openid_rules import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
+from core.federation.oauth.clients_rules import OAuthClient
 from core.federation.oauth.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import principals, uris
 from core.kernel.api_scopes import ApiScope, in_order
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
-    from core.federation.oauth.clients_rules import OAuthClient
     from ports import Ports
 
 
@@ -35,7 +35,8 @@ async def issue(
     """Return an access token for the client itself.
 
     Without `scope`, it has all scopes that the client may have. Without `resource`, it is for our own
-    API, which only service accounts may call. A `proof` binds it to a key.
+    API, which only service accounts may call. It lives as long as those of the API resource, and at most
+    as long as those of the application. A `proof` binds it to a key.
 
     Raises: ClientInvalid without credentials; ClientCredentialsRefused, OrganizationNotActive,
     ResourceMissing, ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
@@ -59,7 +60,10 @@ async def issue(
     async with ports.storage.reading() as read:
         grant = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
     target, own_scopes = grant or refuse(ResourceUnknown)
-    return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=target.token_seconds), binding)
+    seconds = [target.token_seconds]
+    if isinstance(client, OAuthClient) and client.context is not None and client.context.access_token_seconds is not None:
+        seconds.append(client.context.access_token_seconds)
+    return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=min(seconds)), binding)
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:
