@@ -230,7 +230,7 @@ def doctor() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the demo data as one JSON object, secrets included.")
 @click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the demo's applications. Can be repeated.")
 def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
-    """Create two organizations with members, services, a plan, an API key and end users, and print curl commands to try them.
+    """Create two organizations with members, services, programs and end users, and print curl commands to try them.
 
     A second run adds no data. It creates new passwords, client secrets and API keys, because the
     old ones cannot be shown again.

@@ -9,7 +9,7 @@ from core.kernel.errors import refuse
 from core.kernel.principals import Capability, RoleInsufficient
 from core.programs import events, service_accounts
 from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.service_accounts_rules import AccountResource, NoResourceScopes, ResourceNotGranted, ServiceAccountNotFound
+from core.programs.service_accounts_rules import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,13 +52,13 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
 async def remove(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID) -> None:
     """Take away a service account's scopes of an API resource. It gets no further tokens for it.
 
-    Raises: ResourceNotGranted, RoleInsufficient; the errors of `service_accounts.lock_for`.
+    Raises: AccountResourceNotFound, RoleInsufficient; the errors of `service_accounts.lock_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         account = await _lock_for(tx, caller, account_id)
-        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ResourceNotGranted)
+        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(AccountResourceNotFound)
         if not await tx.api_resources.remove_account(resource.org_id, resource.id, account_id):
-            raise ResourceNotGranted
+            raise AccountResourceNotFound
         tx.record(events.account_resource_updated(resource, account, ()))
 
 

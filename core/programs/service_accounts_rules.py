@@ -67,7 +67,7 @@ class CapabilityNotGrantable(Invalid):
     """One of these capabilities does not exist, is not one of the account's role, or can never be granted. Leave it out."""
 
 
-class ResourceNotGranted(NotFound):
+class AccountResourceNotFound(NotFound):
     """This service account has no scopes of this API resource."""
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.service_accounts_rules import NoResourceScopes, ResourceNotGranted, ServiceAccountAboveRole, ServiceAccountNotFound
+from core.programs.service_accounts_rules import AccountResourceNotFound, NoResourceScopes, ServiceAccountAboveRole, ServiceAccountNotFound
 from tests.programs.service_accounts import create, try_add_credential
 from tests.support.builders import Answer
 from tests.support.programs import Program
@@ -58,7 +58,7 @@ async def test_a_service_account_gets_tokens_with_its_scopes(acme: Tenant, resou
     assert [each["scopes"] for each in listed["api_resources"]] == [["orders:read"]]
     path = f"{account}/api-resources/{resource}"
     assert (await acme.api.delete(path, token=acme.token("admin"))).status == 204
-    assert message(await acme.api.delete(path, token=acme.token("admin"))) == (404, ResourceNotGranted.__doc__)
+    assert message(await acme.api.delete(path, token=acme.token("admin"))) == (404, AccountResourceNotFound.__doc__)
     assert (await robot.ask(resource=identifier(acme))).json["error"] == "invalid_target"
     entries = [entry for entry in await acme.log() if entry["action"] == "api_resource.service_account.updated"]
     assert [entry["details"]["scopes"] for entry in entries] == [["orders:read", "orders:write"], ["orders:read"], []]
