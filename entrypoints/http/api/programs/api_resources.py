@@ -76,7 +76,10 @@ class ApiResourceRequest(RequestModel):
         examples=["https://api.example.com/"],
     )
     name: Name = Field(description="The name of the API, which users see.", examples=["Orders API"])
-    scopes: Scopes = Field(default=[], description="The scopes that applications can ask for.")
+    scopes: Scopes = Field(
+        default=[],
+        description="The scopes that applications can ask for: at most 50, whose names, joined by spaces, have at most 1,500 characters.",
+    )
     token_seconds: TokenSeconds = Field(default=DEFAULT_TOKEN_SECONDS, description="The lifetime of access tokens in seconds.")
 
 
