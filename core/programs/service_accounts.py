@@ -20,8 +20,9 @@ from core.programs.service_accounts_rules import (
     ListedServiceAccount,
     NoServiceAccountChanges,
     OnlyOwnersGrant,
+    OnlyOwnersNameOthers,
     OwnerCannotOwnServiceAccount,
-    OwnerNotPlatformOwner,
+    OwnerNotYourself,
     ServiceAccount,
     ServiceAccountAboveRole,
     ServiceAccountNotFound,
@@ -76,8 +77,8 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
     """Create a service account. It has no credential yet.
 
     Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
-    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts; the errors of `_lock_rights` and
-    `_require_owner`.
+    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts; the errors of `_lock_rights`,
+    `_require_right_to_name` and `_require_owner`.
     """
     org_id, now = _managed_organization(caller), ports.clock.now()
     role = parse_role(request.role, of_platform=org_id is None)
@@ -99,6 +100,7 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
             raise ServiceAccountAboveRole
         if account.granted and role_of_caller is not Role.OWNER:
             raise OnlyOwnersGrant
+        _require_right_to_name(caller, role_of_caller, account.owner_id)
         if await tx.service_accounts.count(org_id) >= MAX_ACCOUNTS:
             raise TooManyServiceAccounts
         await _require_owner(tx, account)
@@ -126,13 +128,14 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     above member.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for` and `_require_owner`.
+    CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for`, `_require_right_to_name` and
+    `_require_owner`.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old, role_of_caller = await lock_for(tx, caller, account_id, changes.owner_id)
+        old, role_of_caller = await lock_for(tx, caller, account_id)
         of_platform = old.org_id is None
         role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role, of_platform=of_platform)
         if not may_manage(role_of_caller, role):
@@ -151,6 +154,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=of_platform),
             granted=granted,
         )
+        if new.owner_id != old.owner_id:
+            _require_right_to_name(caller, role_of_caller, new.owner_id)
         if (new.owner_id, new.role) != (old.owner_id, old.role):
             await _require_owner(tx, new)
         if new != old:
@@ -175,15 +180,12 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
             await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
 
 
-async def lock_for(tx: Transaction, caller: Person, account_id: UUID, new_owner_id: UUID | Keep = KEEP) -> tuple[ServiceAccount, Role]:
+async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
     """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
 
     Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of `_lock_rights`.
     """
     role_of_caller = await _lock_rights(tx, caller)
-    if not isinstance(caller, Member) and not isinstance(new_owner_id, Keep):
-        # Lock order: users before service accounts. A service account of the platform locks the user that it acts on, then itself.
-        await tx.accounts.lock_platform_owner(new_owner_id)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
     if not may_manage(role_of_caller, account.role):
         raise ServiceAccountAboveRole
@@ -207,12 +209,26 @@ async def _lock_rights(tx: Transaction, caller: Person) -> Role:
     return Role.OWNER
 
 
-async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
-    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount, OwnerNotPlatformOwner."""
-    if account.org_id is None:
-        if not await tx.accounts.lock_platform_owner(account.owner_id):
-            raise OwnerNotPlatformOwner
+def _require_right_to_name(caller: Person, role_of_caller: Role, owner_id: UUID) -> None:
+    """Check that the caller may make this user the owner of a service account.
+
+    Otherwise a manager could name a user who stays, and keep the access through the secret after their own
+    removal. Only the owner of an organization names other users.
+
+    Raises: OnlyOwnersNameOthers, OwnerNotYourself.
+    """
+    if owner_id == caller.user_id:
         return
+    if not isinstance(caller, Member):
+        raise OwnerNotYourself
+    if role_of_caller is not Role.OWNER:
+        raise OnlyOwnersNameOthers
+
+
+async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
+    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount."""
+    if account.org_id is None:
+        return  # the owner is the caller, whose rights are locked
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     owner = await tx.accounts.by_id(account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     if not owner.is_usable or not may_manage(membership.role, account.role):

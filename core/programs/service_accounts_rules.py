@@ -51,12 +51,20 @@ class OnlyOwnersGrant(Forbidden):
     audited = True
 
 
+class OnlyOwnersNameOthers(Forbidden):
+    """Only the owner of the organization can make another user the owner of a service account. Name yourself, or ask the owner."""
+
+    audited = True
+
+
+class OwnerNotYourself(Forbidden):
+    """You can only make yourself the owner of a service account of the platform. Name yourself, or ask that user to take it over."""
+
+    audited = True
+
+
 class OwnerCannotOwnServiceAccount(Invalid):
     """The owner of a service account must be an active member. Their role must be admin or owner, and not below the role of the account."""
-
-
-class OwnerNotPlatformOwner(Invalid):
-    """The owner of a service account of the platform must be an active platform owner. Choose one."""
 
 
 class ServiceAccountScopeUnknown(Invalid):

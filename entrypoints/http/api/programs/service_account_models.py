@@ -16,6 +16,7 @@ from entrypoints.http.edge.queries import Pagination
 
 ROLE = "`owner`, `admin` or `member`, not above your own role."
 OWNER = "The id of the user who answers for it: a member of the organization, or a platform owner."
+NEW_OWNER = f"{OWNER} Name yourself, or leave the owner as it is. Only the owner of an organization can name another user."
 SCOPES = (
     "The scopes that its tokens can have, such as `members:read`, or `platform_users:read` on the platform. "
     "Null: all that its role allows, or all scopes of the platform."
@@ -30,7 +31,9 @@ class PlatformServiceAccountRequest(RequestModel):
     """A new service account of the platform."""
 
     name: Name = Field(description="The name of the service account, which the audit log shows.", examples=["Nightly export"])
-    owner_id: Id | None = Field(default=None, description=f"{OWNER} By default you.")
+    owner_id: Id | None = Field(
+        default=None, description=f"{OWNER} By default you. Only the owner of an organization can name another user."
+    )
     scopes: Texts | None = Field(default=None, description=SCOPES)
     granted_capabilities: Texts = Field(default=[], description=GRANTED)
 
@@ -47,7 +50,7 @@ class PlatformServiceAccountUpdateRequest(RequestModel):
     model_config = AT_LEAST_ONE_FIELD
 
     name: Name | Keep = optional(description="The name of the service account.")
-    owner_id: Id | Keep = optional(description=OWNER)
+    owner_id: Id | Keep = optional(description=NEW_OWNER)
     scopes: Texts | Keep | None = optional(description=SCOPES)
     granted_capabilities: Texts | Keep = optional(description=GRANTED)
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from quart import Response
 
-from core.accounts import platform_users
 from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.errors import Refusal
 from core.kernel.principals import GRANTABLE, Member, Role
@@ -47,7 +46,8 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.ServiceAccountRoleUnknown: "role",
     rules.ServiceAccountAboveRole: "role",
     rules.OwnerCannotOwnServiceAccount: "owner_id",
-    rules.OwnerNotPlatformOwner: "owner_id",
+    rules.OnlyOwnersNameOthers: "owner_id",
+    rules.OwnerNotYourself: "owner_id",
     rules.ServiceAccountScopeUnknown: "scopes",
     rules.CapabilityNotGrantable: "granted_capabilities",
     rules.OnlyOwnersGrant: "granted_capabilities",
@@ -102,25 +102,34 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     return parsers
 
 
-async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+async def _possible_owners() -> list[tuple[str, str]]:
+    """Return the ids and email addresses of the users whom the caller may make the owner of a service account."""
+    caller = signed_in()
+    if not isinstance(caller, Member) or caller.acts_in.role is not Role.OWNER:
+        return [(str(caller.user_id), str(caller.email))]
+    return [
+        (str(member.user_id), str(member.email))
+        for role in (Role.OWNER, Role.ADMIN)
+        for member in (await members.list_page(ports(), caller, role, Page(1, MAX_LIMIT))).members
+    ]
+
+
+async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | None = None) -> dict[str, Any]:
+    """Return the values of the fields. `listed` is the account that the form changes, or None if it creates one."""
     caller, own_role = signed_in(), _own_role()
     if isinstance(caller, Member):
-        owners = [
-            (str(member.user_id), str(member.email))
-            for role in (Role.OWNER, Role.ADMIN)
-            for member in (await members.list_page(ports(), caller, role, Page(1, MAX_LIMIT))).members
-        ]
         roles = [(role.value, role.value.capitalize()) for role in (Role.MEMBER, Role.ADMIN, Role.OWNER) if may_manage(own_role, role)]
         grantable = grantable_capabilities(Role.OWNER) if own_role is Role.OWNER else []
     else:
-        owners = [(str(owner.id), str(owner.email)) for owner in await platform_users.list_owners(ports())]
         roles, grantable = [], grantable_capabilities(None)
-    # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
-    no_change = [] if typed.get("owner_id") in dict(owners) else [("", "No change")]
+    owners = await _possible_owners()
+    if listed is not None and str(listed.account.owner_id) not in dict(owners):
+        # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
+        owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
         "roles": roles,
-        "owners": no_change + owners,
+        "owners": owners,
         "scopes": {scope: DESCRIPTIONS[scope] for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "grantable": {capability: GRANTABLE[capability] for capability in grantable},
         "list_path": path_of(),
@@ -133,7 +142,7 @@ async def _settings_values(listed: ListedServiceAccount, form: Mapping[str, str]
     boxes = [f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL]
     boxes += [f"{GRANT}{capability}" for capability in account.granted]
     stored = {"name": account.name, "role": account.role, "owner_id": str(account.owner_id), **dict.fromkeys(boxes, "yes")}
-    return {**await _form_values(stored if form is None else form), **values_of(listed)}
+    return {**await _form_values(stored if form is None else form, listed), **values_of(listed)}
 
 
 async def show_accounts(query: AccountsQuery) -> Response:

@@ -11,6 +11,7 @@ from core.programs.service_accounts_rules import (
     CapabilityNotGrantable,
     NoServiceAccountChanges,
     OnlyOwnersGrant,
+    OnlyOwnersNameOthers,
     OwnerCannotOwnServiceAccount,
     ServiceAccountAboveRole,
     ServiceAccountNotFound,
@@ -53,8 +54,8 @@ async def test_an_admin_creates_changes_and_deletes_an_account(acme: Tenant) -> 
     assert (listed["service_accounts"], listed["pagination"]["total"]) == ([account], 1)
 
     changes = {"name": "Nightly export", "role": "admin", "owner_id": acme.id("owner"), "scopes": None}
-    for _ in range(2):  # the second request changes nothing
-        changed = await change(acme, path, "admin", **changes)
+    for by in ("owner", "admin"):  # the second request changes nothing
+        changed = await change(acme, path, by, **changes)
         assert (changed.status, changed.json) == (200, account | changes | {"owner_email": acme.people["owner"].email})
     assert (await acme.api.delete(path, token=acme.token("admin"))).status == 204
     assert message(await acme.api.get(path, token=acme.token("admin"))) == (404, ServiceAccountNotFound.__doc__)
@@ -63,7 +64,13 @@ async def test_an_admin_creates_changes_and_deletes_an_account(acme: Tenant) -> 
     old_and_new = {name: {"old": account[name], "new": value} for name, value in changes.items()}
     assert await acme.recorded() == [
         ("service_account.created", "service_account", account["id"], admin.id, created),
-        ("service_account.updated", "service_account", account["id"], admin.id, {"name": "Nightly export", "changes": old_and_new}),
+        (
+            "service_account.updated",
+            "service_account",
+            account["id"],
+            acme.people["owner"].id,
+            {"name": "Nightly export", "changes": old_and_new},
+        ),
         ("service_account.deleted", "service_account", account["id"], admin.id, {"name": "Nightly export"}),
     ]
     assert len(await acme.webhook_events()) == 3
@@ -189,6 +196,20 @@ async def test_the_owner_is_a_member_with_a_role_that_allows_it(acme: Tenant) ->
     assert message(await change(acme, account, role="owner")) == (400, OwnerCannotOwnServiceAccount.__doc__)
     assert (await change(acme, account, role="owner", owner_id=acme.id("owner"))).status == 200
     assert message(await change(acme, account, owner_id=acme.id("member"))) == (400, OwnerCannotOwnServiceAccount.__doc__)
+
+
+async def test_an_admin_makes_only_themselves_the_owner(acme: Tenant) -> None:
+    """Otherwise the account would outlast an admin who knows its secret."""
+    await acme.set_role("owner", "member", "admin")
+    refusal = (403, OnlyOwnersNameOthers.__doc__)
+    account = await create(acme, "admin", owner_id=acme.id("admin"))
+    for other in ("owner", "member"):
+        assert message(await try_create(acme, "admin", owner_id=acme.id(other))) == refusal
+        assert message(await change(acme, account, "admin", owner_id=acme.id(other))) == refusal
+    assert len(await acme.refusals()) == 4
+    assert (await change(acme, account, "member", name="Renamed", owner_id=acme.id("admin"))).status == 200  # no change of the owner
+    assert (await change(acme, account, "member", owner_id=acme.id("member"))).json["owner_id"] == acme.id("member")
+    assert (await change(acme, account, "owner", owner_id=acme.id("admin"))).json["owner_id"] == acme.id("admin")
 
 
 async def test_an_account_stops_when_its_owner_could_not_create_it_any_more(acme: Tenant) -> None:

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import Role
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
-from core.programs.service_accounts_rules import OwnerNotPlatformOwner
+from core.programs.service_accounts_rules import OwnerNotYourself
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql
@@ -70,9 +70,9 @@ async def test_an_owner_manages_an_account(
 async def test_a_refused_form_keeps_its_values(owner: FakeBrowser, pool: Pool) -> None:
     ada = await id_of(pool, "ada@example.com")
     answer = await owner.submit(f"{PLATFORM}/new", f"{PLATFORM}/new", name="Robot", owner_id=ada, **{"scope:platform_users:read": "yes"})
-    assert answer.status == 400
-    assert OwnerNotPlatformOwner.__doc__ is not None
-    assert OwnerNotPlatformOwner.__doc__ in answer.text
+    assert answer.status == 403
+    assert OwnerNotYourself.__doc__ is not None
+    assert OwnerNotYourself.__doc__ in answer.text
     assert 'value="Robot"' in answer.text
     assert re.search(r'name="scope:platform_users:read"[^>]* checked', answer.text)
     assert not re.search(r'name="all_scopes"[^>]* checked', answer.text)
@@ -94,6 +94,8 @@ async def test_an_admin_keeps_what_only_the_owner_can_grant(app: QuartTrio, owne
     await admin.sign_in("ada@example.com", PASSWORD)
     page = (await admin.open(one)).text
     assert ("grant:" in page, 'value="owner"' in page, 'value="admin" selected' in page) == (False, False, True)
+    [owners] = re.findall(r'<select id="owner_id".*?</select>', page, re.DOTALL)
+    assert re.findall(r">([^<]+)</option>", owners) == ["No change (grace@example.com)", "ada@example.com"]
     assert leads_to(await admin.submit(one, one, name="Renamed", role="admin", all_scopes="yes")) == one
     assert await run_sql(pool, "select granted from service_accounts where name = 'Renamed'") == [(["members.manage"],)]
     page = (await admin.open(above.removesuffix("/credentials"))).text

@@ -1,7 +1,7 @@
 """Service accounts of the platform, and the routes that they can call."""
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -10,7 +10,7 @@ from core.kernel.principals import NeedsPerson
 from core.programs.service_accounts_rules import (
     CapabilityNotGrantable,
     NoServiceAccountChanges,
-    OwnerNotPlatformOwner,
+    OwnerNotYourself,
     ServiceAccountNotFound,
     ServiceAccountScopeUnknown,
 )
@@ -82,7 +82,6 @@ async def test_a_platform_owner_creates_changes_and_deletes_an_account(platform:
         ({"scopes": ["account:read"]}, ServiceAccountScopeUnknown),
         ({"granted_capabilities": ["platform.own"]}, CapabilityNotGrantable),
         ({"granted_capabilities": ["members.manage"]}, CapabilityNotGrantable),
-        ({"owner_id": str(uuid4())}, OwnerNotPlatformOwner),
     ],
 )
 async def test_values_that_no_account_can_have_are_refused(platform: Platform, fields: dict[str, Any], refusal: type[Exception]) -> None:
@@ -90,6 +89,18 @@ async def test_values_that_no_account_can_have_are_refused(platform: Platform, f
     path = f"{PATH}/{(await created(platform))['id']}"
     assert message(await platform.api.patch(path, fields, token=platform.token)) == (400, refusal.__doc__)
     assert message(await platform.api.patch(path, {}, token=platform.token)) == (400, NoServiceAccountChanges.__doc__)
+
+
+async def test_a_platform_owner_makes_only_themselves_the_owner(platform: Platform, ports: Ports, pool: Pool) -> None:
+    other = await add_account(ports, "other@platform.example", None)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", other.id)
+    account = await created(platform)
+    path, fields, own = f"{PATH}/{account['id']}", {"owner_id": str(other.id)}, {"owner_id": str(platform.account.id)}
+    for answer in (await try_create(platform, **fields), await platform.api.patch(path, fields, token=platform.token)):
+        assert message(answer) == (403, OwnerNotYourself.__doc__)
+    await run_sql(pool, "update service_accounts set owner_id = %s", other.id)
+    assert (await platform.api.patch(path, fields, token=platform.token)).json["owner_id"] == fields["owner_id"]  # no change
+    assert (await platform.api.patch(path, own, token=platform.token)).json["owner_id"] == own["owner_id"]
 
 
 async def test_the_rights_are_those_of_scopes_and_grants(platform: Platform, acme: Tenant, ports: Ports, pool: Pool) -> None:
