@@ -45,7 +45,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import AccessDenied, OtherResourceGranted, ScopeNotGranted
+from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotGranted
 from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
 from core.kernel import principals, uris
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
@@ -218,7 +218,7 @@ async def exchange_code(
     authorization request named a key, it must be this one.
 
     Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
-    OtherResourceGranted, ScopeNotGranted, NoAccessToResource.
+    ResourceNotGranted, ScopeNotGranted, NoAccessToResource.
     """
     if not client.authenticated:
         raise ClientInvalid
@@ -300,13 +300,13 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
 
     Two spellings of an identifier are equal (RFC 3986 section 6.2).
 
-    Raises: OtherResourceGranted, ScopeNotGranted.
+    Raises: ResourceNotGranted, ScopeNotGranted.
     """
     if requested.resource is not None:
         granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
         canonical = uris.normalize(requested.resource)
         if granted is None or canonical is None or canonical != uris.normalize(granted):
-            raise OtherResourceGranted
+            raise ResourceNotGranted
     if grant.names and not grant.narrow(requested.scope).names:
         raise ScopeNotGranted
 
@@ -363,7 +363,7 @@ async def refresh_tokens(
     bound needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, OtherResourceGranted, ScopeNotGranted.
+    MembershipEnded, ResourceNotGranted, ScopeNotGranted.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)

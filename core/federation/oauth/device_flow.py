@@ -145,7 +145,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, OtherResourceGranted, ScopeNotGranted, NoAccessToResource, ProofMissing.
+    OrganizationNotActive, ResourceNotGranted, ScopeNotGranted, NoAccessToResource, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)

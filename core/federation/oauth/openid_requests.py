@@ -96,7 +96,7 @@ class ResourceUnknown(AuthorizationRefused):
     oauth_error = "invalid_target"
 
 
-class OtherResourceGranted(ResourceUnknown):
+class ResourceNotGranted(ResourceUnknown):
     """This resource is not the granted one. Leave the resource out, or send the one of the authorization request."""
 
 
