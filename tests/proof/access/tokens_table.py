@@ -30,6 +30,7 @@ PERSONS_ONLY: Final = frozenset(
         f"PATCH {ORG}/members/<user_id>",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
+        f"DELETE {ORG}/personal-tokens/<personal_token_id>",
         f"POST {ORG}/smtp/test",
         f"GET {ORG}/services/<service_slug>/sign-in-preview",
         f"POST {ORG}/services/<service_slug>/checkout",

@@ -186,7 +186,7 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, outlives=True, needs_person=True)
 @describes({204: "The token is revoked."})
 async def revoke_in_organization(org_slug: str, personal_token_id: str) -> Response:
     """Revoke a personal access token of a member.
