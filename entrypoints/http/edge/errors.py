@@ -77,6 +77,14 @@ def status_of(error: Exception) -> int:
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
+def page_status_of(error: Exception) -> int:
+    """Return the status of the page for a refusal or an outage.
+
+    It is 403 if the sign-in is not enough: the challenge of a 401 is for programs (decision 274).
+    """
+    return 403 if isinstance(error, AuthenticationInsufficient) else status_of(error)
+
+
 class ErrorResponse:
     """The response to an error: status, code, message, headers, and the error codes of OAuth and SCIM."""
 
@@ -242,7 +250,7 @@ async def respond(error: Exception) -> Response:
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
         if isinstance(_innermost(error), AuthenticationInsufficient):
-            answer.status, answer.headers = 403, {}  # a browser understands no challenge for programs
+            answer.status, answer.headers = page_status_of(_innermost(error)), {}
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
         support, without_query = app_context().ports.policy.support, request.path if is_list else None
         page = error_page(

@@ -185,7 +185,7 @@ async def test_the_page_leads_through_a_sign_in_with_all_factors_and_back(
     page = await browser.open(DELETE)
     assert "sign in again" in page_text(page)
     refused_form = await browser.submit(DELETE, DELETE, email=EMAIL)
-    assert (refused_form.status, await is_deleted(pool, user)) == (403, False)
+    assert (refused_form.status, "Sign in again</button>" in refused_form.text, await is_deleted(pool, user)) == (403, True, False)
     back = await browser.submit("/app/sign-out", DELETE, next=DELETE, forget="yes")
     assert leads_to(back) == f"{SIGN_IN}?next=%2Fapp%2Faccount%2Fdelete"
     code_page = leads_to(await browser.sign_in(after=DELETE))

@@ -497,8 +497,8 @@ GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
 GET    /app/account/personal-tokens                           303* 200  200  200  303*
-GET    /app/account/personal-tokens/new                       303* 200  401  200  303*
-POST   /app/account/personal-tokens/new                       303* 200  401  200  303*
+GET    /app/account/personal-tokens/new                       303* 200  403  200  303*
+POST   /app/account/personal-tokens/new                       303* 200  403  200  303*
 POST   /app/account/personal-tokens/<personal_token_id>/revoke 303* 303  303  303  303*
 """
 

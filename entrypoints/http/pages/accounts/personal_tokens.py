@@ -85,7 +85,7 @@ async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[s
 @page_session
 @refuses(400)
 @validate_querystring(NewTokenQuery)
-@describes_page({200: "The form.", 401: "The sign-in is too long ago."}, api=["POST /api/user/personal-tokens"])
+@describes_page({200: "The form.", 403: "The sign-in is too long ago."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
     try:
@@ -110,7 +110,7 @@ async def _refused_form(refusal: Refusal, org_slug: str | None, typed: Mapping[s
 @routes.post(f"{LIST}/new")
 @page_session(outlives=True)
 @describes_page(
-    {200: "The token.", 400: NOT_ACCEPTED, 401: "The sign-in is too long ago.", 403: FOREIGN_FORM},
+    {200: "The token.", 400: NOT_ACCEPTED, 403: f"{FOREIGN_FORM} Or the sign-in is too long ago."},
     form=["form_token", "name"],
     api=["POST /api/user/personal-tokens"],
 )

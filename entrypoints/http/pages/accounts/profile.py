@@ -135,7 +135,7 @@ async def delete_account() -> Response:
         if Email.parse_part(form.get("email", "").strip()) != user.email:
             raise ConfirmationWrong
         await privacy.delete_own_account(ports(), user)
-    except (Invalid, Forbidden) as refusal:
+    except (Invalid, Forbidden, SignInNotRecent) as refusal:
         return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
     response = page_response(render("accounts/deleted.html"))
     cookies.clear_session_cookie(response)

@@ -38,7 +38,7 @@ from core.kernel.values import Email
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import agent, caller, page_response, ports, request_record
-from entrypoints.http.edge.errors import status_of
+from entrypoints.http.edge.errors import page_status_of
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages import render
@@ -85,11 +85,12 @@ def redirect(target: str, status: int = 303) -> Response:
 
 def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **values: Any) -> Response:
     """Return the page of a form again after a refusal, with its message and status."""
-    response = page_response(render(name, status=status_of(refusal), form_action=form_action, problem=refusal.message, **values))
+    status = page_status_of(refusal)
+    response = page_response(render(name, status=status, form_action=form_action, problem=refusal.message, **values))
     match refusal:
         case Limited():
             response.headers["Retry-After"] = str(refusal.retry_after)
-        case Unauthenticated():
+        case Unauthenticated() if status == 401:
             # 401 must name a scheme (RFC 9110 section 15.5.2), and no registered scheme describes a
             # form.
             response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN_PATH}"'

@@ -162,7 +162,8 @@ async def test_the_page_leads_to_a_new_sign_in(browser: SamlBrowser, clock: Fake
     assert "Create token" in (await browser.open(page)).text
     clock.advance(timedelta(minutes=10, seconds=1))
     answer = await browser.open(page)
-    assert (answer.status, "Create token" in answer.text, "Sign in again</button>" in answer.text) == (401, False, True)
+    assert (answer.status, "Create token" in answer.text, "Sign in again</button>" in answer.text) == (403, False, True)
+    assert "WWW-Authenticate" not in answer.headers
     fields = hidden_fields(answer)
     assert leads_to(await browser.send("/app/sign-out", **fields)).startswith("/app/sign-in?next=%2Fapp%2Faccount%2Fpersonal-tokens%2Fnew")
 
