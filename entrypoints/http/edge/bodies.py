@@ -13,7 +13,7 @@ from uuid import UUID
 import trio
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
-from quart_schema import RequestSchemaValidationError, document_request
+from quart_schema import document_request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
@@ -25,6 +25,7 @@ from entrypoints.http.edge.directory_log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
+from entrypoints.http.edge.validation import validate
 
 View = Callable[..., Awaitable[Any]]
 P = ParamSpec("P")
@@ -197,17 +198,13 @@ class RequestModel(BaseModel):
 def validate_request(model: type[RequestModel]) -> Callable[[View], View]:
     """Pass the JSON body to the view as `data`, and document it.
 
-    The view raises: RequestSchemaValidationError; the errors of `StrictRequest.get_json`.
+    The view raises: the errors of `validate` and `StrictRequest.get_json`.
     """
 
     def decorate(view: View) -> View:
         @wraps(view)
         async def read(*args: Any, **kwargs: Any) -> Any:
-            body = await request.get_json()
-            try:
-                data = model.model_validate(body)
-            except ValueError as error:
-                raise RequestSchemaValidationError(error) from None
+            data = validate(model, await request.get_json())
             return await view(*args, data=data, **kwargs)
 
         return document_request(model)(read)
@@ -313,8 +310,8 @@ PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type"
 # A parameter that a form can repeat, and a list in JSON. The value is one text, joined by spaces.
 RepeatableText = Annotated[
     str,
+    Field(max_length=MAX_TEXT),  # first, so that it limits a text: its error counts characters
     BeforeValidator(_join_texts),
-    Field(max_length=MAX_TEXT),
     AfterValidator(_printable),
     WithJsonSchema({"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}}),
 ]

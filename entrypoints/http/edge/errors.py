@@ -5,9 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
-from pydantic import ValidationError
 from quart import Quart, Response, current_app, request
-from quart_schema import RequestSchemaValidationError
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 from werkzeug.http import parse_accept_header
@@ -45,6 +43,7 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
+from entrypoints.http.edge.validation import FieldsInvalid
 from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
@@ -118,8 +117,8 @@ def _answer(error: Exception) -> ErrorResponse:
         case Outage():
             log.error("outage", request_id=request_record().request_id, error=str(error), kind=type(error).__name__)
             return ErrorResponse(500, (type(error).__doc__ or "").strip(), error.code)
-        case RequestSchemaValidationError():
-            return ErrorResponse(400, _first_error(error.validation_error))
+        case FieldsInvalid():
+            return ErrorResponse(400, str(error))
         case MethodNotAllowed():
             return ErrorResponse(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
         case UnsupportedMediaType() if error.description and error.description != UnsupportedMediaType.description:
@@ -144,20 +143,6 @@ def _headers(refusal: Refusal) -> dict[str, str]:
     header = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url, is_bound=is_bound)
     headers = {} if header is None else {"WWW-Authenticate": header}
     return {**headers, NONCE_HEADER: refusal.nonce} if isinstance(refusal, NonceMissing | NonceRequired) else headers
-
-
-def _first_error(error: Exception) -> str:
-    """Return a sentence about the first error in a body or a query. It does not repeat the value."""
-    if not isinstance(error, ValidationError):
-        return SENTENCES[400]
-    detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in detail["loc"])
-    if not field:
-        return "The body must be a JSON object."
-    if detail["type"] == "missing":
-        return f'The field "{field}" is required.'
-    reason = detail["msg"].removeprefix("Value error, ")
-    return f'The field "{field}" is not valid: {reason[0].lower()}{reason[1:]}.'
 
 
 def wants_page() -> bool:

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import ValidationError
 from quart import request
-from quart_schema import RequestSchemaValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Forbidden, Invalid
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
+from entrypoints.http.edge.validation import validate
 
 FORM = "application/x-www-form-urlencoded"
 B = TypeVar("B", bound=RequestModel)
@@ -81,8 +80,8 @@ async def parameters(model: type[B]) -> B:
     Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2), except
     those in `model.repeatable`.
 
-    Raises: FormInvalid; DuplicateParameter; BodyInvalid; RequestSchemaValidationError;
-    UnsupportedMediaType if the body is neither a form nor JSON.
+    Raises: FormInvalid; DuplicateParameter; BodyInvalid; UnsupportedMediaType if the body is neither
+    a form nor JSON; the errors of `validate`.
     """
     if request.mimetype == FORM:
         sent: dict[str, Any] = _joined(await _read_pairs(), model.repeatable)
@@ -91,10 +90,7 @@ async def parameters(model: type[B]) -> B:
             sent = await request.get_json()
         except UnsupportedMediaType:
             raise UnsupportedMediaType("The body must be a form or JSON, with the matching Content-Type.") from None
-    try:
-        return model.model_validate({name: value for name, value in sent.items() if value != ""})
-    except ValidationError as error:
-        raise RequestSchemaValidationError(error) from None
+    return validate(model, {name: value for name, value in sent.items() if value != ""})
 
 
 def _refuse_foreign_origin() -> None:

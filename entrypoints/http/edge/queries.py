@@ -9,12 +9,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
-from quart_schema import RequestSchemaValidationError, document_querystring
+from quart_schema import document_querystring
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.edge.bodies import ResponseModel, View
 from entrypoints.http.edge.context import current_request
+from entrypoints.http.edge.validation import validate
 
 MAX_FIELDS = 100
 MAX_LIMIT = 100
@@ -93,7 +94,7 @@ class Query(BaseModel):
 def validate_querystring(model: type[Query]) -> Callable[[View], View]:
     """Pass the query to the view as `query_args`, and document it. No parameter is a list.
 
-    The view raises: RequestSchemaValidationError.
+    The view raises: the errors of `validate`.
     """
 
     def decorate(view: View) -> View:
@@ -101,11 +102,7 @@ def validate_querystring(model: type[Query]) -> Callable[[View], View]:
         async def read(*args: Any, **kwargs: Any) -> Any:
             # Some clients write a list as `name[]=value`, which must not count as an unknown field.
             fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
-            try:
-                query = model.model_validate(fields)
-            except ValueError as error:
-                raise RequestSchemaValidationError(error) from None
-            return await view(*args, query_args=query, **kwargs)
+            return await view(*args, query_args=validate(model, fields), **kwargs)
 
         return document_querystring(model)(read)
 

@@ -1,0 +1,95 @@
+"""The messages about fields that do not match their model."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from pydantic import BaseModel
+from quart_trio import QuartTrio
+
+from core.kernel.errors import Refusal
+from entrypoints.http.api.applications.services import ServiceUpdateRequest
+from entrypoints.http.api.federation.oauth.pushed_requests import PushedAuthorizationRequest
+from entrypoints.http.api.programs.api_resources import ApiResourceUpdateRequest
+from entrypoints.http.api.programs.service_account_models import ServiceAccountUpdateRequest
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.edge.validation import FieldsInvalid, validate
+
+WRONG: Final[list[Any]] = [
+    5,
+    -1,
+    10**18,
+    1.5,
+    "",
+    "x",
+    "\0",
+    "x" * 100_000,
+    True,
+    None,
+    [],
+    [5],
+    ["\0"],
+    [{}],
+    [[]],
+    [""] * 1000,
+    {},
+    {"x": 5},
+]
+
+
+def models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from models(model)
+
+
+def names(model: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def message(model: type[BaseModel], **sent: Any) -> str | None:
+    try:
+        validate(model, sent)
+    except FieldsInvalid as error:
+        return str(error)
+    except Refusal:  # of a value of the core, in its own words
+        return None
+    return None
+
+
+@pytest.mark.slow
+async def test_no_message_names_internals_of_the_validation(app: QuartTrio) -> None:
+    """For all models of bodies, forms and queries. Each part of a path is an index, or a name of a field."""
+    all_models = {*models(RequestModel), *models(Query)}
+    known = {name for model in all_models for name in names(model)} | {"x"}
+    messages = {text for model in all_models for name in names(model) for value in WRONG if (text := message(model, **{name: value}))}
+    paths = {text: re.match(r'The field "([^"]*)" is (?:required|not valid: )', text) for text in messages}
+    wrong = [text for text, path in paths.items() if path is None or any(not (p.isdigit() or p in known) for p in path[1].split("."))]
+    wrong += [text for text in messages if re.search(r"Keep|Request|instance|\[|items after validation, not 100000", text)]
+    assert (len(messages) > 100, wrong) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("model", "sent", "text"),
+    [
+        (ApiResourceUpdateRequest, {"token_seconds": 5.5}, "token_seconds: input should be a valid integer"),
+        (ServiceAccountUpdateRequest, {"name": " "}, "name: it must have 1 to 100 characters"),
+        (ApiResourceUpdateRequest, {"scopes": ["read"]}, "scopes.0: it must be a JSON object"),
+        (
+            ApiResourceUpdateRequest,
+            {"scopes": [{"name": "read", "description": 5}]},
+            "scopes.0.description: input should be a valid string",
+        ),
+        (ServiceUpdateRequest, {"redirect_uris": ["https://a.example", 5]}, "redirect_uris.1: input should be a valid string"),
+        (PushedAuthorizationRequest, {"resource": "x" * 5000}, "resource: string should have at most 2048 characters"),
+    ],
+)
+def test_a_message_names_the_path_in_the_body(model: type[BaseModel], sent: dict[str, Any], text: str) -> None:
+    path, _, reason = text.partition(": ")
+    assert message(model, **sent) == f'The field "{path}" is not valid: {reason}.'
+
+
+def test_a_missing_field_of_a_list_is_named() -> None:
+    assert message(ApiResourceUpdateRequest, scopes=[{"name": "read"}]) == 'The field "scopes.0.description" is required.'
