@@ -31,6 +31,7 @@ EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 PAGES: Final = [
     "getting-started.md",
     "guides/web-application.md",
+    "guides/high-security.md",
     "guides/mobile-and-desktop.md",
     "guides/device-flow.md",
     "guides/saml.md",
@@ -40,6 +41,7 @@ PAGES: Final = [
     "guides/webhooks.md",
     "guides/siem.md",
     "guides/service-accounts.md",
+    "guides/personal-access-tokens.md",
     "guides/billing.md",
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
