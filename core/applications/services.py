@@ -185,11 +185,11 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
 async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
     """Save a changed service of a locked organization. Nothing is written if `new` equals `old`.
 
-    Sessions of OpenID Connect without a second factor that the service now requires end. Other keys, or
-    the loss of the secret, end the tokens that the service got for itself.
+    Sessions of OpenID Connect without a second factor that the service now requires end. The loss of a
+    key or of the secret ends the tokens that the service got for itself.
     """
     if new != old:
-        if _credentials(new) != _credentials(old):
+        if _loses_credential(old, new):
             new = replace(new, credential_id=new_id())
         new = replace(new, updated_at=now)
         await tx.services.save(new)
@@ -199,8 +199,11 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
-def _credentials(service: Service) -> tuple[object, ...]:
-    return service.client.jwks, service.client.jwks_uri, service.client_secret_hash
+def _loses_credential(old: Service, new: Service) -> bool:
+    """Return whether the new service lacks the secret or a key of the old one, or gets its keys from elsewhere."""
+    is_key_lost = any(key not in (new.client.jwks or ()) for key in old.client.jwks or ())
+    is_moved = old.client.jwks_uri not in (None, new.client.jwks_uri)
+    return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 
 async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0) -> str:

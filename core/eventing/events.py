@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def access_refused(org_id: UUID, method: str, route: str, arguments: Mapping[str, str], refusal: Refusal) -> Event:
-    """A change was refused: the role or the API key does not allow it, or a limit of the organization was reached."""
+    """A change was refused: the role, the service account or the API key does not allow it, or a limit of the organization was reached."""
     details = {"method": method, "route": route, "arguments": dict(arguments), "error_code": refusal.code, "error": refusal.message}
     return Event(EVENT_KINDS["access.refused"], str(org_id), org_id=org_id, details=details, success=False)
 

@@ -124,6 +124,7 @@ class ScopeInsufficient(Forbidden):
     """This token does not have the scopes that are needed here. Ask for a token that has them."""
 
     oauth_error = "insufficient_scope"
+    audited = True
 
     def __init__(self, *scopes: str) -> None:
         """`scopes` are all that the request needs (RFC 6750 section 3.1)."""

@@ -181,15 +181,16 @@ class ServiceContext:
     requires_second_factor: bool = False  # in each sign-in
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
+    always_ask_consent: bool = False  # in each sign-in
 
     @property
     def refuses_passwords(self) -> bool:
         """Whether the application gets no tokens for a password or an email code of the user.
 
-        A sign-in with either has neither a pushed request nor a DPoP proof.
+        A sign-in with either has no pushed request, no DPoP proof, and no page that asks for consent.
         """
         is_bound = self.require_pushed_authorization_requests or self.dpop_bound_access_tokens
-        return self.is_public or self.is_code_flow_only or is_bound
+        return self.is_public or self.is_code_flow_only or is_bound or self.always_ask_consent
 
     @property
     def is_code_flow_only(self) -> bool:
@@ -468,9 +469,13 @@ class NotForApplications(Forbidden):
 class NeedsPerson(Forbidden):
     """Only a signed-in user can do this. Sign in, and use the access token of that session."""
 
+    audited = True
+
 
 class NotForServiceAccounts(Forbidden):
     """The effect of this remains when the service account is gone. Do it as a user, or ask an owner to grant the capability by name."""
+
+    audited = True
 
     def __init__(self, capability: Capability) -> None:
         super().__init__(

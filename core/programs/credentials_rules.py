@@ -164,8 +164,8 @@ class ProgramClient:
 def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> PipelineTrust:
     """Return a trust in the tokens of this issuer. It must not be on our own host, because tokens of users are no credentials of programs.
 
-    The first two parts of the subject name its owner. A pattern for them would accept the pipelines
-    of strangers at an issuer that all organizations share.
+    The first two parts of the subject that are not empty name its owner. A pattern for them would accept
+    the pipelines of strangers at an issuer that all organizations share.
 
     Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
     """
@@ -177,7 +177,7 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
         raise AudienceInvalid
     parts = _SEPARATORS.split(subject)[::2]
     is_text = 0 < len(subject) <= MAX_SUBJECT_LENGTH and is_printable(subject)
-    if not is_text or "*" in "".join(parts[:LITERAL_SEGMENTS]) or any("*" in part and part != "*" for part in parts):
+    if not is_text or "*" in [part for part in parts if part][:LITERAL_SEGMENTS] or any("*" in part and part != "*" for part in parts):
         raise SubjectPatternInvalid
     return PipelineTrust(issuer, audience, subject)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from core.kernel import principals
 from core.kernel.api_scopes import ApiScope
-from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, RoleInsufficient, ServiceAccountCaller
+from core.kernel.errors import Forbidden, ProgramStopped, refuse
+from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, ServiceAccountCaller
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -46,10 +46,10 @@ async def authenticate_member(
         raise principals.NotOfThisOrganization
     try:
         organization = principals.require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
-    except RoleInsufficient as refusal:
+        principals.check_service_account(account, requirement)
+    except Forbidden as refusal:
         refusal.caller = account
         raise
-    principals.check_service_account(account, requirement)
     return principals.to_acting_service_account(account, organization)
 
 

@@ -25,9 +25,9 @@ from core.kernel.values import Slug
 CONTEXT: Final = (
     "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status, "
     "v.access_token_seconds, v.refresh_token_seconds, v.enterprise, v.required_acr, "
-    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens"
+    "v.require_pushed_authorization_requests, v.dpop_bound_access_tokens, v.always_ask_consent"
 )
-CONTEXT_WIDTH: Final = 13
+CONTEXT_WIDTH: Final = 14
 # Columns of `services v`, in the order in which `to_service` reads them
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
@@ -68,6 +68,7 @@ def to_context(row: Row) -> ServiceContext:
         requires_second_factor=row[10] is not None,
         require_pushed_authorization_requests=row[11],
         dpop_bound_access_tokens=row[12],
+        always_ask_consent=row[13],
     )
 
 

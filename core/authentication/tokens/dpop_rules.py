@@ -287,7 +287,10 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
 
 
 def normalize_url(url: str) -> str | None:
-    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2)."""
+    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2).
+
+    A slash at the end does not count, as for our routes.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -299,7 +302,7 @@ def normalize_url(url: str) -> str | None:
     if ":" in host:
         host = f"[{host}]"
     authority = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
-    path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)) or "/"
+    path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)).rstrip("/")
     return f"{scheme}://{authority}{path}"
 
 

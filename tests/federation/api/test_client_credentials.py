@@ -280,7 +280,9 @@ async def test_the_tokens_of_an_application_end_with_its_secret_and_its_keys(acm
     for suffix, body, ends in (
         ("/rotate-secret", {"overlap_seconds": 60}, False),
         ("/rotate-secret", {}, True),
-        ("", {"jwks": {"keys": [client_key("ES256").jwk]}}, True),
+        ("", {"jwks": {"keys": [client_key("ES256", "es").jwk]}}, False),
+        ("", {"jwks": {"keys": [client_key("ES256", "es").jwk, client_key("RS256", "rs").jwk]}}, False),
+        ("", {"jwks": {"keys": [client_key("RS256", "rs").jwk]}}, True),
         ("", {"name": "Store"}, False),
         ("", {"jwks": None}, True),
     ):
