@@ -222,9 +222,9 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     if openid is None or authentication is None:
         return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
-        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text, is_bound)
+        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
     id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
-    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text, is_bound)
+    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text or None, is_bound)
 
 
 def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:

@@ -147,7 +147,8 @@ class ProgramClient:
 
     A service account is live: its owner could create it now. `org_id`, `org_slug` and `status` are None
     for the platform's. `role` and `scopes` are those of a service account. `wait` is the number of
-    seconds until the program may send a request, or None if the request was not counted.
+    seconds until the program may send a request, or None if the request was not counted. `expires_at` is
+    the end (UTC) of the credential, or None.
     """
 
     kind: ProgramKind
@@ -159,6 +160,7 @@ class ProgramClient:
     role: Role | None = None
     scopes: frozenset[ApiScope] | None = None
     wait: float | None = None
+    expires_at: datetime | None = None
 
 
 def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> PipelineTrust:

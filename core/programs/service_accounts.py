@@ -29,6 +29,7 @@ from core.programs.service_accounts_rules import (
     TooManyServiceAccounts,
     check_scopes,
     grantable_capabilities,
+    loses_promotion,
     may_manage,
     parse_capabilities,
     parse_role,
@@ -125,7 +126,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member.
+    above member. So does the loss of a capability to give roles.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
     CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for`, `_require_right_to_name` and
@@ -162,7 +163,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            if new.org_id is not None and old.role is Role.OWNER and role is not Role.OWNER:  # only owners give a role above member
+            if new.org_id is not None and loses_promotion(old, new):
                 await members.void_promotions(tx, new.org_id, account_id, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 

@@ -22,6 +22,8 @@ MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 # From the least to the most powerful (security R-1).
 _RANKS: Final = {Role.MEMBER: 0, Role.ADMIN: 1, Role.OWNER: 2}
 
+_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with the role owner
+
 
 class ServiceAccountNotFound(NotFound):
     """This service account does not exist."""
@@ -163,6 +165,11 @@ def may_manage(manager: Role, role: Role | None) -> bool:
 def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
     """Return the scopes that service accounts can have, which act in an organization or on the platform."""
     return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
+
+
+def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
+    """Return whether the account could give roles above member, and no longer can, or not in each way (security R-4)."""
+    return old.role is Role.OWNER and (new.role is not Role.OWNER or not old.granted & _PROMOTING <= new.granted)
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:

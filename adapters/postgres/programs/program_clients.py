@@ -16,9 +16,9 @@ from core.programs.credentials_rules import LAST_USED_PRECISION, PipelineTrust, 
 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = (
-    "c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.role, a.scopes"
+    "c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.role, a.scopes, c.expires_at"
 )
-PROGRAM_WIDTH: Final = 8
+PROGRAM_WIDTH: Final = 9
 PROGRAM_TABLES: Final = f"""
     from credentials c
     left join service_accounts a on a.id = c.client_id and {OWNER_MAY_OWN}
@@ -33,7 +33,7 @@ RECORD_USE: Final = """
 
 
 def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
-    credential_id, client_id, is_account, org_id, slug, status, role, scopes = row[:PROGRAM_WIDTH]
+    credential_id, client_id, is_account, org_id, slug, status, role, scopes, expires_at = row[:PROGRAM_WIDTH]
     return ProgramClient(
         kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
         client_id=client_id,
@@ -44,6 +44,7 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
         role=None if role is None else Role(role),
         scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
         wait=wait,
+        expires_at=expires_at,
     )
 
 

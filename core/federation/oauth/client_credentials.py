@@ -36,7 +36,7 @@ async def issue(
 
     Without `scope`, it has all scopes that the client may have. Without `resource`, it is for our own
     API, which only service accounts may call. It lives as long as those of the API resource, and at most
-    as long as those of the application. A `proof` binds it to a key.
+    as long as those of the application and the credential. A `proof` binds it to a key.
 
     Raises: ClientInvalid without credentials; ClientCredentialsRefused, OrganizationNotActive,
     ResourceMissing, ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
@@ -103,12 +103,13 @@ def _sign(
     ports: Ports, program: ProgramClient, audience: str, scope: tuple[str, ...], lifetime: timedelta, binding: KeyBinding | None
 ) -> ProgramToken:
     now = ports.clock.now()
+    ends_at = now + lifetime if program.expires_at is None else min(now + lifetime, program.expires_at)
     claims = ProgramClaims(
         client_id=program.client_id,
         credential_id=program.credential_id,
         token_id=new_id(),
         issued_at=now,
-        expires_at=now + lifetime,
+        expires_at=ends_at,
         audience=audience,
         scope=scope,
         org=program.org_slug or "",
@@ -116,4 +117,5 @@ def _sign(
         key_thumbprint=None if binding is None else binding.thumbprint,
     )
     ports.metrics.token_issued()
-    return ProgramToken(ports.tokens.sign_program(claims), int(lifetime.total_seconds()), " ".join(scope), is_bound=binding is not None)
+    expires_in = int(ends_at.timestamp()) - int(now.timestamp())
+    return ProgramToken(ports.tokens.sign_program(claims), expires_in, " ".join(scope), is_bound=binding is not None)

@@ -220,6 +220,12 @@ async def test_a_key_authenticates_once_per_assertion(acme: Tenant, pool: Pool, 
     assert sorted([answer.status for answer in await run_concurrently(8, lambda _: ask(raced))]) == [200] + [401] * 7
 
 
+async def test_a_token_ends_with_its_credential(robot: Program, pool: Pool, clock: FakeClock) -> None:
+    await run_sql(pool, "update credentials set expires_at = %s", clock.now() + timedelta(seconds=60))
+    answer = (await robot.ask()).json
+    assert (answer["expires_in"], claims(answer["access_token"])["exp"]) == (60, int(clock.now().timestamp()) + 60)
+
+
 async def test_the_use_of_a_secret_is_recorded_at_most_once_a_minute(robot: Program, pool: Pool, clock: FakeClock) -> None:
     uses = "select last_used_at from credentials"
     assert await run_sql(pool, uses) == [(None,)]

@@ -140,6 +140,7 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
         status=OrganizationStatus.ACTIVE,
         role=Role.ADMIN,
         scopes=frozenset({ApiScope.MEMBERS_READ}),
+        expires_at=NOW + HOUR,
     )
     assert await authenticate(storage, twin.id) is None
     assert await authenticate(storage, program.id, digest("wrong")) is None

@@ -33,6 +33,10 @@ async def demote(robot: Robot) -> None:
     assert (await change(robot, role="admin")).status == 200
 
 
+async def take_capability(robot: Robot) -> None:
+    assert (await change(robot, granted_capabilities=["members.manage"])).status == 200
+
+
 async def transfer(robot: Robot) -> None:
     assert (await robot.tenant.transfer("owner", "admin")).status == 200
 
@@ -43,7 +47,7 @@ async def set_state(robot: Robot, platform: Platform, action: str) -> None:
     assert (await platform.api.post(path, {"reason": "a stolen account"}, token=platform.token)).status == 200
 
 
-@pytest.mark.parametrize("end", [delete, demote, transfer])
+@pytest.mark.parametrize("end", [delete, demote, take_capability, transfer])
 async def test_invitations_and_roles_above_member_are_void(acme: Tenant, robot: Robot, end: Callable[[Robot], Awaitable[None]]) -> None:
     assert (await robot.invite("ada@example.com", "admin")).status == 200
     assert (await robot.invite("bob@example.com", "member")).status == 200
