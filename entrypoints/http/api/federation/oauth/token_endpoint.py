@@ -114,7 +114,7 @@ class TokenResponse(ResponseModel):
     scope: str | None = Field(
         default=None,
         exclude_if=lambda scope: scope is None,
-        description="The granted scopes. Left out for a user's token without the scope `openid` and without a resource.",
+        description="The granted scopes. Left out if there are none.",
     )
 
 
