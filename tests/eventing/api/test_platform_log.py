@@ -124,6 +124,8 @@ async def test_an_export_has_all_entries_in_both_formats(platform: Platform, por
         "ip_address": "203.0.113.9",
         "user_agent": "'=HYPERLINK(1)",  # so that no spreadsheet runs it
         "details": json.dumps({"name": 'A, "B"\n'}),
+        "actor_kind": "anonymous",
+        "actor_name": "",
     }
     few = await platform.api.get(f"{LOG}/export?target_type=organization&target_id=o2", token=platform.token)
     assert len(few.text.splitlines()) == 2

@@ -18,7 +18,7 @@ CSV: Final = "text/csv"
 JSON_LINES: Final = "application/x-ndjson"
 COLUMNS: Final = (
     *("id", "created_at", "action", "success", "actor_id", "actor_email", "impersonator_id", "impersonator_email"),
-    *("target_type", "target_id", "ip_address", "user_agent", "details"),
+    *("target_type", "target_id", "ip_address", "user_agent", "details", "actor_kind", "actor_name"),
 )
 # Spreadsheets run cells with these first characters as formulas. Clients choose their user agents.
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -57,7 +57,7 @@ def _cells(entry: AuditEntry) -> list[str]:
         *(str(entry.id), rfc3339(entry.created_at), entry.action, str(entry.success).lower(), entry.actor.id, entry.actor.email),
         *(("", "") if impersonator is None else (impersonator.id, impersonator.email)),
         *(entry.target_type, entry.target_id, entry.address or "", entry.agent or ""),
-        json.dumps(dict(entry.details), ensure_ascii=False),
+        *(json.dumps(dict(entry.details), ensure_ascii=False), entry.actor.kind, entry.actor.name or ""),
     )
     return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
 
