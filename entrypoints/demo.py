@@ -74,7 +74,7 @@ def notes(demo: Demo, redirect_uris: Sequence[str]) -> list[str]:
 
 
 WALK: Final = """\
-# {organization}: an owner, an admin, a member, and two users of its services. The data already exists. Paste the commands to try.
+# {organization}: an owner, an admin, a member, and two users of its services. All of this was just created. Paste the commands to try.
 api={base_url}
 json='Content-Type: application/json'
 tokens=$(mktemp -d)
