@@ -168,7 +168,7 @@ def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
 
 
 def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
-    """Return whether the account could give roles above member, and no longer can, or not in each way (security R-4)."""
+    """Return whether the account loses a way to give roles above member (security R-4)."""
     return old.role is Role.OWNER and (new.role is not Role.OWNER or not old.granted & _PROMOTING <= new.granted)
 
 

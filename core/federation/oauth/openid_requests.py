@@ -97,7 +97,7 @@ class ResourceUnknown(AuthorizationRefused):
 
 
 class ResourceNotGranted(ResourceUnknown):
-    """This resource is not the granted one, or there are two. Leave the resource out, or send the one of the authorization request."""
+    """This is not the granted resource, or the request names two. Leave the resource out, or send the one of the authorization request."""
 
 
 class ResourceMissing(ResourceUnknown):
