@@ -69,18 +69,23 @@ def add_directory(service: Service, name: str, users: int) -> Directory:
             values (gen_random_uuid(), %s, 'Directory', %s, %s, gen_random_uuid(), now())""",
             [org_id, prefix, digest(text)],
         )
-        connection.execute(_PEOPLE, {"org_id": org_id, "name": name, "users": users, "domain": DOMAIN})
+        for statement in _PEOPLE:
+            connection.execute(statement, {"org_id": org_id, "name": name, "users": users, "domain": DOMAIN})
     return Directory(str(org_id), text, users, f"{name}-{users // 2}@{DOMAIN}")
 
 
-_PEOPLE: Final = """
-    with people as (
-        select gen_random_uuid() as id, n, now() - (%(users)s - n) * interval '1 minute' as at from generate_series(1, %(users)s) n),
-    known as (
-        insert into users (id, email, email_verified_at, first_verified_at, origin, origin_org_id, created_at, updated_at)
-        select id, %(name)s || '-' || n || '@' || %(domain)s, at, at, 'scim', %(org_id)s, at, at from people),
-    joined as (
-        insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-        select gen_random_uuid(), %(org_id)s, id, case when n = 1 then 'owner' else 'member' end, at, at from people)
+# Several statements: a trigger of memberships reads the address of the user, which must be there before.
+_PEOPLE: Final = (
+    "create temporary table people (id uuid, n int, at timestamptz) on commit drop",
+    """
+    insert into people select gen_random_uuid(), n, now() - (%(users)s - n) * interval '1 minute' from generate_series(1, %(users)s) n""",
+    """
+    insert into users (id, email, email_verified_at, first_verified_at, origin, origin_org_id, created_at, updated_at)
+    select id, %(name)s || '-' || n || '@' || %(domain)s, at, at, 'scim', %(org_id)s, at, at from people""",
+    """
+    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+    select gen_random_uuid(), %(org_id)s, id, case when n = 1 then 'owner' else 'member' end, at, at from people""",
+    """
     insert into scim_users (org_id, user_id, external_id, given_name, family_name, display_name, provisioned, updated_at)
-    select %(org_id)s, id, 'external-' || n, 'Given ' || n, 'Family ' || n, 'Person ' || n, true, at from people"""
+    select %(org_id)s, id, 'external-' || n, 'Given ' || n, 'Family ' || n, 'Person ' || n, true, at from people""",
+)
