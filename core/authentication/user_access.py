@@ -95,7 +95,7 @@ async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reas
 async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
     """Deactivate a user's account, and end everything that gives access to it. Return whether anything changed (security I-8).
 
-    The service accounts of the user stop, and what they gave above member is void (security R-4). The
+    The service accounts of the user stop, and the roles above member that they gave are void (security R-4). The
     user gets an email, the organizations of their confirmed memberships get an event and an audit entry,
     and the platform's log gets the reason.
 

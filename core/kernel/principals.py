@@ -90,7 +90,7 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
         Role.MEMBER: _VIEWED_BY_MEMBERS,
     }
 )
-# The capabilities that an owner can grant a service account by name, with what they then allow: effects
+# The capabilities that an owner can grant a service account by name, and the changes that each allows: effects
 # that remain when the account is gone. No other one is ever granted.
 GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
     {

@@ -57,7 +57,7 @@ class ExpiringSecrets(Protocol):
     """Secrets of all kinds that work now and expire soon."""
 
     async def claim(self, kind: NoticedSecret, days: Collection[int], now: datetime, limit: int) -> list[ExpiringSecret]:
-        """Mark at most `limit` secrets whose announcement is due as announced, and return them.
+        """Mark at most `limit` secrets with a due announcement as announced, and return them.
 
         `days` are the numbers of days before the end. A secret is due at the nearest of them that it was
         made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows

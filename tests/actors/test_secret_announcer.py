@@ -118,7 +118,7 @@ class World:
             await self.add(kind, life)
 
     async def announced(self) -> Counter[tuple[str, str]]:
-        """Announce what is due, and return the names of the secrets with the recipients."""
+        """Send the due announcements, and return the names of the secrets with the recipients."""
         assert await expiring_secrets.announce(self.ports, self.holder) is not None
         return await self.take_queued()
 

@@ -78,7 +78,7 @@ class ApiResourceRequest(RequestModel):
     name: Name = Field(description="The name of the API, which users see.", examples=["Orders API"])
     scopes: Scopes = Field(
         default=[],
-        description="The scopes that applications can ask for: at most 50, whose names, joined by spaces, have at most 1,500 characters.",
+        description="The scopes that applications can ask for: at most 50. Their names, joined by spaces, have at most 1,500 characters.",
     )
     token_seconds: TokenSeconds = Field(default=DEFAULT_TOKEN_SECONDS, description="The lifetime of access tokens in seconds.")
 

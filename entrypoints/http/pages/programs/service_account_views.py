@@ -103,7 +103,7 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _possible_owners() -> list[tuple[str, str]]:
-    """Return the ids and email addresses of the users whom the caller may make the owner of a service account."""
+    """Return the ids and email addresses of the users who can become the owner of a service account by this caller."""
     caller = signed_in()
     if not isinstance(caller, Member) or caller.acts_in.role is not Role.OWNER:
         return [(str(caller.user_id), str(caller.email))]

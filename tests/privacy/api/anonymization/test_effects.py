@@ -229,7 +229,7 @@ async def test_personal_tokens_of_the_user_end(api: Api, pool: Pool, acme: Tenan
 
 
 async def test_service_accounts_of_the_user_stop(api: Api, acme: Tenant, platform: Platform) -> None:
-    """What they gave above member is void (security R-4)."""
+    """The roles above member that a user's service accounts gave are void (security R-4)."""
     of_admin = await add_robot(acme, "admin")
     of_owner = await add_robot(acme, role="owner", granted_capabilities=["roles.manage"])
     assert (await of_owner.set_role("member", "admin")).status == 200
